@@ -1,0 +1,45 @@
+# The one entry for people. Every target sets up what it needs, once; scripts/setup.sh knows how.
+#   PYTHON=…     the interpreter to build .venv with (default: python3)
+#   JAVA_HOME=…  the Java to run Spark on (default: the first one of version 17 or newer)
+#   ARGS=…       further arguments, for example: make test ARGS="-k gate"
+
+PYTHON_IN_VENV = .venv/bin/python
+# Spark's workers must be the same Python as the driver.
+WITH_SPARK = JAVA_HOME="$$(cat .venv/java-home)" PYSPARK_PYTHON="$(CURDIR)/$(PYTHON_IN_VENV)"
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench lock clean venv java
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+demo: java ## Run the heavy-callers example on Spark
+	@$(WITH_SPARK) $(PYTHON_IN_VENV) -m springtide.cli demo $(ARGS)
+
+test: java ## Run all tests; the soak and chaos tests with ARGS="-m slow"
+	@$(WITH_SPARK) $(PYTHON_IN_VENV) -m pytest $(ARGS)
+
+check: venv ## Lint, formatting and types: ruff and mypy --strict
+	@$(PYTHON_IN_VENV) -m ruff check .
+	@$(PYTHON_IN_VENV) -m ruff format --check .
+	@$(PYTHON_IN_VENV) -m mypy --strict src
+
+format: venv ## Format the code and apply ruff's safe fixes
+	@$(PYTHON_IN_VENV) -m ruff check --fix-only .
+	@$(PYTHON_IN_VENV) -m ruff format .
+
+bench: java ## Run the benchmark NAME=…; without NAME list them
+	@$(WITH_SPARK) $(PYTHON_IN_VENV) -m benchmarks $(NAME) $(ARGS)
+
+lock: ## Write requirements.lock anew from pyproject.toml; newer versions with ARGS=--upgrade
+	@scripts/setup.sh lock $(ARGS)
+
+clean: ## Remove caches and outputs; .venv stays
+	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+	@find . -path ./.venv -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+venv:
+	@scripts/setup.sh venv
+
+java: venv
+	@scripts/setup.sh java

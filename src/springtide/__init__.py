@@ -1,0 +1,75 @@
+"""Springtide: an elastic stream processor in Python on Apache Spark."""
+
+from springtide.query.aggregates import (
+    Aggregate,
+    approx_distinct,
+    approx_frequent,
+    approx_quantile,
+    collect,
+    count,
+    count_distinct,
+    first,
+    last,
+    max,
+    mean,
+    min,
+    std,
+    sum,
+    user_aggregate,
+    var,
+)
+from springtide.query.errors import QueryError, SpringtideError
+from springtide.query.operators import BucketOperator, KeyOperator
+from springtide.query.stream import Branches, Stream, source, union
+from springtide.query.types import END_OF_TIME, TIME, micros
+from springtide.query.windows import last_n, session, sliding, tumbling
+from springtide.runtime.query import Query
+from springtide.sinks.callback import callback
+from springtide.sinks.console import console
+from springtide.sinks.memory import memory_sink
+from springtide.sinks.parquet import parquet_sink
+from springtide.sources.memory import memory
+from springtide.sources.parquet import parquet
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "END_OF_TIME",
+    "TIME",
+    "Aggregate",
+    "Branches",
+    "BucketOperator",
+    "KeyOperator",
+    "Query",
+    "QueryError",
+    "SpringtideError",
+    "Stream",
+    "approx_distinct",
+    "approx_frequent",
+    "approx_quantile",
+    "callback",
+    "collect",
+    "console",
+    "count",
+    "count_distinct",
+    "first",
+    "last",
+    "last_n",
+    "max",
+    "mean",
+    "memory",
+    "memory_sink",
+    "micros",
+    "min",
+    "parquet",
+    "parquet_sink",
+    "session",
+    "sliding",
+    "source",
+    "std",
+    "sum",
+    "tumbling",
+    "union",
+    "user_aggregate",
+    "var",
+]

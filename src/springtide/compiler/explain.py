@@ -1,0 +1,100 @@
+"""A plan as text: the steps as the user wrote them, the subqueries, and what goes between them."""
+
+from __future__ import annotations
+
+from springtide.compiler.plan import Exchange, Plan, Subquery
+from springtide.compiler.tables import columns
+from springtide.query import steps
+from springtide.query.stream import Stream
+
+WIDTH = 120
+
+
+def explain(plan: Plan, *, width: int = WIDTH) -> str:
+    """Write a plan for people, in lines of at most `width` where that can be.
+
+    >>> clicks = st.source("clicks", st.memory(schema={"page": pl.String, "ts": st.TIME}), ts="ts")
+    >>> hits = clicks.aggregate(by="page", window=st.tumbling("1m"), n=st.count(), name="hits")
+    >>> print(explain(st.Query("hits", hits.to(st.memory_sink())).plan()))
+    query hits
+    <BLANKLINE>
+    step    kind       input   what it does
+    clicks  source             memory, 0 rows → page:str ts:time
+    hits    aggregate  clicks  tumbling 1m by page: n=count()
+    sink    sink       hits    memory
+    <BLANKLINE>
+    subquery clicks  stateless                clicks
+    subquery hits    256 buckets, hash(page)  hits → sink
+    <BLANKLINE>
+    exchange       routing     combine  order
+    clicks → hits  hash(page)  yes      any
+    """
+    parts = [[f"query {plan.graph.name}"], columns(_steps(plan), width=width)]
+    if plan.subqueries:
+        parts.append(columns([_subquery(plan, s) for s in plan.subqueries], width=width) + _legend(plan))
+    elif plan.fused:
+        parts.append(["fused", *("  " + " → ".join(chain) for chain in plan.fused)])
+    if plan.exchanges:
+        parts.append(
+            columns([("exchange", "routing", "combine", "order"), *(_exchange(plan, e) for e in plan.exchanges)])
+        )
+    return "\n\n".join("\n".join(lines) for lines in parts)
+
+
+def steps_of(plan: Plan, subquery: Subquery) -> list[tuple[str, ...]]:
+    """Give the steps of a subquery in order, those that run as one together."""
+    chains = [chain for chain in plan.fused if chain[0] in subquery.chain]
+    head = [(subquery.head,)] if subquery.head else []
+    return [*((s,) for s in subquery.sources), *head, *chains, *((s,) for s in subquery.sinks)]
+
+
+def output_of(stream: Stream, name: str) -> str:
+    """Name an output: the step, and the port where it has several."""
+    return name if stream.port == steps.OUT else f"{name}.{stream.port}"
+
+
+def _steps(plan: Plan) -> list[tuple[str, str, str, str]]:
+    rows = [("step", "kind", "input", "what it does")]
+    for name, step in plan.graph.steps.items():
+        inputs = ", ".join(output_of(s, plan.graph.name_of(s.step)) for s in step.inputs)
+        rows.append((name, step.kind, inputs, step.describe()))
+    return rows
+
+
+def _subquery(plan: Plan, subquery: Subquery) -> tuple[str, str, str]:
+    if subquery.head is None:
+        kind = "stateless"
+    elif subquery.buckets is None:
+        kind = "stateful"
+    else:
+        routing = dict.fromkeys(str(e.routing) for e in plan.exchanges if e.target == subquery.name)
+        kind = f"{subquery.buckets} bucket{'' if subquery.buckets == 1 else 's'}, {' and '.join(routing)}"
+    return f"subquery {subquery.name}", kind, _flow(plan, subquery)
+
+
+def _flow(plan: Plan, subquery: Subquery) -> str:
+    """Write `a → [b, c] → d`: an arrow where one follows from the other, a comma where it does not."""
+    text, before = "", None
+    for group in steps_of(plan, subquery):
+        inputs = [plan.graph.name_of(s.step) for s in plan.step(group[0]).inputs]
+        text += "" if before is None else " → " if before in inputs else ", "
+        text += group[0] if len(group) == 1 else f"[{', '.join(group)}]"
+        before = group[-1]
+    return text
+
+
+def _legend(plan: Plan) -> list[str]:
+    return ["[…] runs as one"] if any(len(chain) > 1 for chain in plan.fused) else []
+
+
+def _exchange(plan: Plan, exchange: Exchange) -> tuple[str, str, str, str]:
+    target = plan.step(exchange.target)
+    sides = f" ({'left' if exchange.side == 0 else 'right'})" if len(target.inputs) == 2 else ""
+    step = exchange.step if exchange.port == steps.OUT else f"{exchange.step}.{exchange.port}"
+    origin = step if step == exchange.origin else f"{exchange.origin}: {step}"
+    return (
+        f"{origin} → {exchange.target}{sides}",
+        "?" if exchange.routing is None else str(exchange.routing),
+        "yes" if exchange.combine else "no",
+        "total" if exchange.ordered else "any",
+    )

@@ -1,0 +1,111 @@
+"""How many instances each subquery gets: SC-8, the query instantiator."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from springtide.compiler.plan import Plan
+
+UTILISATION = 0.7
+"""How busy an instance may be when the number is chosen by rate."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a subquery has to do."""
+
+    rate: float
+    """Tuples that come in, per second or per run: the same unit for all subqueries."""
+    seconds: float
+    """Time that one of them takes in all operators of the subquery."""
+    most: int | None = None
+    """The subquery cannot use more instances: it has no more buckets."""
+
+    @property
+    def load(self) -> float:
+        """Give the work per unit of the rate."""
+        return self.rate * self.seconds
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What one step did with some tuples."""
+
+    step: str
+    rows: int
+    seconds: float
+
+
+def costs(plan: Plan, observations: Iterable[Observation], rate: float | None = None) -> dict[str, Cost]:
+    """Sum up what the steps did in a sample run, by subquery; with `rate`, scaled to so many rows/s at the sources.
+
+    A step that runs in several subqueries is shared between them evenly: nobody measured which tuple came from where.
+    """
+    rows: dict[str, int] = defaultdict(int)
+    seconds: dict[str, float] = defaultdict(float)
+    for seen in observations:
+        rows[seen.step] += seen.rows
+        seconds[seen.step] += seen.seconds
+    homes = {step: sum(step in s.steps for s in plan.subqueries) for step in plan.graph.steps}
+    read = sum(rows[source] for s in plan.subqueries for source in s.sources)
+    scale = 1.0 if rate is None or not read else rate / read
+    result = {}
+    for subquery in plan.subqueries:
+        entered = sum(rows[step] for step in ([subquery.head] if subquery.head else subquery.sources))
+        spent = sum(seconds[step] / homes[step] for step in subquery.steps)
+        result[subquery.name] = Cost(entered * scale, spent / entered if entered else 0.0, subquery.buckets)
+    return result
+
+
+def needed(costs: Mapping[str, Cost], utilisation: float = UTILISATION) -> dict[str, int]:
+    """Give each subquery as many instances as its load needs when none is busier than `utilisation`.
+
+    >>> needed({"calls": Cost(rate=10_000, seconds=50e-6), "heavy": Cost(rate=10_000, seconds=400e-6)})
+    {'calls': 1, 'heavy': 6}
+    """
+    result = {}
+    for name, cost in costs.items():
+        # Times are measured to a nanosecond at best: what is above a whole number by less than that is not there.
+        wanted = max(1, math.ceil(cost.load / utilisation - 1e-9))
+        result[name] = wanted if cost.most is None else min(wanted, cost.most)
+    return result
+
+
+def instances(costs: Mapping[str, Cost], available: int) -> dict[str, int]:
+    """Share the available instances out in proportion to load, at least one each, by largest remainder (SC-8).
+
+    >>> instances({"calls": Cost(10_000, 1e-5), "heavy": Cost(10_000, 4e-5), "top": Cost(10, 4e-5)}, available=12)
+    {'calls': 2, 'heavy': 9, 'top': 1}
+    """
+    if available < len(costs):
+        raise ValueError(f"{len(costs)} subqueries need at least {len(costs)} instances, not {available}")
+    quotas = _quotas(costs, available)
+    given = {name: math.floor(quota + 1e-9) for name, quota in quotas.items()}
+    left = round(sum(quotas.values())) - sum(given.values())
+    for name in sorted(quotas, key=lambda name: quotas[name] - given[name], reverse=True)[:left]:
+        given[name] += 1
+    return given
+
+
+def _quotas(costs: Mapping[str, Cost], available: int) -> dict[str, float]:
+    """Divide `available` in proportion to load between the limits of each: at least 1, at most `most`.
+
+    Those that hit a limit are fixed, the rest is divided among the others, and so on. When both limits are hit, only the
+    side that is off by more is fixed at a time, because it decides which way the others move.
+    """
+    quotas: dict[str, float] = {}
+    free = dict(costs)
+    while free:
+        left = available - sum(quotas.values())
+        total = sum(cost.load for cost in free.values())
+        wanted = {n: left * (c.load / total if total else 1 / len(free)) for n, c in free.items()}
+        kept = {n: min(max(want, 1.0), free[n].most or math.inf) for n, want in wanted.items()}
+        off = sum(kept[n] - wanted[n] for n in free)
+        hit = [n for n in free if (kept[n] > wanted[n] if off > 0 else kept[n] < wanted[n])] if abs(off) > 1e-9 else []
+        for name in hit or list(free):
+            quotas[name] = kept[name]
+            del free[name]
+    return {name: quotas[name] for name in costs}

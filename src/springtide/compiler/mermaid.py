@@ -1,0 +1,75 @@
+"""A plan as a Mermaid flowchart: one subgraph per subquery, thick arrows for exchanges."""
+
+from __future__ import annotations
+
+from springtide.compiler.plan import Exchange, Plan, Subquery
+from springtide.query import steps
+
+_LONGEST = 60
+
+
+def mermaid(plan: Plan) -> str:
+    """Write a plan as a flowchart that GitHub, GitLab and mermaid.live show as a picture.
+
+    >>> clicks = st.source("clicks", st.memory(schema={"page": pl.String, "ts": st.TIME}), ts="ts")
+    >>> print(mermaid(st.Query("copy", clicks.to(st.memory_sink())).plan()))
+    flowchart LR
+      subgraph q0["clicks, stateless"]
+        q0s0[("<b>clicks</b><br/>memory, 0 rows → page:str ts:time")]
+        q0s1[["<b>sink</b><br/>memory"]]
+      end
+      q0s0 --> q0s1
+    """
+    ids = {
+        (subquery.name, step): f"q{i}s{j}"
+        for i, subquery in enumerate(plan.subqueries)
+        for j, step in enumerate(subquery.steps)
+    }
+    lines = ["flowchart LR"]
+    for i, subquery in enumerate(plan.subqueries):
+        lines.append(f"  subgraph q{i}[{_quoted(_title(subquery))}]")
+        lines += [f"    {ids[subquery.name, name]}{_shape(plan, name)}" for name in subquery.steps]
+        lines.append("  end")
+    for subquery in plan.subqueries:
+        for edge in plan.graph.edges:
+            if edge.origin in subquery.steps and edge.target in subquery.steps and edge.target != subquery.head:
+                port = "" if edge.port == steps.OUT else f"|{_quoted(edge.port)}|"
+                lines.append(f"  {ids[subquery.name, edge.origin]} -->{port} {ids[subquery.name, edge.target]}")
+    for exchange in plan.exchanges:
+        origin, target = ids[exchange.origin, exchange.step], ids[exchange.target, exchange.target]
+        lines.append(f"  {origin} ==>|{_quoted(_label(exchange))}| {target}")
+    return "\n".join(lines)
+
+
+def _title(subquery: Subquery) -> str:
+    if subquery.head is None:
+        return f"{subquery.name}, stateless"
+    return f"{subquery.name}, {subquery.buckets} bucket{'' if subquery.buckets == 1 else 's'}"
+
+
+def _shape(plan: Plan, name: str) -> str:
+    step = plan.step(name)
+    text = step.describe()
+    text = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    label = f'"<b>{_escaped(name)}</b>{"<br/>" if text else ""}{_escaped(text)}"'
+    if isinstance(step, steps.Source):
+        return f"[({label})]"
+    return f"[[{label}]]" if isinstance(step, steps.Sink) else f"([{label}])" if step.stateful else f"[{label}]"
+
+
+def _label(exchange: Exchange) -> str:
+    words = [str(exchange.routing)]
+    if exchange.port != steps.OUT:
+        words.insert(0, exchange.port)
+    return ", ".join(words + ["combined"] * exchange.combine + ["in order"] * exchange.ordered)
+
+
+def _quoted(text: str) -> str:
+    return f'"{_escaped(text)}"'
+
+
+def _escaped(text: str) -> str:
+    """Write the characters that Mermaid would read as its own, or a browser as HTML, as entities."""
+    for character, entity in (("&", "#amp;"), ("<", "#lt;"), (">", "#gt;"), ('"', "#quot;")):
+        text = text.replace(character, entity)
+    return text

@@ -1,0 +1,161 @@
+"""Pass 1: refuse what cannot run.
+
+Streams check all of this while a query is built. Steps are plain objects, though, and can be made or changed by hand; what the later
+passes rely on is therefore looked at once more, on the whole graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import polars as pl
+
+from springtide.compiler.plan import Plan
+from springtide.query import steps
+from springtide.query.errors import QueryError, nearest
+from springtide.query.graph import Graph
+from springtide.query.stream import Stream
+from springtide.query.types import TIME, TS, schema_text, type_text
+from springtide.query.windows import LastN
+
+MOST_BUCKETS: Final = 2**16
+"""More buckets than that cost more in headers than they give in balance."""
+
+
+def validate(plan: Plan) -> Plan:
+    """Refuse a bad number of buckets, names used twice, cycles, grids for windows of tuples, and edges that do not fit."""
+    _check_buckets(plan)
+    _check_names(plan.graph)
+    for name, step in plan.graph.steps.items():
+        label = f"{name} ({step.kind})"
+        _check_routing(label, step)
+        for side, stream in enumerate(step.inputs):
+            _check_output(label, stream)
+            _check_time(label, step, stream)
+            _check_columns(label, step, side, stream.schema)
+    return plan
+
+
+def _check_buckets(plan: Plan) -> None:
+    buckets, label = plan.buckets, f"{plan.graph.name} (query)"
+    if buckets < 1 or buckets & (buckets - 1):
+        raise QueryError(label, f"{buckets} buckets cannot be cut evenly", "give a power of two, such as 256")
+    if buckets > MOST_BUCKETS:
+        raise QueryError(
+            label, f"{buckets} buckets are too many", f"give at most {MOST_BUCKETS}; some ten per instance are enough"
+        )
+
+
+def _check_names(graph: Graph) -> None:
+    """Refuse a name that two steps bear, and a step that stands before its inputs: that is how a cycle shows."""
+    seen: dict[steps.Step, str] = {}
+    bearers: dict[str, steps.Step] = {}
+    for name, step in graph.steps.items():
+        label = f"{name} ({step.kind})"
+        if step.name is not None and bearers.setdefault(step.name, step) is not step:
+            kind = bearers[step.name].kind
+            raise QueryError(label, f"a {kind} has the name {step.name!r} already", "give one of them another name")
+        for stream in step.inputs:
+            if stream.step not in seen:
+                origin = stream.step.name or stream.step.kind
+                raise QueryError(
+                    label,
+                    f"its input {origin!r} is not a step before it, so there is a cycle or a gap",
+                    "a stream can only come from earlier ones",
+                )
+        seen[step] = name
+
+
+def _check_routing(label: str, step: steps.Step) -> None:
+    if isinstance(step, steps.ThetaJoin) and step.routing == "grid" and isinstance(step.window, LastN):
+        raise QueryError(
+            label,
+            "in a grid no instance sees every tuple, so none knows which are the last n",
+            "use routing='broadcast', or a window of time",
+        )
+
+
+def _check_output(label: str, stream: Stream) -> None:
+    """Refuse an input from an output that the step before does not have, or has with other columns."""
+    outputs = _outputs(stream.step)
+    if stream.port not in outputs:
+        origin = stream.step.name or stream.step.kind
+        raise QueryError(label, f"{origin} has no output {stream.port!r}", nearest(stream.port, outputs))
+    schema = outputs[stream.port]
+    if schema is not None and schema != stream.schema:
+        origin = stream.step.name or stream.step.kind
+        raise QueryError(
+            label,
+            f"it expects {schema_text(stream.schema)} but {origin} gives {schema_text(schema)}",
+            "build it anew from the stream that it follows",
+        )
+
+
+def _outputs(step: steps.Step) -> dict[str, pl.Schema | None]:
+    if isinstance(step, steps.Source):
+        return {steps.OUT: step.schema, steps.LATE: step.schema, steps.REJECTED: None}
+    if isinstance(step, steps.Split):
+        return dict.fromkeys([*(port for port, _ in step.predicates), *([step.rest] if step.rest else [])], step.schema)
+    return {} if isinstance(step, steps.Sink) else {steps.OUT: step.schema}
+
+
+def _check_time(label: str, step: steps.Step, stream: Stream) -> None:
+    origin = stream.step.name or stream.step.kind
+    if step.stateful and not stream.timed:
+        raise QueryError(label, f"{origin} has no time, and a step with state needs it", "give the source a ts=")
+    if stream.timed and stream.schema.get(TS) != TIME:
+        found = type_text(stream.schema[TS]) if TS in stream.schema else "not there"
+        raise QueryError(label, f"ts of {origin} is {found}", "every stream with time carries ts: microseconds, UTC")
+
+
+def _check_columns(label: str, step: steps.Step, side: int, schema: pl.Schema) -> None:
+    for column in _columns(step, side):
+        if column not in schema:
+            raise QueryError(label, f"there is no column {column!r}", nearest(column, schema))
+    if isinstance(step, steps.Filter | steps.Split | steps.Union | steps.Sink) and schema != step.schema:
+        raise QueryError(
+            label,
+            f"takes {schema_text(step.schema)} but gets {schema_text(schema)}",
+            "select and cast the same columns before it",
+        )
+    if isinstance(step, steps.Join) and side == 1:
+        for a, b in zip(step.left_on, step.right_on, strict=True):
+            left, right = step.inputs[0].schema.get(a), schema[b]
+            if left is not None and left != right:
+                problem = f"the key {a!r} is {type_text(left)} on the left, {b!r} is {type_text(right)} on the right"
+                raise QueryError(label, problem, "cast one of them")
+    if isinstance(step, steps.Sink) and (refusal := step.connector.check(schema)) is not None:
+        raise QueryError(
+            label, f"{step.connector.describe()} cannot take these rows: {refusal}", "select or cast first"
+        )
+
+
+def _columns(step: steps.Step, side: int) -> Iterable[str]:
+    """Name the columns that a step reads on one of its inputs."""
+    match step:
+        case steps.Map() | steps.Select():
+            return _roots(step.exprs)
+        case steps.Filter():
+            return _roots([step.predicate])
+        case steps.Split():
+            return _roots(predicate for _, predicate in step.predicates)
+        case steps.Explode():
+            return [step.column]
+        case steps.Aggregate():
+            inputs = [a.aggregate.input for a in step.aggregates if a.aggregate.input is not None]
+            user = [e for a in step.aggregates if a.aggregate.user is not None for e in a.aggregate.user.add.values()]
+            return [*step.by, *_roots([*inputs, *user])]
+        case steps.TopK():
+            return [*step.per, *step.by, *([step.weight] if step.weight else [])]
+        case steps.Join():
+            return step.left_on if side == 0 else [*step.right_on, *(there for there, _ in step.right_columns)]
+        case steps.ThetaJoin():
+            return [] if side == 0 else [there for there, _ in step.right_columns]
+        case steps.Operate():
+            return step.keys
+    return []
+
+
+def _roots(exprs: Iterable[pl.Expr]) -> list[str]:
+    return [column for expr in exprs for column in expr.meta.root_names()]

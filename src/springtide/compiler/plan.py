@@ -1,0 +1,125 @@
+"""The plan: what the passes make of a graph, and what the runtime runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from springtide.query.graph import Graph
+from springtide.query.steps import Step
+
+BUCKETS = 256
+"""How many buckets a subquery's keys are hashed to, if the user does not say."""
+
+
+@dataclass(frozen=True)
+class Hash:
+    """A tuple goes to the bucket of its keys; with `many`, the one key is a list and it goes to the bucket of each."""
+
+    keys: tuple[str, ...]
+    many: bool = False
+
+    def __str__(self) -> str:
+        """Say it in a few words."""
+        return f"hash({'each of ' if self.many else ''}{', '.join(self.keys)})"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Left tuples go to a row of buckets, right tuples to a column: every pair meets once (SC-6)."""
+
+    rows: int
+    columns: int
+
+    def __str__(self) -> str:
+        """Say it in a few words."""
+        return f"grid({self.rows} × {self.columns})"
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """Every tuple goes to every instance and is stored in one bucket, in turn (ST-6)."""
+
+    def __str__(self) -> str:
+        """Say it in a few words."""
+        return "broadcast"
+
+
+@dataclass(frozen=True)
+class Single:
+    """All tuples go to one bucket: there are no keys."""
+
+    def __str__(self) -> str:
+        """Say it in a few words."""
+        return "single"
+
+
+Routing = Hash | Grid | Broadcast | Single
+"""How tuples find their instance."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Tuples that go from one subquery to the head of another."""
+
+    origin: str
+    """The subquery that sends."""
+    step: str
+    port: str
+    """The output, in that subquery, of which the tuples are sent."""
+    target: str
+    """The subquery that receives."""
+    side: int
+    """Which input of its head: 0, or 1 for the right side of a join."""
+    routing: Routing | None = None
+    combine: bool = False
+    """Partial aggregates are built before the exchange."""
+    ordered: bool = False
+    """The receiver needs the total order: tuples carry their place in it."""
+
+
+@dataclass(frozen=True)
+class Subquery:
+    """The unit of parallelism: a stateful head (or the sources) and the stateless steps behind it, up to the next heads and the sinks.
+
+    A stateless step that several subqueries reach runs in each of them, on the tuples that come from there.
+    """
+
+    name: str
+    head: str | None
+    """The stateful step, or None for a stateless prefix."""
+    sources: tuple[str, ...]
+    chain: tuple[str, ...]
+    """The stateless steps behind the head or the sources, in order."""
+    sinks: tuple[str, ...]
+    buckets: int | None = None
+    """None before the last pass and for a stateless prefix."""
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """Every step of the subquery, in order."""
+        return (*self.sources, *((self.head,) if self.head else ()), *self.chain, *self.sinks)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A graph, cut into subqueries, with the exchanges between them."""
+
+    graph: Graph
+    buckets: int = BUCKETS
+    """The wanted number of buckets per stateful subquery."""
+    fused: tuple[tuple[str, ...], ...] = ()
+    """Stateless steps that run as one expression each, in order."""
+    subqueries: tuple[Subquery, ...] = ()
+    exchanges: tuple[Exchange, ...] = field(default=())
+
+    def step(self, name: str) -> Step:
+        """Give the step of that name."""
+        return self.graph.step(name)
+
+    def subquery(self, name: str) -> Subquery:
+        """Give the subquery of that name, or the one that has the step of that name."""
+        for subquery in self.subqueries:
+            if subquery.name == name:
+                return subquery
+        step = self.graph.name_of(self.graph.step(name))
+        return next(s for s in self.subqueries if step in s.steps)

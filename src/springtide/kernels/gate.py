@@ -1,0 +1,33 @@
+"""The gate: the deterministic merge in front of every stateful operator (SC-7, ST-3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from springtide.kernels.blob import Times
+
+BEGINNING = -(2**63)
+"""The time of a physical stream that has not given a tuple."""
+
+
+def later(before: Times, news: Iterable[Times]) -> dict[str, dict[str, int]]:
+    """Join what senders saw of the physical streams with what was known before: each stream's latest time."""
+    times = {source: dict(streams) for source, streams in before.items()}
+    for seen in news:
+        for source, streams in seen.items():
+            known = times.setdefault(source, {})
+            for stream, time in streams.items():
+                known[stream] = max(time, known.get(stream, BEGINNING))
+    return times
+
+
+def merged_time(times: Times, sources: Iterable[str]) -> int:
+    """Give the time up to which the input of an operator behind `sources` is complete.
+
+    >>> merged_time({"a": {"0": 5, "1": 7}, "b": {"0": 6}}, ["a", "b"])
+    5
+    """
+    streams: list[Mapping[str, int]] = [times.get(source, {}) for source in sources]
+    if any(not s for s in streams):
+        return BEGINNING
+    return min((time for s in streams for time in s.values()), default=BEGINNING)

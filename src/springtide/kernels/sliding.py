@@ -1,0 +1,229 @@
+"""Windowed aggregates over time: panes in, closed windows out.
+
+A window of `size` every `every` is cut into panes of gcd(size, every). State has one partial result per key and pane, never one
+per window. A window is closed once, when the merged time has come to its end; no tuple can then fall into its panes.
+
+    pane       0   1   2   3   4   5   6          size 3 panes, every 1 pane
+    window 0   └───────────┘
+    window 1       └───────────┘                  from window 0 to window 1: pane 3 enters, pane 0 leaves
+
+Where every partial column is an integer that adds up, the sums of the next window (less what leaves) are kept as totals, and
+closing a window reads only the panes that enter or leave. Otherwise each closed window is merged from its panes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from springtide.kernels.hashing import BUCKET
+from springtide.kernels.partials import ROWS, Partials
+from springtide.query.steps import Aggregate
+from springtide.query.stream import WINDOW_END, WINDOW_START
+from springtide.query.types import END_OF_TIME, TIME, TS
+from springtide.query.windows import Sliding
+
+PANE = "__pane"
+_WINDOW = "__window"
+_ID = "__id"
+_CELLS = 4_000_000
+"""How many cells of keys × windows are worked on at once."""
+
+
+@dataclass(frozen=True)
+class Panes:
+    """The geometry of a window: everything counted in panes."""
+
+    width: int
+    """Microseconds of one pane."""
+    size: int
+    every: int
+
+    @staticmethod
+    def of(window: Sliding) -> Panes:
+        """Cut a window into panes."""
+        width = math.gcd(window.size, window.every)
+        return Panes(width, window.size // width, window.every // width)
+
+    def last_closed(self, merged_time: int) -> int:
+        """Give the number of the last window that ends at or before this time."""
+        if merged_time == END_OF_TIME:
+            return END_OF_TIME
+        return (merged_time // self.width - self.size) // self.every
+
+    def first_pane_after(self, window: int) -> int:
+        """Give the first pane of the window after this one: earlier panes are needed no more."""
+        return (window + 1) * self.every
+
+    def first_window(self, pane: int) -> int:
+        """Give the first window with this pane in it."""
+        return (pane - self.size) // self.every + 1
+
+    def last_window(self, pane: int) -> int:
+        """Give the last window with this pane in it."""
+        return pane // self.every
+
+
+class SlidingAggregate:
+    """The kernel of one windowed aggregate step."""
+
+    def __init__(self, step: Aggregate) -> None:
+        """Prepare the expressions."""
+        assert isinstance(step.window, Sliding)
+        self.panes = Panes.of(step.window)
+        self.partials = Partials(step.aggregates)
+        self.keys = list(step.by)
+        self.totals_kept = self.partials.additive and self.panes.size > self.panes.every
+        self._schema = step.schema
+        self._groups = [BUCKET, *self.keys]
+
+    def combine(self, tuples: pl.LazyFrame) -> pl.LazyFrame:
+        """Fold tuples into partial results per key and pane. Runs before the exchange; buckets are added there."""
+        pane = pl.col(TS).dt.epoch("us") // self.panes.width if self.panes.width > 1 else pl.col(TS).dt.epoch("us")
+        return self.partials.add(tuples, [*self.keys, pane.alias(PANE)])
+
+    def merge(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Make one row per bucket, key and pane of what came from several senders or segments."""
+        return self.partials.merge(rows.lazy(), [*self._groups, PANE]).collect()
+
+    def close(
+        self, closed: int | None, upto: int, panes: pl.DataFrame, totals: pl.DataFrame | None
+    ) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+        """Close the windows after `closed`, up to and with `upto`; give their rows and the totals for the next time.
+
+        `panes` has (at least) the rows with the panes of those windows that are not in `totals`, and those in `totals` that
+        leave; `closed` is None when no window was closed before.
+        """
+        last = self._last(upto, panes, totals)
+        if last is None:
+            return self._empty(), None
+        if not self.totals_kept:
+            return self._merged(closed, last, panes), None
+        return self._running(closed, last, panes, totals)
+
+    def _last(self, upto: int, panes: pl.DataFrame, totals: pl.DataFrame | None) -> int | None:
+        """Do not go past the last window that has anything in it: at the end of the input time is without bound."""
+        if panes.height == 0 and (totals is None or totals.height == 0):
+            return None
+        if upto != END_OF_TIME:
+            return upto
+        greatest = panes[PANE].max() if panes.height else None
+        assert isinstance(greatest, int) or greatest is None
+        # What is in the totals but not in the panes has left by the time all panes have: totals hold no later pane.
+        return self.panes.last_window(greatest) if isinstance(greatest, int) else None
+
+    # ── merged from panes ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _merged(self, closed: int | None, last: int, panes: pl.DataFrame) -> pl.DataFrame:
+        geometry = self.panes
+        pane = pl.col(PANE)
+        first = (pane - geometry.size) // geometry.every + 1
+        if closed is not None:
+            first = pl.max_horizontal(first, pl.lit(closed + 1, dtype=pl.Int64))
+        final = pl.min_horizontal(pane // geometry.every, pl.lit(last, dtype=pl.Int64))
+        if geometry.size == geometry.every:
+            rows = panes.lazy().with_columns((pane // geometry.every).alias(_WINDOW)).filter(pl.col(_WINDOW) <= last)
+            return self._finished(self.partials.merge(rows, [*self._groups, _WINDOW]))
+        copies = math.ceil(geometry.size / geometry.every)
+        chunk = max(1, _CELLS // copies)
+        results = []
+        by_key = panes.sort(BUCKET) if panes.height > chunk else panes
+        for part in _bucket_chunks(by_key, chunk):
+            windows = pl.int_ranges(first, final + 1).alias(_WINDOW)
+            rows = part.lazy().with_columns(windows).filter(pl.col(_WINDOW).list.len() > 0).explode(_WINDOW)
+            results.append(self._finished(self.partials.merge(rows, [*self._groups, _WINDOW])))
+        return pl.concat(results) if results else self._empty()
+
+    # ── running totals ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _running(
+        self, closed: int | None, last: int, panes: pl.DataFrame, totals: pl.DataFrame | None
+    ) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+        geometry, columns = self.panes, self.partials.columns
+        before = totals if totals is not None else self._no_totals(panes)
+        everyone = pl.concat([before.select(self._groups), panes.select(self._groups)]).unique().sort(BUCKET).with_row_index(_ID)
+        rows = panes.join(everyone, on=self._groups, nulls_equal=True)
+        sums = before.join(everyone, on=self._groups, nulls_equal=True)
+        pane = rows[PANE].to_numpy()
+        enters, leaves = (pane - geometry.size) // geometry.every + 1, pane // geometry.every + 1
+        # What is in the totals does not enter again, what was taken out in advance does not leave again.
+        entering = enters <= last if closed is None else (enters <= last) & (enters > closed)
+        leaving = leaves <= last + 1 if closed is None else (leaves <= last + 1) & (leaves > closed + 1)
+        windows = self._candidates(closed, last, rows[PANE].unique().to_numpy())
+        ids = rows[_ID].to_numpy().astype(np.int64)
+        grid = np.append(windows, last + 1)  # the last column: what leaves with the window after the last one
+        height = everyone.height
+        step = max(1, _CELLS // max(1, windows.size))
+        results, kept = [], []
+        for low in range(0, height, step):
+            high = min(height, low + step)
+            mine = (ids >= low) & (ids < high)
+            coming, going = mine & entering, mine & leaving
+            cells_in = (ids[coming] - low) * grid.size + np.searchsorted(grid, enters[coming])
+            cells_out = (ids[going] - low) * grid.size + np.searchsorted(grid, leaves[going])
+            block = everyone[low:high]
+            running: dict[str, np.ndarray] = {}
+            ahead: dict[str, np.ndarray] = {}
+            known = sums.filter(pl.col(_ID).is_between(low, high - 1))
+            for column in columns:
+                values = rows[column].to_numpy()
+                delta = np.zeros((high - low, grid.size), dtype=values.dtype)
+                delta[known[_ID].to_numpy() - low, 0] = known[column].to_numpy()
+                np.add.at(delta.ravel(), cells_in, values[coming])
+                np.subtract.at(delta.ravel(), cells_out, values[going])
+                total = np.cumsum(delta, axis=1, out=delta)
+                running[column], ahead[column] = total[:, :-1], total[:, -1]
+            key, window = np.nonzero(running[ROWS] > 0)
+            results.append(
+                block[key].with_columns(pl.Series(_WINDOW, windows[window]), *(pl.Series(c, running[c][key, window]) for c in columns))
+            )
+            alive = np.nonzero(ahead[ROWS] > 0)[0]
+            kept.append(block[alive].drop(_ID).with_columns(*(pl.Series(c, ahead[c][alive]) for c in columns)))
+        return self._finished(pl.concat(results).lazy()), pl.concat(kept)
+
+    def _candidates(self, closed: int | None, last: int, panes: np.ndarray) -> np.ndarray:
+        """Give the numbers of the windows after `closed` up to `last` that can have tuples, in order."""
+        overlap = math.ceil(self.panes.size / self.panes.every)
+        if closed is not None and last - closed <= overlap:
+            return np.arange(closed + 1, last + 1)
+        ranges = [np.arange(self.panes.first_window(int(p)), self.panes.last_window(int(p)) + 1) for p in panes]
+        if closed is not None:  # what is in the totals may show in the windows that follow at once
+            ranges.append(np.arange(closed + 1, closed + overlap + 1))
+        windows = np.unique(np.concatenate(ranges)) if ranges else np.empty(0, dtype=np.int64)
+        return windows[(windows <= last) & (closed is None or windows > closed)]
+
+    def _no_totals(self, panes: pl.DataFrame) -> pl.DataFrame:
+        return panes.clear().drop(PANE)
+
+    # ── both ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _finished(self, rows: pl.LazyFrame) -> pl.DataFrame:
+        start = pl.col(_WINDOW) * (self.panes.every * self.panes.width)
+        end = start + self.panes.size * self.panes.width
+        keep: list[str | pl.Expr] = [
+            (end - 1).cast(pl.Int64).cast(TIME).alias(TS),
+            *self.keys,
+            start.cast(pl.Int64).cast(TIME).alias(WINDOW_START),
+            end.cast(pl.Int64).cast(TIME).alias(WINDOW_END),
+        ]
+        return self.partials.finish(rows, keep).collect()
+
+    def _empty(self) -> pl.DataFrame:
+        return pl.DataFrame(schema=self._schema)
+
+
+def _bucket_chunks(rows: pl.DataFrame, chunk: int) -> list[pl.DataFrame]:
+    """Cut rows sorted by bucket into parts of about `chunk`, never inside a bucket's key."""
+    if rows.height <= chunk:
+        return [rows] if rows.height else []
+    lengths = rows[BUCKET].rle().struct.unnest()["len"].to_list()
+    parts, start, length = [], 0, 0
+    for n in lengths:
+        if length and length + n > chunk:
+            parts.append(rows[start : start + length])
+            start, length = start + length, 0
+        length += n
+    return [*parts, rows[start : start + length]]

@@ -1,0 +1,1 @@
+"""What a user writes: streams, operators, windows, aggregates. Frozen, validated, without Spark."""

@@ -1,0 +1,348 @@
+"""Aggregate functions: what they take, what they give, and what the compiler may do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import polars as pl
+
+from springtide.query.errors import QueryError
+from springtide.query.expressions import IntoExpr, named, resolve, resolve_scalars
+from springtide.query.types import is_key_type, type_text
+
+INPUT: Final = "_input"
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What the compiler needs to know about a function."""
+
+    combines: bool
+    """Partial results may be built before the exchange and merged after it."""
+    invertible: bool
+    """A pane can be taken out of a running total exactly."""
+    ordered: bool
+    """The result depends on the total order of the tuples."""
+
+
+@dataclass(frozen=True, eq=False)
+class UserFunction:
+    """A user's own aggregate: four parts, each an expression over columns."""
+
+    init: Mapping[str, Any]
+    add: Mapping[str, pl.Expr]
+    merge: Mapping[str, pl.Expr]
+    finish: pl.Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregate:
+    """One aggregate of a query, before it meets a schema."""
+
+    function: str
+    input: pl.Expr | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    user: UserFunction | None = None
+
+    def bind(self, step: str, name: str, schema: pl.Schema) -> BoundAggregate:
+        """Resolve types against the aggregate's input."""
+        where = f"{step}, aggregate {name!r}"
+        if self.user is not None:
+            return _bind_user(where, name, self, self.user, schema)
+        rule = _RULES[self.function]
+        if self.input is None:
+            return BoundAggregate(name, self, None, pl.Int64(), pl.Schema(), Traits(True, True, False))
+        dtype = resolve(where, schema, [self.input.alias(INPUT)])[INPUT]
+        output = rule.output(dtype)
+        if output is None:
+            raise QueryError(
+                where,
+                f"{self.function} cannot take {type_text(dtype)}",
+                f"it takes {rule.takes}; cast the column first",
+            )
+        exact = not dtype.is_float()
+        return BoundAggregate(
+            name, self, dtype, output, pl.Schema(), Traits(rule.combines, rule.invertible and exact, rule.ordered)
+        )
+
+    def __str__(self) -> str:
+        """Say it as the user wrote it."""
+        names = (
+            [] if self.input is None else [str(self.input.meta.output_name(raise_if_undetermined=False) or self.input)]
+        )
+        return f"{self.function}({', '.join(names + [f'{k}={v}' for k, v in self.options.items()])})"
+
+
+@dataclass(frozen=True, eq=False)
+class BoundAggregate:
+    """One aggregate of a step, with its types and traits."""
+
+    name: str
+    aggregate: Aggregate
+    input_type: pl.DataType | None
+    output_type: pl.DataType
+    partial: pl.Schema
+    """The columns of a user function's partial result."""
+    traits: Traits
+
+    def __str__(self) -> str:
+        """Say it as the user wrote it."""
+        return f"{self.name}={self.aggregate}"
+
+
+def count(column: IntoExpr = None) -> Aggregate:
+    """Count the tuples of a window, or those whose `column` is not null.
+
+    >>> print(st.count(), st.count("dst"))
+    count() count(dst)
+    """
+    return Aggregate("count") if column is None else _over("count", column)
+
+
+def sum(column: IntoExpr) -> Aggregate:
+    """Add the values up; 64-bit for integers (wrapping), nulls are skipped, nothing adds up to 0.
+
+    >>> print(st.sum("bytes"))
+    sum(bytes)
+    """
+    return _over("sum", column)
+
+
+def mean(column: IntoExpr) -> Aggregate:
+    """Take the mean of the values that are not null.
+
+    >>> print(st.mean("duration"))
+    mean(duration)
+    """
+    return _over("mean", column)
+
+
+def min(column: IntoExpr) -> Aggregate:
+    """Take the smallest value; nulls are skipped, and NaN unless there is nothing else.
+
+    >>> print(st.min("duration"))
+    min(duration)
+    """
+    return _over("min", column)
+
+
+def max(column: IntoExpr) -> Aggregate:
+    """Take the largest value; nulls are skipped, and NaN unless there is nothing else.
+
+    >>> print(st.max("duration"))
+    max(duration)
+    """
+    return _over("max", column)
+
+
+def var(column: IntoExpr) -> Aggregate:
+    """Take the sample variance (n - 1); null for fewer than two values.
+
+    >>> print(st.var("duration"))
+    var(duration)
+    """
+    return _over("var", column)
+
+
+def std(column: IntoExpr) -> Aggregate:
+    """Take the sample standard deviation (n - 1); null for fewer than two values.
+
+    >>> print(st.std("duration"))
+    std(duration)
+    """
+    return _over("std", column)
+
+
+def first(column: IntoExpr) -> Aggregate:
+    """Take the value of the first tuple in the total order, null or not.
+
+    >>> print(st.first("page"))
+    first(page)
+    """
+    return _over("first", column)
+
+
+def last(column: IntoExpr) -> Aggregate:
+    """Take the value of the last tuple in the total order, null or not.
+
+    >>> print(st.last("page"))
+    last(page)
+    """
+    return _over("last", column)
+
+
+def count_distinct(column: IntoExpr) -> Aggregate:
+    """Count the different values that are not null, exactly.
+
+    >>> print(st.count_distinct("user"))
+    count_distinct(user)
+    """
+    return _over("count_distinct", column)
+
+
+def collect(column: IntoExpr) -> Aggregate:
+    """Gather all values into a list, in the total order.
+
+    >>> print(st.collect("page"))
+    collect(page)
+    """
+    return _over("collect", column)
+
+
+def approx_distinct(column: IntoExpr, *, k: int = 4096) -> Aggregate:
+    """Estimate the number of different values with a theta sketch of `k` entries; exact up to `k` values.
+
+    >>> print(st.approx_distinct("user"))
+    approx_distinct(user, k=4096)
+    """
+    return _over("approx_distinct", column, k=_within("approx_distinct", "k", k, 16, 2**26))
+
+
+def approx_quantile(column: IntoExpr, q: float, *, k: int = 200) -> Aggregate:
+    """Estimate the `q`-quantile with a KLL sketch; exact up to `k` values.
+
+    >>> print(st.approx_quantile("latency", 0.99))
+    approx_quantile(latency, q=0.99, k=200)
+    """
+    return _over(
+        "approx_quantile",
+        column,
+        q=_within("approx_quantile", "q", q, 0, 1),
+        k=_within("approx_quantile", "k", k, 8, 65535),
+    )
+
+
+def approx_frequent(column: IntoExpr, n: int, *, map_size: int = 1024) -> Aggregate:
+    """Estimate the `n` most frequent values with a frequent-items sketch, as a list of (value, count).
+
+    >>> print(st.approx_frequent("page", 3))
+    approx_frequent(page, n=3, map_size=1024)
+    """
+    return _over("approx_frequent", column, n=_within("approx_frequent", "n", n, 1, map_size), map_size=map_size)
+
+
+def user_aggregate(
+    *,
+    init: Mapping[str, Any],
+    add: Mapping[str, pl.Expr],
+    merge: Mapping[str, pl.Expr],
+    finish: pl.Expr,
+) -> Aggregate:
+    """Write your own aggregate in four parts, each over columns.
+
+    `init` is the partial result of no tuples; `add` folds tuples into a partial result, `merge` folds partial results
+    into one, `finish` turns a partial result into the value. The order of tuples must not matter.
+
+    >>> geometric_mean = st.user_aggregate(
+    ...     init={"n": 0, "logs": 0.0},
+    ...     add={"n": pl.len().cast(pl.Int64), "logs": pl.col("x").log().sum()},
+    ...     merge={"n": pl.col("n").sum(), "logs": pl.col("logs").sum()},
+    ...     finish=(pl.col("logs") / pl.col("n")).exp(),
+    ... )
+    >>> print(geometric_mean)
+    user_aggregate()
+    """
+    return Aggregate("user_aggregate", user=UserFunction(init, add, merge, finish))
+
+
+def _over(function: str, column: IntoExpr, **options: Any) -> Aggregate:
+    return Aggregate(function, named([column], {})[0], options)
+
+
+def _within(function: str, option: str, value: Any, low: float, high: float) -> Any:
+    if not low <= value <= high:
+        raise QueryError(f"({function})", f"{option}={value} is out of range", f"give a number from {low} to {high}")
+    return value
+
+
+def _bind_user(where: str, name: str, aggregate: Aggregate, user: UserFunction, schema: pl.Schema) -> BoundAggregate:
+    if set(user.init) != set(user.add) or set(user.init) != set(user.merge):
+        raise QueryError(
+            where, "init, add and merge name different columns", "give each the same names: they are the partial result"
+        )
+    partial = resolve_scalars(f"{where}, add", schema, [e.alias(n) for n, e in user.add.items()])
+    merged = resolve_scalars(f"{where}, merge", partial, [user.merge[n].alias(n) for n in partial])
+    for column, dtype in partial.items():
+        if merged[column] != dtype:
+            raise QueryError(
+                f"{where}, merge",
+                f"{column!r} comes out as {type_text(merged[column])} but add makes it {type_text(dtype)}",
+                "cast one of them: partial results are merged again and again",
+            )
+        try:
+            pl.Series([user.init[column]], dtype=dtype, strict=True)
+        except (TypeError, OverflowError, pl.exceptions.PolarsError):
+            raise QueryError(
+                f"{where}, init",
+                f"{column!r} = {user.init[column]!r} is not {type_text(dtype)}",
+                "give a value of that type",
+            ) from None
+    output = resolve(f"{where}, finish", partial, [user.finish.alias(INPUT)])[INPUT]
+    return BoundAggregate(
+        name, aggregate, None, output, partial, Traits(combines=True, invertible=False, ordered=False)
+    )
+
+
+@dataclass(frozen=True)
+class _Rule:
+    output: Callable[[pl.DataType], pl.DataType | None]
+    takes: str
+    combines: bool = True
+    invertible: bool = False
+    ordered: bool = False
+
+
+def _sum_type(dtype: pl.DataType) -> pl.DataType | None:
+    if dtype.is_float():
+        return pl.Float64()
+    if dtype.is_unsigned_integer():
+        return pl.UInt64()
+    if dtype.is_integer() or dtype == pl.Boolean:
+        return pl.Int64()
+    if isinstance(dtype, pl.Decimal):
+        return pl.Decimal(38, dtype.scale)
+    return dtype if isinstance(dtype, pl.Duration) else None
+
+
+def _mean_type(dtype: pl.DataType) -> pl.DataType | None:
+    if isinstance(dtype, pl.Duration):
+        return dtype
+    return pl.Float64() if dtype.is_numeric() or dtype == pl.Boolean else None
+
+
+def _ordered_type(dtype: pl.DataType) -> pl.DataType | None:
+    return dtype if dtype.is_numeric() or dtype.is_temporal() or dtype in (pl.String, pl.Boolean, pl.Binary) else None
+
+
+def _numeric(output: pl.DataType) -> Callable[[pl.DataType], pl.DataType | None]:
+    return lambda dtype: output if dtype.is_numeric() else None
+
+
+def _key(output: Callable[[pl.DataType], pl.DataType]) -> Callable[[pl.DataType], pl.DataType | None]:
+    return lambda dtype: output(dtype) if is_key_type(dtype) else None
+
+
+def _frequent_type(dtype: pl.DataType) -> pl.DataType:
+    return pl.List(pl.Struct({"value": dtype, "count": pl.Int64()}))
+
+
+_NUMBERS: Final = "numbers"
+_KEYS: Final = "integers, strings, times, bools, bytes and decimals"
+_RULES: Final[Mapping[str, _Rule]] = {
+    "count": _Rule(lambda _: pl.Int64(), "anything", invertible=True),
+    "sum": _Rule(_sum_type, "numbers, bools and durations", invertible=True),
+    "mean": _Rule(_mean_type, "numbers, bools and durations", invertible=True),
+    "min": _Rule(_ordered_type, "numbers, strings, times, bools and bytes"),
+    "max": _Rule(_ordered_type, "numbers, strings, times, bools and bytes"),
+    "var": _Rule(_numeric(pl.Float64()), _NUMBERS),
+    "std": _Rule(_numeric(pl.Float64()), _NUMBERS),
+    "first": _Rule(lambda dtype: dtype, "anything", ordered=True),
+    "last": _Rule(lambda dtype: dtype, "anything", ordered=True),
+    "count_distinct": _Rule(_key(lambda _: pl.Int64()), _KEYS),
+    "collect": _Rule(lambda dtype: pl.List(dtype), "anything", combines=False, ordered=True),
+    "approx_distinct": _Rule(_key(lambda _: pl.Int64()), _KEYS),
+    "approx_quantile": _Rule(_numeric(pl.Float64()), _NUMBERS),
+    "approx_frequent": _Rule(_key(_frequent_type), _KEYS),
+}

@@ -1,0 +1,129 @@
+"""The graph of a query: every step that its sinks need, named and in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from springtide.query import steps
+from springtide.query.errors import QueryError, nearest
+
+StepType = TypeVar("StepType", bound=steps.Step)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One step's output going into another step: `port` of `origin` is input number `side` of `target`."""
+
+    origin: str
+    port: str
+    target: str
+    side: int
+
+
+class Graph:
+    """A directed acyclic graph of steps. Steps without a name get one: their kind, numbered."""
+
+    def __init__(self, name: str, *sinks: steps.Sink) -> None:
+        """Gather the steps behind `sinks`; refuse cycles, names used twice and a query without sinks."""
+        if not name or not name.strip():
+            raise QueryError("(query)", "the query has no name", "st.Query('heavy-callers', …)")
+        if not sinks:
+            raise QueryError(
+                f"{name} (query)", "the query has no sink", "end a stream with .to(sink) and give it to st.Query"
+            )
+        for sink in sinks:
+            if not isinstance(sink, steps.Sink):
+                raise QueryError(
+                    f"{name} (query)", f"{type(sink).__name__} is not a sink", "end the stream with .to(sink)"
+                )
+        self.name = name
+        order = _in_order(sinks)
+        self._names = _name(order)
+        self.steps = {self._names[step]: step for step in order}
+        """Name → step, every step after its inputs."""
+
+    def __iter__(self) -> Iterator[steps.Step]:
+        """Give the steps, every one after its inputs."""
+        return iter(self.steps.values())
+
+    def name_of(self, step: steps.Step) -> str:
+        """Give the name that a step has in this query."""
+        return self._names[step]
+
+    def step(self, name: str) -> steps.Step:
+        """Give the step of that name."""
+        if name not in self.steps:
+            raise QueryError(
+                f"{name} (unknown)", f"the query {self.name!r} has no such step", nearest(name, self.steps)
+            )
+        return self.steps[name]
+
+    def of_kind(self, kind: type[StepType]) -> dict[str, StepType]:
+        """Give the steps of one kind by name."""
+        return {name: step for name, step in self.steps.items() if isinstance(step, kind)}
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """Every connection, in the order of the steps."""
+        return tuple(
+            Edge(self._names[stream.step], stream.port, name, side)
+            for name, step in self.steps.items()
+            for side, stream in enumerate(step.inputs)
+        )
+
+
+def _in_order(sinks: Sequence[steps.Sink]) -> list[steps.Step]:
+    """Put every step after its inputs (depth first, without recursion: queries can be long)."""
+    done: dict[steps.Step, None] = {}
+    for sink in sinks:
+        path: dict[steps.Step, None] = {}
+        todo: list[tuple[steps.Step, bool]] = [(sink, False)]
+        while todo:
+            step, inputs_done = todo.pop()
+            if inputs_done:
+                path.pop(step)
+                done[step] = None
+            elif step in path:
+                ring = [*list(path)[list(path).index(step) :], step]
+                raise QueryError(
+                    f"{step.name or step.kind} ({step.kind})",
+                    f"the steps form a cycle: {' ← '.join(s.name or s.kind for s in ring)}",
+                    "a stream can only come from earlier ones",
+                )
+            elif step not in done:
+                path[step] = None
+                todo.append((step, True))
+                todo.extend((stream.step, False) for stream in reversed(step.inputs))
+    return list(done)
+
+
+def _name(order: Sequence[steps.Step]) -> dict[steps.Step, str]:
+    given: dict[str, steps.Step] = {}
+    for step in order:
+        if step.name is not None:
+            if not step.name.strip() or any(c in step.name for c in "/\\=\n"):
+                raise QueryError(
+                    f"{step.name!r} ({step.kind})",
+                    "this name cannot be used in files and commands",
+                    "use letters, digits, - and _",
+                )
+            if step.name in given:
+                other = given[step.name]
+                raise QueryError(
+                    f"{step.name} ({step.kind})",
+                    f"a {other.kind} has the name {step.name!r} already",
+                    "give one of them another name",
+                )
+            given[step.name] = step
+    names: dict[steps.Step, str] = {step: name for name, step in given.items()}
+    for step in order:
+        if step not in names:
+            name, number = step.kind, 1
+            while name in given:
+                number += 1
+                name = f"{step.kind}-{number}"
+            given[name] = step
+            names[step] = name
+    return names

@@ -1,0 +1,77 @@
+"""Expressions as a person would write them."""
+
+from __future__ import annotations
+
+import re
+
+import polars as pl
+
+_NOISE = (("dyn int: ", ""), ("dyn float: ", ""), ("strict_cast", "cast"))
+_PAIRS = {"(": ")", "[": "]"}
+
+
+def expr_text(expr: pl.Expr) -> str:
+    """Write an expression as Polars does, less its noise.
+
+    >>> expr_text((pl.col("a") + 1).alias("b"))
+    'b = a + 1'
+    >>> expr_text((pl.col("x") > 1) & (pl.col("y") == "z"))
+    '(x > 1) & (y == "z")'
+    >>> expr_text((pl.col("end") - pl.col("start")).dt.total_seconds())
+    '(end - start).dt.total_seconds()'
+    """
+    bare = expr.meta.undo_aliases()
+    text = " ".join(str(bare).split())
+    for noise, plain in _NOISE:
+        text = text.replace(noise, plain)
+    text = _unwrap(_plain(re.sub(r'col\("([^"]*)"\)', r"\1", text)))
+    name = expr.meta.output_name(raise_if_undetermined=False)
+    return text if expr.meta.eq(bare) or name == text else f"{name} = {text}"
+
+
+def _plain(text: str) -> str:
+    """Turn Polars' `[(a) + (b)]` into `(a + b)` and `f([x])` into `f(x)`, inside out."""
+    out, at = "", 0
+    while at < len(text):
+        binary = _binary(text, at) if text.startswith("[(", at) else None
+        if binary is not None:
+            left, operator, right, at = binary
+            out += f"({_plain(left)} {operator} {_plain(right)})"
+        elif (
+            text.startswith("([", at)
+            and not text.startswith("([(", at)
+            and text.startswith(")", end := _closing(text, at + 1) + 1)
+        ):
+            out += f"({_plain(text[at + 2 : end - 1])})"
+            at = end + 1
+        else:
+            out, at = out + text[at], at + 1
+    return out
+
+
+def _binary(text: str, at: int) -> tuple[str, str, str, int] | None:
+    end = _closing(text, at)
+    middle = _closing(text, at + 1)
+    operator = re.match(r" (\S+) \(", text[middle + 1 :])
+    if operator is None or text[end - 1] != ")":
+        return None
+    return text[at + 2 : middle], operator[1], text[middle + 1 + operator.end() : end - 1], end + 1
+
+
+def _closing(text: str, at: int) -> int:
+    """Find the bracket that closes the one at `at`, passing over quoted text."""
+    depth, quoted, opening, closing = 0, False, text[at], _PAIRS[text[at]]
+    for i in range(at, len(text)):
+        if text[i] == '"':
+            quoted = not quoted
+        elif not quoted:
+            depth += (text[i] == opening) - (text[i] == closing)
+            if depth == 0:
+                return i
+    return len(text) - 1
+
+
+def _unwrap(text: str) -> str:
+    while text.startswith("(") and _closing(text, 0) == len(text) - 1:
+        text = text[1:-1]
+    return text

@@ -1,0 +1,11 @@
+"""The sequential reference: one thread, one row at a time, in the most obvious code that is right.
+
+It does what docs/semantics.md says and shares no kernel with the engine: it is the oracle of the tests.
+
+    values → fit → ingest → stateless, windows, aggregates, joins, operators → interpreter → result
+"""
+
+from springtide.runtime.reference.interpreter import Inputs, run
+from springtide.runtime.reference.result import Result
+
+__all__ = ["Inputs", "Result", "run"]

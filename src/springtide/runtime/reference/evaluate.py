@@ -1,0 +1,36 @@
+"""A user's expressions on one row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from springtide.query.errors import UserCodeError
+from springtide.query.types import schema_text
+
+
+def evaluate(label: str, frame: pl.DataFrame, exprs: Sequence[pl.Expr], schema: pl.Schema | None = None) -> pl.DataFrame:
+    """Evaluate expressions on a frame; check that one row of the promised columns comes out."""
+    try:
+        out = frame.select(exprs)
+    except Exception as error:
+        problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        raise UserCodeError(label, problem, "filter such rows out before, or write the expression so that it gives null", row_of(frame)) from error
+    if out.height != 1:
+        raise UserCodeError(label, f"the expression makes {out.height} rows of one", "give one value per row", row_of(frame))
+    if schema is not None and out.schema != schema:
+        problem = f"the expression gives {schema_text(out.schema)}, the query says {schema_text(schema)}"
+        raise UserCodeError(label, problem, "cast to the type that is wanted, or give return_dtype", row_of(frame))
+    return out
+
+
+def holds(label: str, frame: pl.DataFrame, predicate: pl.Expr) -> bool:
+    """Tell whether a predicate is true of a row; null is not true."""
+    return evaluate(label, frame, [predicate.alias("holds")]).to_series().to_list()[0] is True
+
+
+def row_of(frame: pl.DataFrame, at: int = 0) -> dict[str, Any] | None:
+    """Give a row for an error message."""
+    return frame.row(at, named=True) if frame.height > at else None

@@ -1,0 +1,149 @@
+"""Does a row from outside fit the schema of its source? If so, what is its event time?"""
+
+from __future__ import annotations
+
+import json
+import reprlib
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal, localcontext
+from typing import Any
+
+import polars as pl
+
+from springtide.query.errors import nearest
+from springtide.query.types import TIME, type_text
+from springtide.runtime.reference.values import as_type
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Misfit(Exception):
+    """Why a row or a value does not fit."""
+
+
+def column(name: str, value: Any, dtype: pl.DataType) -> pl.Series:
+    """Make a column of one value. An integer fits a float column; nothing else is converted.
+
+    >>> column("x", 1, pl.Float64()).to_list()
+    [1.0]
+    >>> column("x", 300, pl.UInt8())
+    Traceback (most recent call last):
+    springtide.runtime.reference.fit.Misfit: column 'x': 300 is out of range for u8
+    """
+    if isinstance(value, pl.Series):  # a row of a frame: its type is known already, and exact
+        if value.dtype == dtype:
+            return value
+        value = value.to_list()[0]
+    if not _is_of(value, dtype):
+        raise Misfit(f"column {name!r}: {reprlib.repr(value)} is not {type_text(dtype)}")
+    try:
+        return pl.Series(name, [value], dtype=dtype, strict=True)
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+        raise Misfit(f"column {name!r}: {reprlib.repr(value)} is out of range for {type_text(dtype)}") from None
+
+
+def fit(row: Any, columns: pl.Schema, ts: str | None) -> pl.DataFrame:
+    """Bring a row into the columns of its source; raise `Misfit` with the reason if that cannot be.
+
+    `ts` names the column of the event time: there a time without a zone is UTC, whatever the column says.
+    """
+    if not isinstance(row, Mapping):
+        raise Misfit(f"{reprlib.repr(row)} is not a row of named columns")
+    for name in row:
+        if name not in columns:
+            raise Misfit(f"there is no column {name!r}; {nearest(str(name), columns)}")
+    series = []
+    for name, dtype in columns.items():
+        value = row.get(name)
+        if name == ts and isinstance(dtype, pl.Datetime) and isinstance(value, datetime):
+            value = _in_utc(value) if dtype.time_zone else _in_utc(value).replace(tzinfo=None)
+        series.append(column(name, value, dtype))
+    return pl.DataFrame(series)
+
+
+def event_time(times: pl.Series) -> int:
+    """Read the event time from a column of one value.
+
+    >>> event_time(pl.Series("when", ["1970-01-01T00:00:01+01:00"]))
+    -3599000000
+    """
+    what = f"the time {times.name!r}"
+    if times.null_count():
+        raise Misfit(f"{what} is null")
+    if times.dtype == pl.String:
+        text = times.to_list()[0]
+        try:
+            return micros_of(datetime.fromisoformat(text))
+        except ValueError:
+            raise Misfit(f"{what} cannot be read: {reprlib.repr(text)} is not ISO 8601") from None
+    if times.dtype != pl.Int64:
+        zone = times.dtype.time_zone if isinstance(times.dtype, pl.Datetime) else None
+        times = times.cast(pl.Datetime("us", zone)).cast(pl.Int64)
+    micros: int = times.to_list()[0]
+    return micros
+
+
+def micros_of(moment: datetime) -> int:
+    """Give microseconds since 1970; a time without a zone is UTC.
+
+    >>> micros_of(datetime(1970, 1, 1, 0, 0, 1))
+    1000000
+    """
+    return (_in_utc(moment) - _EPOCH) // timedelta(microseconds=1)
+
+
+def time_column(name: str, micros: int) -> pl.Series:
+    """Make the column `ts` of one row."""
+    return pl.Series(name, [micros], dtype=pl.Int64).cast(TIME)
+
+
+def row_text(row: Any) -> str:
+    """Write a row as JSON, for people who look for what was wrong with it.
+
+    >>> row_text({"x": b"hi", "when": date(2024, 2, 29)})
+    '{"x": "6869", "when": "2024-02-29"}'
+    """
+
+    def other(value: Any) -> Any:
+        if isinstance(value, date | time):
+            return value.isoformat()
+        if isinstance(value, pl.Series):
+            return value.to_list()[0]
+        return value.hex() if isinstance(value, bytes) else str(value)
+
+    return json.dumps(row, default=other, ensure_ascii=False)
+
+
+def _in_utc(moment: datetime) -> datetime:
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _is_of(value: Any, dtype: pl.DataType) -> bool:
+    """Tell whether a value has the kind that the type asks for; ranges are Polars' business."""
+    if value is None:
+        return True
+    if isinstance(dtype, pl.List | pl.Array):
+        return isinstance(value, list | tuple) and all(_is_of(v, as_type(dtype.inner)) for v in value)
+    if isinstance(dtype, pl.Struct):
+        fields = {f.name: as_type(f.dtype) for f in dtype.fields}
+        return isinstance(value, Mapping) and all(n in fields and _is_of(v, fields[n]) for n, v in value.items())
+    if isinstance(dtype, pl.Decimal):
+        return isinstance(value, Decimal) and _has_scale(value, dtype.scale)
+    if isinstance(dtype, pl.Datetime):
+        return isinstance(value, datetime) and (value.tzinfo is None) == (dtype.time_zone is None)
+    if dtype == pl.Date:
+        return isinstance(value, date) and not isinstance(value, datetime)
+    if dtype.is_integer():
+        return isinstance(value, int) and not isinstance(value, bool)
+    if dtype.is_float():
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    kinds = {pl.Boolean: bool, pl.Binary: bytes, pl.Time: time, pl.Duration: timedelta}
+    texts = (pl.String, pl.Categorical, pl.Enum)
+    kind = str if isinstance(dtype, texts) else kinds.get(type(dtype))
+    return kind is not None and isinstance(value, kind)
+
+
+def _has_scale(value: Decimal, scale: int) -> bool:
+    with localcontext(prec=200):
+        return value.is_finite() and value.scaleb(scale) % 1 == 0

@@ -1,0 +1,106 @@
+"""What comes in: each row of a physical stream is judged once, in position order, before anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from springtide.query import steps
+from springtide.query.connectors import Marker, Rows
+from springtide.query.errors import QueryError
+from springtide.query.stream import Stream
+from springtide.query.types import END_OF_TIME, TS
+from springtide.runtime.reference.fit import Misfit, event_time, fit, row_text, time_column
+from springtide.runtime.reference.tuples import BEGINNING_OF_TIME, Place, Tuple
+from springtide.runtime.reference.values import frame_of
+
+
+@dataclass
+class Arrived:
+    """All that came of one source, and where its time stands after the last row."""
+
+    tuples: list[Tuple] = field(default_factory=list)
+    late: list[Tuple] = field(default_factory=list)
+    rejected: list[Tuple] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    """The stream time of each physical stream."""
+    greatest: int = BEGINNING_OF_TIME
+    """The greatest time that anybody heard of: of a tuple that came in, or of a dummy."""
+
+    @property
+    def time(self) -> int:
+        """The smallest stream time; a source without physical streams has none yet."""
+        return min(self.times, default=BEGINNING_OF_TIME)
+
+
+def arrive(source: steps.Source, name: str, streams: Mapping[str, Rows], bounded: bool) -> Arrived:
+    """Judge the rows of all physical streams of a source. A bounded input ends by itself."""
+    arrived = Arrived(times=[END_OF_TIME] if bounded and not streams else [])
+    for stream, rows in streams.items():
+        time = _judge(source, name, stream, rows, arrived)
+        arrived.times.append(END_OF_TIME if bounded else time)
+    return arrived
+
+
+def _judge(source: steps.Source, name: str, stream: str, rows: Rows, arrived: Arrived) -> int:
+    """Put each row of one physical stream where it belongs; return the stream time at the end."""
+    time, position = BEGINNING_OF_TIME, -1
+    for item in _items(rows):
+        if isinstance(item, Marker):
+            time = _mark(name, stream, item, time)
+            if item.name == "idle":
+                arrived.greatest = max(arrived.greatest, time)
+            continue
+        position += 1
+        if time == END_OF_TIME:
+            raise QueryError(f"{name} (source)", f"the physical stream {stream!r} has rows after END", "let END be the last of its rows")
+        place = Place(name, stream, position if source.connector.positions else -1)
+        try:
+            one = _read(source, place, item)
+        except Misfit as misfit:
+            arrived.rejected.append(_reject(name, stream, position, str(misfit), item))
+            continue
+        if source.ts is not None and one.ts < time:
+            arrived.late.append(one)
+            continue
+        arrived.tuples.append(one)
+        if source.ts is not None:
+            time = max(time, one.ts - source.max_disorder)
+            arrived.greatest = max(arrived.greatest, one.ts)
+    return time
+
+
+def _items(rows: Rows) -> Iterator[Any]:
+    if isinstance(rows, pl.DataFrame):
+        for i in range(rows.height):
+            yield {c.name: c for c in rows.slice(i, 1).get_columns()}
+    else:
+        yield from rows
+
+
+def _mark(name: str, stream: str, marker: Marker, time: int) -> int:
+    """Give the stream time after a marker. PAUSE and FAIL are about the engine's work, not about the input."""
+    if marker.name == "END":
+        return END_OF_TIME
+    if marker.name == "idle" and marker.time is not None:
+        return max(time, marker.time)
+    if marker.name not in ("PAUSE", "FAIL"):
+        raise QueryError(f"{name} (source)", f"the physical stream {stream!r} has an unknown marker {marker}", "use those of springtide.testing")
+    return time
+
+
+def _read(source: steps.Source, place: Place, row: Any) -> Tuple:
+    frame = fit(row, source.columns, source.ts)
+    if source.ts is None:
+        return Tuple(0, place, frame)
+    ts = event_time(frame[source.ts])
+    columns = [time_column(TS, ts) if c.name == source.ts else c for c in frame.get_columns()]
+    return Tuple(ts, place, pl.DataFrame(columns))
+
+
+def _reject(name: str, stream: str, position: int, reason: str, row: Any) -> Tuple:
+    values = {"source": name, "stream": stream, "position": position, "reason": reason, "row": row_text(row)}
+    return Tuple(0, Place(name, stream, position), frame_of(values, REJECTED_SCHEMA))

@@ -1,0 +1,59 @@
+"""Tuples with their place in the total order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from springtide.query.types import TS
+from springtide.runtime.reference.values import Plain, content_key, frame_of, plain_rows
+
+BEGINNING_OF_TIME = -(2**63)
+"""The time of a physical stream of which nothing is known yet."""
+
+
+class Place(NamedTuple):
+    """Where a tuple stands among others of the same ts. What a stateful step makes has an origin only."""
+
+    origin: str
+    stream: str = ""
+    position: int = -1
+    path: tuple[int, ...] = ()
+    """The place in the list, for each `explode` on the way."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tuple:
+    """One tuple: a frame of one row, its time (0 in streams without time), its place."""
+
+    ts: int
+    place: Place
+    frame: pl.DataFrame
+
+    @cached_property
+    def values(self) -> Plain:
+        """The plain values of the row."""
+        return plain_rows(self.frame)[0]
+
+    @cached_property
+    def content(self) -> list[Any]:
+        """The last part of the total order."""
+        return content_key(self.values)
+
+    def with_frame(self, frame: pl.DataFrame) -> Tuple:
+        """Give the same tuple with other columns."""
+        return replace(self, frame=frame)
+
+
+def made(origin: str, values: Plain, schema: pl.Schema) -> Tuple:
+    """Make a tuple that a stateful step gives."""
+    return Tuple(values[TS], Place(origin), frame_of(values, schema))
+
+
+def in_order(tuples: Iterable[Tuple]) -> list[Tuple]:
+    """Sort into the total order."""
+    return sorted(tuples, key=lambda t: (t.ts, t.place, t.content))

@@ -1,0 +1,32 @@
+"""Rows to a Python function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import polars as pl
+
+
+@dataclass(frozen=True)
+class Callback:
+    """Calls a function with the rows of each epoch and the epoch's number."""
+
+    function: Callable[[pl.DataFrame, int], None]
+
+    def check(self, schema: pl.Schema) -> str | None:
+        """Take anything."""
+        return None
+
+    def describe(self) -> str:
+        """Say which function."""
+        return f"function {getattr(self.function, '__name__', self.function)}"
+
+
+def callback(function: Callable[[pl.DataFrame, int], None]) -> Callback:
+    """Call `function(rows, epoch)` for each epoch; after a crash the last epoch may come again with the same number.
+
+    >>> st.callback(print).describe()
+    'function print'
+    """
+    return Callback(function)

@@ -1,0 +1,85 @@
+"""What all tests share: one Spark session, golden files, the Hypothesis profile."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GOLDEN = Path(__file__).parent / "golden"
+
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=False, print_blob=True)
+hypothesis.settings.load_profile("ci")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the files in tests/golden")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one Spark session of the test run, set up as Springtide wants it on one machine with local disks.
+
+    PySpark is imported here and not above: a run without Spark tests never starts a JVM.
+    """
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # a machine whose name does not resolve can run the tests too
+    from pyspark.sql import SparkSession
+
+    scratch = tmp_path_factory.mktemp("spark")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.memory": "2g",
+        "spark.local.dir": scratch / "local",
+        "spark.sql.warehouse.dir": scratch / "warehouse",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.shuffle.compress": "false",  # blobs are compressed already
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.executorEnv.POLARS_MAX_THREADS": "1",
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+        ),
+        "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    }
+    builder = SparkSession.builder.master("local[2,4]").appName("springtide-tests")
+    for key, value in settings.items():
+        builder = builder.config(key, str(value))
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden(name, text)` asserts that the text is what tests/golden/<name>.txt holds."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / f"{name}.txt"
+        actual = text.rstrip("\n") + "\n"
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(actual, encoding="utf-8")
+            return
+        expected = path.read_text(encoding="utf-8") if path.exists() else ""
+        if actual != expected:
+            shown = path.relative_to(GOLDEN.parent.parent)
+            diff = difflib.unified_diff(
+                expected.splitlines(), actual.splitlines(), f"{shown}", f"{shown} (this run)", lineterm=""
+            )
+            how = "if the new text is right, run `pytest --update-golden` and review the change"
+            pytest.fail("\n".join([*diff, "", how]), pytrace=False)
+
+    return check
