@@ -8,9 +8,9 @@ import pytest
 import springtide as st
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(autouse=True)
 def doctest_names(doctest_namespace: dict[str, Any]) -> None:
-    """Every doctest may use `pl`, `st` and a stream of phone calls without saying where they come from."""
-    schema = {"src": pl.String, "dst": pl.String, "duration": pl.Int64, "ts": st.TIME}
-    calls = st.source("calls", st.memory(schema=schema), ts="ts")
+    """Every doctest may use `pl` and `st` without importing them, and the stream `calls`."""
+    columns = {"src": pl.String, "dst": pl.String, "duration": pl.Int64, "ts": st.TIME}
+    calls = st.source("calls", st.memory(schema=columns), ts="ts")
     doctest_namespace.update(pl=pl, st=st, calls=calls)

@@ -43,7 +43,6 @@ def requests(count: int, seed: int = 1) -> pl.DataFrame:
     return pl.DataFrame(rows)
 
 
-out = st.memory_sink()
 clicks = st.source("clicks", st.memory(requests(2_000)), ts="ts")
 patterns = (
     clicks.map(page=pl.col("page").str.to_lowercase().str.strip_suffix(".html"), name="clean")
@@ -52,8 +51,10 @@ patterns = (
     .map(pattern=pl.col("pattern").list.join(" > "), name="pattern")
 )
 top = patterns.top_k(20, "pattern", window=st.tumbling("1m"), name="top")
-query = st.Query("click-patterns", top.to(out))
+query = st.Query("click-patterns", top.to(st.memory_sink()))
 
 
 if __name__ == "__main__":
-    print(query.explain())
+    rows = query.run_reference().rows()
+    with pl.Config(fmt_str_lengths=60):
+        print(rows.filter(pl.col("rank") <= 2).select("window_end", "rank", "pattern", "count"))

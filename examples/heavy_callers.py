@@ -49,15 +49,22 @@ def records(count: int, seed: int = 1) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=CDR)
 
 
-out = st.memory_sink()
 calls = st.source("calls", st.memory(records(3_000)), ts="ts")
+duration = (pl.col("end") - pl.col("start")).dt.total_seconds()
 heavy = (
-    calls.map(duration=(pl.col("end") - pl.col("start")).dt.total_seconds(), name="duration")
-    .aggregate(by="src", window=st.sliding("1h", every="1m"), avg=st.mean("duration"), calls=st.count(), name="heavy")
+    calls.map(duration=duration, name="duration")
+    .aggregate(
+        by="src",
+        window=st.sliding("1h", every="1m"),
+        avg=st.mean("duration"),
+        calls=st.count(),
+        name="heavy",
+    )
     .filter(pl.col("avg") > 600)
 )
-query = st.Query("heavy-callers", heavy.to(out))
+query = st.Query("heavy-callers", heavy.to(st.memory_sink()))
 
 
 if __name__ == "__main__":
-    print(query.explain())
+    rows = query.run_reference().rows()
+    print(rows.select("window_end", "src", "avg", "calls").tail(8))

@@ -30,6 +30,7 @@ from springtide.sinks.memory import memory_sink
 from springtide.sinks.parquet import parquet_sink
 from springtide.sources.memory import memory
 from springtide.sources.parquet import parquet
+from springtide.state.errors import CheckpointError
 
 __version__ = "0.1.0"
 
@@ -39,6 +40,7 @@ __all__ = [
     "Aggregate",
     "Branches",
     "BucketOperator",
+    "CheckpointError",
     "KeyOperator",
     "Query",
     "QueryError",

@@ -99,4 +99,4 @@ def _subclusters(name: str, count: int, nodes: int) -> Strategy:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
+    return f"{value:,.1f}"

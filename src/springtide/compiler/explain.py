@@ -5,7 +5,6 @@ from __future__ import annotations
 from springtide.compiler.plan import Exchange, Plan, Subquery
 from springtide.compiler.tables import columns
 from springtide.query import steps
-from springtide.query.stream import Stream
 
 WIDTH = 120
 
@@ -41,22 +40,10 @@ def explain(plan: Plan, *, width: int = WIDTH) -> str:
     return "\n\n".join("\n".join(lines) for lines in parts)
 
 
-def steps_of(plan: Plan, subquery: Subquery) -> list[tuple[str, ...]]:
-    """Give the steps of a subquery in order, those that run as one together."""
-    chains = [chain for chain in plan.fused if chain[0] in subquery.chain]
-    head = [(subquery.head,)] if subquery.head else []
-    return [*((s,) for s in subquery.sources), *head, *chains, *((s,) for s in subquery.sinks)]
-
-
-def output_of(stream: Stream, name: str) -> str:
-    """Name an output: the step, and the port where it has several."""
-    return name if stream.port == steps.OUT else f"{name}.{stream.port}"
-
-
 def _steps(plan: Plan) -> list[tuple[str, str, str, str]]:
     rows = [("step", "kind", "input", "what it does")]
     for name, step in plan.graph.steps.items():
-        inputs = ", ".join(output_of(s, plan.graph.name_of(s.step)) for s in step.inputs)
+        inputs = ", ".join(_output(plan.graph.name_of(s.step), s.port) for s in step.inputs)
         rows.append((name, step.kind, inputs, step.describe()))
     return rows
 
@@ -72,10 +59,16 @@ def _subquery(plan: Plan, subquery: Subquery) -> tuple[str, str, str]:
     return f"subquery {subquery.name}", kind, _flow(plan, subquery)
 
 
+def _groups(plan: Plan, subquery: Subquery) -> list[tuple[str, ...]]:
+    """Give the steps of a subquery in order, those that run as one together."""
+    group_of = {step: group for group in plan.fused for step in group}
+    return list(dict.fromkeys(group_of.get(step, (step,)) for step in plan.graph.steps if step in subquery.steps))
+
+
 def _flow(plan: Plan, subquery: Subquery) -> str:
     """Write `a → [b, c] → d`: an arrow where one follows from the other, a comma where it does not."""
     text, before = "", None
-    for group in steps_of(plan, subquery):
+    for group in _groups(plan, subquery):
         inputs = [plan.graph.name_of(s.step) for s in plan.step(group[0]).inputs]
         text += "" if before is None else " → " if before in inputs else ", "
         text += group[0] if len(group) == 1 else f"[{', '.join(group)}]"
@@ -90,7 +83,7 @@ def _legend(plan: Plan) -> list[str]:
 def _exchange(plan: Plan, exchange: Exchange) -> tuple[str, str, str, str]:
     target = plan.step(exchange.target)
     sides = f" ({'left' if exchange.side == 0 else 'right'})" if len(target.inputs) == 2 else ""
-    step = exchange.step if exchange.port == steps.OUT else f"{exchange.step}.{exchange.port}"
+    step = _output(exchange.step, exchange.port)
     origin = step if step == exchange.origin else f"{exchange.origin}: {step}"
     return (
         f"{origin} → {exchange.target}{sides}",
@@ -98,3 +91,8 @@ def _exchange(plan: Plan, exchange: Exchange) -> tuple[str, str, str, str]:
         "yes" if exchange.combine else "no",
         "total" if exchange.ordered else "any",
     )
+
+
+def _output(step: str, port: str) -> str:
+    """Name an output: the step, and the port where it has several."""
+    return step if port == steps.OUT else f"{step}.{port}"

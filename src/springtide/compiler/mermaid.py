@@ -37,7 +37,7 @@ def mermaid(plan: Plan) -> str:
                 lines.append(f"  {ids[subquery.name, edge.origin]} -->{port} {ids[subquery.name, edge.target]}")
     for exchange in plan.exchanges:
         origin, target = ids[exchange.origin, exchange.step], ids[exchange.target, exchange.target]
-        lines.append(f"  {origin} ==>|{_quoted(_label(exchange))}| {target}")
+        lines.append(f"  {origin} ==>|{_quoted(_label(plan, exchange))}| {target}")
     return "\n".join(lines)
 
 
@@ -57,11 +57,11 @@ def _shape(plan: Plan, name: str) -> str:
     return f"[[{label}]]" if isinstance(step, steps.Sink) else f"([{label}])" if step.stateful else f"[{label}]"
 
 
-def _label(exchange: Exchange) -> str:
-    words = [str(exchange.routing)]
-    if exchange.port != steps.OUT:
-        words.insert(0, exchange.port)
-    return ", ".join(words + ["combined"] * exchange.combine + ["in order"] * exchange.ordered)
+def _label(plan: Plan, exchange: Exchange) -> str:
+    port = [exchange.port] if exchange.port != steps.OUT else []
+    side = [("left", "right")[exchange.side]] if len(plan.step(exchange.target).inputs) == 2 else []
+    how = ["combined"] * exchange.combine + ["in order"] * exchange.ordered
+    return ", ".join([*port, *side, str(exchange.routing), *how])
 
 
 def _quoted(text: str) -> str:
@@ -70,6 +70,6 @@ def _quoted(text: str) -> str:
 
 def _escaped(text: str) -> str:
     """Write the characters that Mermaid would read as its own, or a browser as HTML, as entities."""
-    for character, entity in (("&", "#amp;"), ("<", "#lt;"), (">", "#gt;"), ('"', "#quot;")):
+    for character, entity in (("#", "#35;"), ("&", "#amp;"), ("<", "#lt;"), (">", "#gt;"), ('"', "#quot;")):
         text = text.replace(character, entity)
     return text

@@ -103,7 +103,7 @@ def scalability_text(costs: Costs) -> str:
         ("n", "T^I", "T^P", "T^O", "", "T^I", "T^P", "T^O", ""),
     ]
     for n in _numbers(max(far, near), {far, near}):
-        rates = [f"{rate:.3f}" for rate in (*virtual(costs, n).rates, *pure(costs, n).rates)]
+        rates = [f"{rate:.4f}" for rate in (*virtual(costs, n).rates, *pure(costs, n).rates)]
         marks = ["← highest" if n == top else "" for top in (far, near)]
         rows.append((str(n), *rates[:3], marks[0], *rates[3:], marks[1]))
     return "\n".join(
@@ -121,9 +121,9 @@ def scalability_text(costs: Costs) -> str:
 
 
 def _numbers(top: int, marked: set[int]) -> list[int]:
-    """Choose the n to show: every one up to 16, then ever fewer; always the marked ones and some beyond them."""
+    """Choose the n to show: every one if they are few, else ever fewer; always the marked ones and some beyond them."""
     end = top + max(2, top // 4)
-    few = {n for n in range(1, end + 1) if n <= 16 or n % (1 << (n.bit_length() - 3)) == 0}
+    few = {n for n in range(1, end + 1) if end <= 20 or n <= 4 or n % (1 << (n.bit_length() - 2)) == 0}
     return sorted(n for n in few | marked if n > 0)
 
 

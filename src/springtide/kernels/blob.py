@@ -51,5 +51,5 @@ class Blob:
         (length,) = _LENGTH.unpack_from(data, 4)
         header = json.loads(data[8 : 8 + length])
         body = memoryview(data)[8 + length :]
-        tuples = pl.read_ipc(io.BytesIO(body), rechunk=False) if len(body) else None
+        tuples = pl.read_ipc(io.BytesIO(body)) if len(body) else None
         return Blob(header["exchange"], header["times"], tuples)

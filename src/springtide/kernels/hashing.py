@@ -26,5 +26,7 @@ def fingerprint() -> str:
     checkpoint keeps this text and refuses to go on under another.
     """
     probe = pl.DataFrame({"i": [0, 1, -5, None], "s": ["", "a", "springtide", None], "b": [True, False, None, True]})
-    hashes = [probe.select(bucket_of(keys, 1 << 16)).to_series().to_list() for keys in (["i"], ["s"], ["b"], ["i", "s"])]
+    hashes = [
+        probe.select(bucket_of(keys, 1 << 16)).to_series().to_list() for keys in (["i"], ["s"], ["b"], ["i", "s"])
+    ]
     return hashlib.sha256(repr(hashes).encode()).hexdigest()[:16]

@@ -12,7 +12,7 @@ ORIGIN: Final = "__origin"
 """Rank of the name of the source or stateful step that made the tuple."""
 STREAM: Final = "__stream"
 """Its physical stream; null for what a stateful step made."""
-POSITION: Final = "__position"
+POSITION: Final = "__position"  # as sources call it
 """Its place in the physical stream; null for what a stateful step made."""
 PLACE: Final = "__place"
 """After an explode: the place among the tuples made of one."""
@@ -26,14 +26,18 @@ ORDER: Final = (TS, *PLACES, CONTENT)
 
 def of_source(origin: int, stream: str, position: int | None) -> list[pl.Expr]:
     """Give the columns for rows of a physical stream that begin at `position`, or have none."""
-    row = pl.lit(None, dtype=pl.Int64) if position is None else pl.int_range(position, position + pl.len(), dtype=pl.Int64)
-    return [*_made(origin), pl.lit(stream).alias(STREAM), row.alias(POSITION), pl.lit(0, dtype=pl.UInt32).alias(PLACE)]
+    row = (
+        pl.lit(None, dtype=pl.Int64)
+        if position is None
+        else pl.int_range(position, position + pl.len(), dtype=pl.Int64)
+    )
+    return [*_made(origin), pl.lit(stream).alias(STREAM), row.alias(POSITION), pl.lit(0, dtype=pl.UInt64).alias(PLACE)]
 
 
 def of_step(origin: int) -> list[pl.Expr]:
     """Give the columns for rows that a stateful step made."""
     empty = [pl.lit(None, dtype=pl.String).alias(STREAM), pl.lit(None, dtype=pl.Int64).alias(POSITION)]
-    return [*_made(origin), *empty, pl.lit(0, dtype=pl.UInt32).alias(PLACE)]
+    return [*_made(origin), *empty, pl.lit(0, dtype=pl.UInt64).alias(PLACE)]
 
 
 def _made(origin: int) -> list[pl.Expr]:

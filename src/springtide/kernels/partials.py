@@ -47,6 +47,8 @@ class Partials:
         rows = _Part(ROWS, pl.len().cast(pl.Int64), pl.col(ROWS).sum())
         self._parts = [rows, *(p for r in self._recipes.values() for p in r.parts)]
         self._names = [a.name for a in aggregates]
+        self.ordered = any(a.traits.ordered for a in aggregates)
+        """Tuples must carry their place in the total order."""
         self.columns = [p.name for p in self._parts] + list(self._users)
         """The names of the partial columns."""
         self.additive = not self._users and all(r.additive for r in self._recipes.values())
@@ -54,7 +56,9 @@ class Partials:
 
     def add(self, tuples: pl.LazyFrame, groups: Sequence[str | pl.Expr]) -> pl.LazyFrame:
         """Fold tuples into one partial row per group."""
-        result = tuples.group_by(groups, maintain_order=bool(self._users)).agg([p.add.alias(p.name) for p in self._parts])
+        result = tuples.group_by(groups, maintain_order=bool(self._users)).agg(
+            [p.add.alias(p.name) for p in self._parts]
+        )
         for name, aggregate in self._users.items():
             user = aggregate.aggregate.user
             assert user is not None
@@ -65,14 +69,18 @@ class Partials:
 
     def merge(self, rows: pl.LazyFrame, groups: Sequence[str | pl.Expr]) -> pl.LazyFrame:
         """Fold partial rows into one per group."""
-        result = rows.group_by(groups, maintain_order=bool(self._users)).agg([p.merge.alias(p.name) for p in self._parts])
+        result = rows.group_by(groups, maintain_order=bool(self._users)).agg(
+            [p.merge.alias(p.name) for p in self._parts]
+        )
         names = rows.collect_schema().names() if self._users else []
         for name, aggregate in self._users.items():
             user = aggregate.aggregate.user
             assert user is not None
             bare = rows.select([*(c for c in names if c not in self.columns), pl.col(name).struct.unnest()])
             parts = pl.struct([user.merge[c].alias(c) for c in aggregate.partial]).alias(name)
-            result = pl.concat([result, bare.group_by(groups, maintain_order=True).agg(parts).select(name)], how="horizontal")
+            result = pl.concat(
+                [result, bare.group_by(groups, maintain_order=True).agg(parts).select(name)], how="horizontal"
+            )
         return result
 
     def finish(self, rows: pl.LazyFrame, keep: Sequence[str | pl.Expr]) -> pl.LazyFrame:
@@ -98,7 +106,9 @@ def _recipe(number: str, aggregate: BoundAggregate) -> _Recipe:
 
 def _count(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
     n = f"{number}.n"
-    return _Recipe((_Part(n, x.count().cast(pl.Int64), pl.col(n).sum()),), pl.col(n).alias(aggregate.name), additive=True)
+    return _Recipe(
+        (_Part(n, x.count().cast(pl.Int64), pl.col(n).sum()),), pl.col(n).alias(aggregate.name), additive=True
+    )
 
 
 def _sum(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
@@ -115,7 +125,10 @@ def _mean(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
         value = pl.when(pl.col(s) < 0).then(-size).otherwise(size).cast(aggregate.output_type)
     else:
         value = pl.when(some).then(pl.col(s).cast(pl.Float64) / pl.col(n).cast(pl.Float64))
-    parts = (_Part(s, x.cast(_sum_type(aggregate)).sum(), pl.col(s).sum()), _Part(n, x.count().cast(pl.Int64), pl.col(n).sum()))
+    parts = (
+        _Part(s, x.cast(_sum_type(aggregate)).sum(), pl.col(s).sum()),
+        _Part(n, x.count().cast(pl.Int64), pl.col(n).sum()),
+    )
     return _Recipe(parts, value.alias(aggregate.name), additive=_exact(aggregate))
 
 
@@ -155,7 +168,10 @@ def _edge(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
 def _distinct(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
     d = f"{number}.d"
     merged = pl.col(d).explode().drop_nulls().unique().implode()
-    return _Recipe((_Part(d, x.drop_nulls().unique().implode(), merged),), pl.col(d).list.len().cast(pl.Int64).alias(aggregate.name))
+    return _Recipe(
+        (_Part(d, x.drop_nulls().unique().implode(), merged),),
+        pl.col(d).list.len().cast(pl.Int64).alias(aggregate.name),
+    )
 
 
 def _collect(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:

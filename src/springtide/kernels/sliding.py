@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from springtide.kernels.hashing import BUCKET
+from springtide.kernels import order
+from springtide.kernels.hashing import BUCKET, bucket_of
 from springtide.kernels.partials import ROWS, Partials
 from springtide.query.steps import Aggregate
 from springtide.query.stream import WINDOW_END, WINDOW_START
@@ -77,8 +78,11 @@ class SlidingAggregate:
         self.partials = Partials(step.aggregates)
         self.keys = list(step.by)
         self.totals_kept = self.partials.additive and self.panes.size > self.panes.every
-        self._schema = step.schema
+        self.schema = step.schema
         self._groups = [BUCKET, *self.keys]
+        self.columns = [*self._groups, PANE, *self.partials.columns]
+        """The columns of pane rows."""
+        self._input = step.inputs[0].schema
 
     def combine(self, tuples: pl.LazyFrame) -> pl.LazyFrame:
         """Fold tuples into partial results per key and pane. Runs before the exchange; buckets are added there."""
@@ -88,6 +92,26 @@ class SlidingAggregate:
     def merge(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Make one row per bucket, key and pane of what came from several senders or segments."""
         return self.partials.merge(rows.lazy(), [*self._groups, PANE]).collect()
+
+    def no_panes(self) -> pl.DataFrame:
+        """Give an empty frame of pane rows."""
+        tuples = pl.LazyFrame(schema=self._input)
+        if self.partials.ordered:
+            tuples = tuples.with_columns(*order.of_step(0), order.content(list(self._input)))
+        return self.combine(tuples).with_columns(bucket_of([], 1)).select(self.columns).collect()
+
+    def panes_to_close(self, closed: int | None, upto: int) -> list[tuple[int, int]]:
+        """Give the ranges of panes `low ≤ pane < high` that closing the windows up to `upto` must see."""
+        size, every = self.panes.size, self.panes.every
+        end = END_OF_TIME if upto == END_OF_TIME else upto * every + size
+        if closed is None:
+            return [(-(2**63), end)]
+        if not self.totals_kept:
+            return [((closed + 1) * every, end)]
+        gone, come = END_OF_TIME if upto == END_OF_TIME else (upto + 1) * every, closed * every + size
+        if gone >= come:
+            return [((closed + 1) * every, max(gone, end))]
+        return [((closed + 1) * every, gone), (come, end)]
 
     def close(
         self, closed: int | None, upto: int, panes: pl.DataFrame, totals: pl.DataFrame | None
@@ -144,7 +168,12 @@ class SlidingAggregate:
     ) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         geometry, columns = self.panes, self.partials.columns
         before = totals if totals is not None else self._no_totals(panes)
-        everyone = pl.concat([before.select(self._groups), panes.select(self._groups)]).unique().sort(BUCKET).with_row_index(_ID)
+        everyone = (
+            pl.concat([before.select(self._groups), panes.select(self._groups)])
+            .unique()
+            .sort(BUCKET)
+            .with_row_index(_ID)
+        )
         rows = panes.join(everyone, on=self._groups, nulls_equal=True)
         sums = before.join(everyone, on=self._groups, nulls_equal=True)
         pane = rows[PANE].to_numpy()
@@ -178,7 +207,9 @@ class SlidingAggregate:
                 running[column], ahead[column] = total[:, :-1], total[:, -1]
             key, window = np.nonzero(running[ROWS] > 0)
             results.append(
-                block[key].with_columns(pl.Series(_WINDOW, windows[window]), *(pl.Series(c, running[c][key, window]) for c in columns))
+                block[key].with_columns(
+                    pl.Series(_WINDOW, windows[window]), *(pl.Series(c, running[c][key, window]) for c in columns)
+                )
             )
             alive = np.nonzero(ahead[ROWS] > 0)[0]
             kept.append(block[alive].drop(_ID).with_columns(*(pl.Series(c, ahead[c][alive]) for c in columns)))
@@ -212,7 +243,7 @@ class SlidingAggregate:
         return self.partials.finish(rows, keep).collect()
 
     def _empty(self) -> pl.DataFrame:
-        return pl.DataFrame(schema=self._schema)
+        return pl.DataFrame(schema=self.schema)
 
 
 def _bucket_chunks(rows: pl.DataFrame, chunk: int) -> list[pl.DataFrame]:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import date, time, timedelta
+from decimal import Decimal
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
-from springtide.query.errors import QueryError
-from springtide.query.expressions import IntoExpr, named, resolve, resolve_scalars
-from springtide.query.types import is_key_type, type_text
+from springtide.query.errors import QueryError, brief, nearest, shown
+from springtide.query.expressions import IntoExpr, as_expr, resolve, resolve_scalars
+from springtide.query.spelling import spell_out
+from springtide.query.text import expr_text
+from springtide.query.types import is_key_type, type_text, whole
 
 INPUT: Final = "_input"
+
+_PLAIN: Final = (bool, int, float, str, bytes, Decimal, date, time, timedelta, list, dict, np.generic, type(None))
+"""What a partial result may begin with."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +59,15 @@ class Aggregate:
         where = f"{step}, aggregate {name!r}"
         if self.user is not None:
             return _bind_user(where, name, self, self.user, schema)
+        if self.function not in _RULES:
+            raise QueryError(where, f"there is no aggregate {self.function!r}", nearest(self.function, _RULES))
         rule = _RULES[self.function]
         if self.input is None:
+            if self.function != "count":
+                raise QueryError(where, f"{self.function} needs a column", f"write st.{self.function}('x')")
             return BoundAggregate(name, self, None, pl.Int64(), pl.Schema(), Traits(True, True, False))
-        dtype = resolve(where, schema, [self.input.alias(INPUT)])[INPUT]
+        column = _one(where, schema, self.function, self.input)
+        dtype = resolve(where, schema, [column.alias(INPUT)])[INPUT]
         output = rule.output(dtype)
         if output is None:
             raise QueryError(
@@ -62,16 +75,13 @@ class Aggregate:
                 f"{self.function} cannot take {type_text(dtype)}",
                 f"it takes {rule.takes}; cast the column first",
             )
-        exact = not dtype.is_float()
-        return BoundAggregate(
-            name, self, dtype, output, pl.Schema(), Traits(rule.combines, rule.invertible and exact, rule.ordered)
-        )
+        exact = self.function == "count" or not dtype.is_float()
+        traits = Traits(rule.combines, rule.invertible and exact, rule.ordered)
+        return BoundAggregate(name, replace(self, input=column), dtype, output, pl.Schema(), traits)
 
     def __str__(self) -> str:
         """Say it as the user wrote it."""
-        names = (
-            [] if self.input is None else [str(self.input.meta.output_name(raise_if_undetermined=False) or self.input)]
-        )
+        names = [] if self.input is None else [expr_text(self.input.meta.undo_aliases())]
         return f"{self.function}({', '.join(names + [f'{k}={v}' for k, v in self.options.items()])})"
 
 
@@ -192,12 +202,12 @@ def collect(column: IntoExpr) -> Aggregate:
 
 
 def approx_distinct(column: IntoExpr, *, k: int = 4096) -> Aggregate:
-    """Estimate the number of different values with a theta sketch of `k` entries; exact up to `k` values.
+    """Estimate the number of different values with a theta sketch of `k` entries, a power of two; exact up to `k` values.
 
     >>> print(st.approx_distinct("user"))
     approx_distinct(user, k=4096)
     """
-    return _over("approx_distinct", column, k=_within("approx_distinct", "k", k, 16, 2**26))
+    return _over("approx_distinct", column, k=_power("approx_distinct", "k", k, 32, 2**26))
 
 
 def approx_quantile(column: IntoExpr, q: float, *, k: int = 200) -> Aggregate:
@@ -209,18 +219,20 @@ def approx_quantile(column: IntoExpr, q: float, *, k: int = 200) -> Aggregate:
     return _over(
         "approx_quantile",
         column,
-        q=_within("approx_quantile", "q", q, 0, 1),
-        k=_within("approx_quantile", "k", k, 8, 65535),
+        q=float(_within("approx_quantile", "q", q, 0, 1)),
+        k=_within("approx_quantile", "k", whole("(approx_quantile)", "k", k), 8, 65535),
     )
 
 
 def approx_frequent(column: IntoExpr, n: int, *, map_size: int = 1024) -> Aggregate:
-    """Estimate the `n` most frequent values with a frequent-items sketch, as a list of (value, count).
+    """Estimate the `n` most frequent values with a frequent-items sketch of `map_size`, a power of two, as a list of (value, count).
 
     >>> print(st.approx_frequent("page", 3))
     approx_frequent(page, n=3, map_size=1024)
     """
-    return _over("approx_frequent", column, n=_within("approx_frequent", "n", n, 1, map_size), map_size=map_size)
+    map_size = _power("approx_frequent", "map_size", map_size, 8, 2**26)
+    n = _within("approx_frequent", "n", whole("(approx_frequent)", "n", n), 1, map_size)
+    return _over("approx_frequent", column, n=n, map_size=map_size)
 
 
 def user_aggregate(
@@ -244,17 +256,51 @@ def user_aggregate(
     >>> print(geometric_mean)
     user_aggregate()
     """
+    label = "(user_aggregate)"
+    for part, given in (("init", init), ("add", add), ("merge", merge)):
+        if not isinstance(given, Mapping) or not given:
+            raise QueryError(label, f"{part}={shown(given)} names no columns", f"write {part}={{'n': ...}}")
+    for part, value in [
+        *(("add", e) for e in add.values()),
+        *(("merge", e) for e in merge.values()),
+        ("finish", finish),
+    ]:
+        if not isinstance(value, pl.Expr):
+            raise QueryError(
+                label, f"{part}: {shown(value)} is not an expression", "write for example pl.col('x').sum()"
+            )
     return Aggregate("user_aggregate", user=UserFunction(init, add, merge, finish))
 
 
 def _over(function: str, column: IntoExpr, **options: Any) -> Aggregate:
-    return Aggregate(function, named([column], {})[0], options)
+    return Aggregate(function, as_expr(f"({function})", column), options)
+
+
+def _one(where: str, schema: pl.Schema, function: str, expr: pl.Expr) -> pl.Expr:
+    spelled = spell_out(where, schema, [expr])
+    if len(spelled) != 1:
+        hint = "st.count() counts tuples" if function == "count" else "write one for each column"
+        raise QueryError(where, f"{function} takes one column, {brief(expr)} stands for {len(spelled)}", hint)
+    return spelled[0]
 
 
 def _within(function: str, option: str, value: Any, low: float, high: float) -> Any:
-    if not low <= value <= high:
-        raise QueryError(f"({function})", f"{option}={value} is out of range", f"give a number from {low} to {high}")
+    try:
+        fits = bool(low <= value <= high)
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        problem = f"{option}={shown(value)} is out of range"
+        raise QueryError(f"({function})", problem, f"give a number from {low} to {high}")
     return value
+
+
+def _power(function: str, option: str, value: Any, low: int, high: int) -> int:
+    size = whole(f"({function})", option, value)
+    if not low <= size <= high or size & (size - 1):
+        problem = f"{option}={size} is no size of a sketch"
+        raise QueryError(f"({function})", problem, f"give a power of two from {low} to {high}")
+    return size
 
 
 def _bind_user(where: str, name: str, aggregate: Aggregate, user: UserFunction, schema: pl.Schema) -> BoundAggregate:
@@ -262,8 +308,10 @@ def _bind_user(where: str, name: str, aggregate: Aggregate, user: UserFunction, 
         raise QueryError(
             where, "init, add and merge name different columns", "give each the same names: they are the partial result"
         )
-    partial = resolve_scalars(f"{where}, add", schema, [e.alias(n) for n, e in user.add.items()])
-    merged = resolve_scalars(f"{where}, merge", partial, [user.merge[n].alias(n) for n in partial])
+    add = {n: _one(f"{where}, add", schema, f"add of {n!r}", e) for n, e in user.add.items()}
+    partial = resolve_scalars(f"{where}, add", schema, [e.alias(n) for n, e in add.items()])
+    merge = {n: _one(f"{where}, merge", partial, f"merge of {n!r}", user.merge[n]) for n in partial}
+    merged = resolve_scalars(f"{where}, merge", partial, [e.alias(n) for n, e in merge.items()])
     for column, dtype in partial.items():
         if merged[column] != dtype:
             raise QueryError(
@@ -271,18 +319,24 @@ def _bind_user(where: str, name: str, aggregate: Aggregate, user: UserFunction, 
                 f"{column!r} comes out as {type_text(merged[column])} but add makes it {type_text(dtype)}",
                 "cast one of them: partial results are merged again and again",
             )
-        try:
-            pl.Series([user.init[column]], dtype=dtype, strict=True)
-        except (TypeError, OverflowError, pl.exceptions.PolarsError):
-            raise QueryError(
-                f"{where}, init",
-                f"{column!r} = {user.init[column]!r} is not {type_text(dtype)}",
-                "give a value of that type",
-            ) from None
-    output = resolve(f"{where}, finish", partial, [user.finish.alias(INPUT)])[INPUT]
-    return BoundAggregate(
-        name, aggregate, None, output, partial, Traits(combines=True, invertible=False, ordered=False)
-    )
+        if not _is_value(user.init[column], dtype):
+            problem = f"{column!r} = {shown(user.init[column])} is not {type_text(dtype)}"
+            raise QueryError(f"{where}, init", problem, "give a value of that type")
+    finish = _one(f"{where}, finish", partial, "finish", user.finish)
+    output = resolve(f"{where}, finish", partial, [finish.alias(INPUT)])[INPUT]
+    aggregate = replace(aggregate, user=UserFunction(user.init, add, merge, finish))
+    traits = Traits(combines=True, invertible=False, ordered=False)
+    return BoundAggregate(name, aggregate, None, output, partial, traits)
+
+
+def _is_value(value: Any, dtype: pl.DataType) -> bool:
+    if not isinstance(value, _PLAIN):
+        return False
+    try:
+        pl.Series([value], dtype=dtype, strict=True)
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+        return False
+    return True
 
 
 @dataclass(frozen=True)

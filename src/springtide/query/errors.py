@@ -5,6 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+import polars as pl
+
+from springtide.query.text import expr_text
+
+_SHORT = 60
+
 
 class SpringtideError(Exception):
     """The parent of every error that Springtide raises on purpose.
@@ -32,6 +38,26 @@ class QueryError(SpringtideError):
         return type(self), (self.step, self.problem, self.hint)
 
 
+class UserCodeError(SpringtideError):
+    """A mistake in a user's expression or operator, found while the query runs.
+
+    >>> from springtide.query.errors import UserCodeError
+    >>> raise UserCodeError("fold (operator)", "Fold.process gave no column 'n'", "give every column", {"ts": 5})
+    Traceback (most recent call last):
+    springtide.query.errors.UserCodeError: step fold (operator): Fold.process gave no column 'n'; give every column; the first such row: {'ts': 5}
+    """
+
+    def __init__(self, step: str, problem: str, hint: str, row: object = None) -> None:
+        """Keep the parts, and say them in one line; `row` is the first one with which it went wrong."""
+        self.step, self.problem, self.hint, self.row = step, problem, hint, row
+        where = "" if row is None else f"; the first such row: {row}"
+        super().__init__(f"step {step}: {problem}; {hint}{where}")
+
+    def __reduce__(self) -> tuple[type[UserCodeError], tuple[str, str, str, object]]:
+        """Survive a trip between processes."""
+        return type(self), (self.step, self.problem, self.hint, self.row)
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """Say which of `names` was probably meant, or list them.
 
@@ -43,3 +69,33 @@ def nearest(name: str, names: Iterable[str]) -> str:
     names = sorted(names)
     close = difflib.get_close_matches(name, names, n=1)
     return f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(names) or 'none'}"
+
+
+def brief(expr: pl.Expr) -> str:
+    """Write an expression without its name, and not too long.
+
+    >>> brief((pl.col("end") - pl.col("start")).alias("duration"))
+    'end - start'
+    """
+    text = expr_text(expr.meta.undo_aliases())
+    return text if len(text) <= _SHORT else f"{text[: _SHORT - 3]}..."
+
+
+def shown(value: object) -> str:
+    """Write any value so that it fits into a message.
+
+    >>> shown("x > 1"), shown(pl.col("x") > 1), shown(print), shown(dict), shown(st.count("x")), shown(pl.DataFrame())
+    ("'x > 1'", 'the expression x > 1', 'the function print', 'the class dict', 'count(x)', 'a DataFrame')
+    """
+    if isinstance(value, pl.Expr):
+        return f"the expression {brief(value)}"
+    name = getattr(value, "__name__", None)
+    if isinstance(value, type):
+        return f"the class {name}"
+    if callable(value):
+        return f"the function {name}" if name else f"a {type(value).__name__}"
+    text = str(value) if type(value).__module__.startswith("springtide.") else repr(value)
+    if len(text) <= _SHORT and "\n" not in text and not text.startswith("<") and " at 0x" not in text:
+        return text
+    kind = type(value).__name__
+    return f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind}"

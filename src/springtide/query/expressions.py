@@ -4,29 +4,61 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+import numpy as np
 import polars as pl
-from polars.exceptions import ColumnNotFoundError, PolarsError
+from polars.exceptions import (
+    ColumnNotFoundError,
+    DuplicateError,
+    PanicException,
+    PolarsError,
+    SchemaError,
+    StructFieldNotFoundError,
+)
 
-from springtide.query.errors import QueryError, nearest
-from springtide.query.text import expr_text
+from springtide.query.errors import QueryError, brief, nearest, shown
+from springtide.query.rowwise import calls_python, check_row_wise, evaluate, made_up, null_row
+from springtide.query.spelling import spell_out
 from springtide.query.types import type_text
 
 IntoExpr = pl.Expr | str | int | float | bool | datetime | timedelta | None
 """What Polars takes for an expression; a string is a column's name, as in Polars."""
 
+_SEVERAL = (list, tuple, set, frozenset, range, dict, np.ndarray, pl.Series, pl.DataFrame, pl.LazyFrame)
 
-def named(exprs: Sequence[IntoExpr], more: Mapping[str, IntoExpr]) -> tuple[pl.Expr, ...]:
+
+def named(exprs: Sequence[IntoExpr], more: Mapping[str, IntoExpr], step: str = "(expression)") -> tuple[pl.Expr, ...]:
     """Bring positional and named expressions into one tuple of expressions."""
+    first = tuple(as_expr(step, e) for e in exprs)
+    for given in exprs:
+        if not isinstance(given, pl.Expr | str):
+            raise QueryError(step, f"the constant {shown(given)} has no name", f"name it, as in x={shown(given)}")
+    return first + tuple(as_expr(step, e).alias(name) for name, e in more.items())
 
-    def as_expr(value: IntoExpr) -> pl.Expr:
-        if isinstance(value, pl.Expr):
-            return value
-        return pl.col(value) if isinstance(value, str) else pl.lit(value)
 
-    return tuple(as_expr(e) for e in exprs) + tuple(as_expr(e).alias(name) for name, e in more.items())
+def as_expr(step: str, value: Any) -> pl.Expr:
+    """Take a column's name, an expression or a constant, and refuse everything else."""
+    if isinstance(value, pl.Expr):
+        return value
+    if isinstance(value, str):
+        return pl.col(value)
+    hint = "write the name of a column or an expression, such as pl.col('x') + 1"
+    if isinstance(value, list | tuple | set | frozenset):
+        hint = "give names one by one, or unpacked: *names; a constant list is pl.lit([...])"
+    elif type(value).__name__ == "Aggregate":
+        hint = "aggregates go into .aggregate(by=..., window=..., n=st.count())"
+    elif type(value).__name__ in ("When", "ChainedWhen"):
+        hint = "end it with .then(...).otherwise(...)"
+    elif callable(value):
+        hint = "write an expression, such as pl.col('x') + 1; Python code goes into .map_elements or an operator"
+    try:
+        if not isinstance(value, _SEVERAL):
+            return pl.lit(value)
+    except (TypeError, ValueError, OverflowError, PolarsError):
+        pass
+    raise QueryError(step, f"{shown(value)} is not an expression", hint)
 
 
 def resolve(step: str, schema: pl.Schema, exprs: Iterable[pl.Expr]) -> pl.Schema:
@@ -34,7 +66,7 @@ def resolve(step: str, schema: pl.Schema, exprs: Iterable[pl.Expr]) -> pl.Schema
     exprs = tuple(exprs)
     result = _resolve(step, schema, exprs)
     for expr in exprs:
-        _check_row_wise(step, schema, expr)
+        check_row_wise(step, schema, expr)
     return result
 
 
@@ -43,13 +75,28 @@ def resolve_scalars(step: str, schema: pl.Schema, exprs: Iterable[pl.Expr]) -> p
     exprs = tuple(exprs)
     result = _resolve(step, schema, exprs)
     for expr in exprs:
-        if _evaluate(_probe(schema), expr) not in (None, 1):
+        if not _is_scalar(schema, expr):
             raise QueryError(
                 step,
-                f"{_short(expr)} gives one value per row",
+                f"{brief(expr)} gives more than one value for a group",
                 "fold the group into one value, for example with .sum()",
             )
     return result
+
+
+def predicate_of(step: str, schema: pl.Schema, predicate: Any) -> pl.Expr:
+    """Check a predicate, and give it with every column named."""
+    if not isinstance(predicate, pl.Expr):
+        hint = "write an expression, such as pl.col('x') > 1"
+        if isinstance(predicate, str):
+            hint += f", or pl.sql_expr({predicate!r})"
+        raise QueryError(step, f"{shown(predicate)} is not a predicate", hint)
+    spelled = spell_out(step, schema, [predicate])
+    if len(spelled) != 1:
+        problem = f"{brief(predicate)} gives {len(spelled)} truth values per row"
+        raise QueryError(step, problem, "make one of them: pl.all_horizontal(...) or pl.any_horizontal(...)")
+    check_predicate(step, schema, spelled[0])
+    return spelled[0]
 
 
 def check_predicate(step: str, schema: pl.Schema, predicate: pl.Expr) -> None:
@@ -58,7 +105,7 @@ def check_predicate(step: str, schema: pl.Schema, predicate: pl.Expr) -> None:
     if dtype != pl.Boolean:
         raise QueryError(
             step,
-            f"the predicate {_short(predicate)} is {type_text(dtype)}, not bool",
+            f"the predicate {brief(predicate)} is {type_text(dtype)}, not bool",
             "compare it with something, for example `> 0`",
         )
 
@@ -66,101 +113,85 @@ def check_predicate(step: str, schema: pl.Schema, predicate: pl.Expr) -> None:
 def check_columns(step: str, schema: pl.Schema, names: Iterable[str]) -> None:
     """Refuse a column that is not there, naming the nearest one."""
     for name in names:
+        if not isinstance(name, str):
+            raise QueryError(step, f"{shown(name)} is not the name of a column", name_hint(name))
         if name not in schema:
             raise QueryError(step, f"there is no column {name!r}", nearest(name, schema))
 
 
+def name_hint(value: Any) -> str:
+    """Say what to write in the place of something that is not a column's name."""
+    if isinstance(value, pl.Expr):
+        column = value.meta.output_name(raise_if_undetermined=False)
+        if column is not None and value.meta.eq(pl.col(column)):
+            return f"write {column!r}"
+        return "make a column of it first, with .map(key=...), and write 'key'"
+    if isinstance(value, list | tuple | set | frozenset):
+        return "give the names one by one, or unpacked: *names"
+    return "write the name of a column as a text"
+
+
 def _resolve(step: str, schema: pl.Schema, exprs: tuple[pl.Expr, ...]) -> pl.Schema:
     try:
-        return pl.LazyFrame(schema=schema).select(exprs).collect_schema()
-    except ColumnNotFoundError as error:
-        found = re.search(r'column "([^"]*)"', str(error))
-        missing = found[1] if found else str(error).splitlines()[0]
-        raise QueryError(step, f"there is no column {missing!r}", nearest(missing, schema)) from None
-    except PolarsError as error:
-        first = str(error).splitlines()[0]
-        columns = ", ".join(
-            f"{n} is {type_text(t)}" for n, t in schema.items() if any(n in e.meta.root_names() for e in exprs)
-        )
-        raise QueryError(step, first, f"here {columns}" if columns else "check the expression's types") from None
+        result = pl.LazyFrame(schema=schema).select(exprs).collect_schema()
+        _check_types(step, schema, exprs, result)
+    except (PolarsError, PanicException) as error:
+        raise _query_error(step, schema, exprs, error) from None
+    return result
 
 
-def _check_row_wise(step: str, schema: pl.Schema, expr: pl.Expr) -> None:
-    """Refuse expressions whose value depends on other rows: their result would depend on how the input is cut."""
-    probe = _probe(schema)
-    whole = _evaluate_column(probe, expr)
-    if whole is None:  # these made-up rows do not suit the expression: ask Polars instead
-        row_wise = _row_separable(expr)
-    elif expr.meta.is_literal() or (whole.len() == 1 != probe.height and not expr.meta.root_names()):
-        row_wise = True
-    else:
-        parts = [_evaluate_column(probe[i], expr) for i in range(probe.height)]
-        row_wise = (
-            whole.len() == probe.height
-            and all(part is not None and part.len() == 1 for part in parts)
-            and pl.concat([p for p in parts if p is not None]).equals(whole)
-        )
-    if not row_wise:
-        raise QueryError(
-            step,
-            f"{_short(expr)} looks at more than one row",
-            "use an aggregate with a window, or an operator with state; a text that is parsed needs an explicit format",
-        )
+def _check_types(step: str, schema: pl.Schema, exprs: tuple[pl.Expr, ...], result: pl.Schema) -> None:
+    """Evaluate on a row of nulls: Polars finds `text > 1` only then, and a wrong `return_dtype` only on values."""
+    row = null_row(schema)
+    for expr in exprs:
+        for frame in (row, made_up(schema)) if calls_python(expr) else (row,):
+            try:
+                found = evaluate(frame, expr).schema
+            except SchemaError as error:
+                if not calls_python(expr):
+                    raise
+                raise QueryError(
+                    step, f"{brief(expr)}: {_first_line(error)}", "give the function's return_dtype="
+                ) from None
+            except (Exception, PanicException):
+                if not calls_python(expr):
+                    raise
+                continue  # a function that cannot take made-up rows, which may never come
+            for name, dtype in found.items():
+                if dtype != result[name]:
+                    raise QueryError(
+                        step,
+                        f"{brief(expr)} should be {type_text(result[name])} but comes out as {type_text(dtype)}",
+                        "cast what goes in or what comes out",
+                    )
 
 
-def _row_separable(expr: pl.Expr) -> bool:
+def _query_error(step: str, schema: pl.Schema, exprs: tuple[pl.Expr, ...], error: BaseException) -> QueryError:
+    """Say an error of Polars in our words where we have them."""
+    first = _first_line(error)
+    quoted = re.search(r"\"([^\"]*)\"|'([^']*)'", first)
+    name = next((group for group in quoted.groups() if group is not None), first) if quoted else first
+    if isinstance(error, ColumnNotFoundError):
+        return QueryError(step, f"there is no column {name!r}", nearest(name, schema))
+    if isinstance(error, DuplicateError):
+        return QueryError(step, f"the column {name!r} is made twice", "give one of them another name with .alias(...)")
+    if isinstance(error, StructFieldNotFoundError):
+        first = f"there is no field {name!r}"
+    roots = {root for expr in exprs for root in expr.meta.root_names()}
+    columns = ", ".join(f"{n} is {type_text(t)}" for n, t in schema.items() if n in roots)
+    return QueryError(step, first, f"here {columns}" if columns else "check the expression's types")
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0].rstrip(":;. ")
+
+
+def _is_scalar(schema: pl.Schema, expr: pl.Expr) -> bool:
     try:
-        return expr.meta.is_row_separable()
-    except PolarsError:  # Python functions inside: theirs is the duty
-        return True
-
-
-def _evaluate_column(frame: pl.DataFrame, expr: pl.Expr) -> pl.Series | None:
-    try:
-        return frame.select(expr.alias("_")).to_series()
-    except (PolarsError, ArithmeticError, ValueError, TypeError):
-        return None
-
-
-def _evaluate(frame: pl.DataFrame, expr: pl.Expr) -> int | None:
-    column = _evaluate_column(frame, expr)
-    return None if column is None else column.len()
-
-
-def _probe(schema: pl.Schema) -> pl.DataFrame:
-    return pl.DataFrame(
-        {name: pl.Series(name, _samples(dtype), dtype=dtype, strict=False) for name, dtype in schema.items()}
-    )
-
-
-def _samples(dtype: pl.DataType) -> list[Any]:
-    if isinstance(dtype, pl.List):
-        inner = dtype.inner
-        one, two, *_ = _samples(inner if isinstance(inner, pl.DataType) else inner())
-        return [[one, two], [two], [one], [one, two]]
-    if isinstance(dtype, pl.Struct):
-        columns = {f.name: _samples(f.dtype if isinstance(f.dtype, pl.DataType) else f.dtype()) for f in dtype.fields}
-        return [{name: values[i] for name, values in columns.items()} for i in range(4)]
-    if dtype == pl.Boolean:
-        return [True, False, False, True]
-    if dtype == pl.String:
-        return ["b", "a", "cc", "b"]
-    if dtype == pl.Binary:
-        return [b"b", b"a", b"cc", b"b"]
-    if isinstance(dtype, pl.Datetime):
-        zone = UTC if dtype.time_zone else None
-        return [datetime(2024, 2, day, tzinfo=zone) for day in (3, 1, 29, 3)]
-    if dtype == pl.Date:
-        return [date(2024, 2, day) for day in (3, 1, 29, 3)]
-    if dtype == pl.Time:
-        return [time(hour) for hour in (3, 1, 20, 3)]
-    if isinstance(dtype, pl.Duration):
-        return [timedelta(seconds=s) for s in (3, 1, 20, 3)]
-    if dtype.is_numeric():
-        return [3, 1, 20, 3]
-    return [None] * 4
-
-
-def _short(expr: pl.Expr) -> str:
-    text = expr_text(expr.meta.undo_aliases())
-    return text if len(text) <= 80 else text[:77] + "..."
+        return expr.meta.is_scalar()
+    except (PolarsError, PanicException):  # a Python function: try it out
+        try:
+            return evaluate(made_up(schema), expr).height == 1
+        except (Exception, PanicException):
+            return True

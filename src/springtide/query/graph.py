@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from springtide.query import steps
-from springtide.query.errors import QueryError, nearest
+from springtide.query.connectors import SinkConnector
+from springtide.query.errors import QueryError, nearest, shown
 
 StepType = TypeVar("StepType", bound=steps.Step)
 
@@ -27,17 +28,14 @@ class Graph:
 
     def __init__(self, name: str, *sinks: steps.Sink) -> None:
         """Gather the steps behind `sinks`; refuse cycles, names used twice and a query without sinks."""
-        if not name or not name.strip():
+        if not isinstance(name, str) or not name.strip():
             raise QueryError("(query)", "the query has no name", "st.Query('heavy-callers', …)")
+        steps.check_name("query", name)
+        label = f"{name} (query)"
         if not sinks:
-            raise QueryError(
-                f"{name} (query)", "the query has no sink", "end a stream with .to(sink) and give it to st.Query"
-            )
+            raise QueryError(label, "the query has no sink", "end a stream with .to(sink) and give it to st.Query")
         for sink in sinks:
-            if not isinstance(sink, steps.Sink):
-                raise QueryError(
-                    f"{name} (query)", f"{type(sink).__name__} is not a sink", "end the stream with .to(sink)"
-                )
+            _check_sink(label, sink)
         self.name = name
         order = _in_order(sinks)
         self._names = _name(order)
@@ -50,13 +48,19 @@ class Graph:
 
     def name_of(self, step: steps.Step) -> str:
         """Give the name that a step has in this query."""
+        if step not in self._names:
+            raise QueryError(
+                f"{step.name or step.kind} ({step.kind})",
+                f"this step is not in the query {self.name!r}",
+                "only steps on the way to one of its sinks are",
+            )
         return self._names[step]
 
     def step(self, name: str) -> steps.Step:
         """Give the step of that name."""
-        if name not in self.steps:
+        if not isinstance(name, str) or name not in self.steps:
             raise QueryError(
-                f"{name} (unknown)", f"the query {self.name!r} has no such step", nearest(name, self.steps)
+                f"{name} (unknown)", f"the query {self.name!r} has no such step", nearest(str(name), self.steps)
             )
         return self.steps[name]
 
@@ -72,6 +76,17 @@ class Graph:
             for name, step in self.steps.items()
             for side, stream in enumerate(step.inputs)
         )
+
+
+def _check_sink(label: str, sink: object) -> None:
+    if isinstance(sink, steps.Sink):
+        return
+    hint = "end the stream with .to(sink)"
+    if isinstance(sink, list | tuple):
+        hint = "give the sinks one by one: st.Query(name, *sinks)"
+    elif isinstance(sink, SinkConnector):
+        hint = "say what goes there: stream.to(sink)"
+    raise QueryError(label, f"{shown(sink)} is not the end of a stream", hint)
 
 
 def _in_order(sinks: Sequence[steps.Sink]) -> list[steps.Step]:
@@ -103,12 +118,7 @@ def _name(order: Sequence[steps.Step]) -> dict[steps.Step, str]:
     given: dict[str, steps.Step] = {}
     for step in order:
         if step.name is not None:
-            if not step.name.strip() or any(c in step.name for c in "/\\=\n"):
-                raise QueryError(
-                    f"{step.name!r} ({step.kind})",
-                    "this name cannot be used in files and commands",
-                    "use letters, digits, - and _",
-                )
+            steps.check_name(step.kind, step.name)
             if step.name in given:
                 other = given[step.name]
                 raise QueryError(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import polars as pl
 
 from springtide.query.aggregates import BoundAggregate
 from springtide.query.connectors import SinkConnector, SourceConnector
+from springtide.query.errors import QueryError, shown
 from springtide.query.operators import UserOperator
 from springtide.query.text import expr_text
 from springtide.query.types import length_text, schema_text
@@ -257,6 +258,17 @@ class Sink(Step):
     def describe(self) -> str:
         """Say where the rows go."""
         return self.connector.describe()
+
+
+def check_name(kind: str, name: Any) -> None:
+    """Refuse a name that cannot be a part of a path, of a command or of a report."""
+    if not isinstance(name, str):
+        hint = "it names the step; a column called 'name' is made with .alias('name') or .rename"
+        raise QueryError(f"({kind})", f"name={shown(name)} is not a text", hint)
+    if not name.strip() or name.startswith(".") or any(c in "/\\=" or not c.isprintable() for c in name):
+        raise QueryError(
+            f"{name!r} ({kind})", "this name cannot be used in files and commands", "use letters, digits, - and _"
+        )
 
 
 def _join_window(window: JoinWindow) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
 from springtide.query import steps
 from springtide.query.aggregates import Aggregate
 from springtide.query.connectors import SinkConnector, SourceConnector
-from springtide.query.errors import QueryError, nearest
-from springtide.query.expressions import IntoExpr, check_columns, check_predicate, named, resolve
-from springtide.query.operators import OWN_KEYS, KeyOperator, UserOperator
-from springtide.query.types import TIME, TS, Length, check_keys, micros, type_text
+from springtide.query.errors import QueryError, nearest, shown
+from springtide.query.expressions import IntoExpr, check_columns, name_hint, named, predicate_of, resolve
+from springtide.query.operators import OWN_KEYS, BucketOperator, KeyOperator, UserOperator
+from springtide.query.spelling import spell_out
+from springtide.query.types import TIME, TS, Length, check_keys, instance, micros, schema_from, type_text, whole
 from springtide.query.windows import LastN, Sliding, Window
 
 WINDOW_START, WINDOW_END, RANK, COUNT = "window_start", "window_end", "rank", "count"
@@ -31,6 +33,15 @@ class Stream:
     timed: bool = True
     """Tuples have a timestamp and an order. Not so the `late` and `rejected` rows, and sources without `ts`."""
 
+    def __post_init__(self) -> None:
+        """Refuse columns whose names mean something else to the engine or to Polars."""
+        for column in self.schema:
+            if column.startswith("__") or column == "*" or (column.startswith("^") and column.endswith("$")):
+                name, inputs = self.step.name, self.step.inputs
+                label = f"{name} ({self.step.kind})" if name else f"{self.step.kind} after {inputs[0]._label}"
+                whose = "the engine's own columns" if column.startswith("__") else "a pattern of Polars"
+                raise QueryError(label, f"the column {column!r} is called like {whose}", "give it another name")
+
     # ── side outputs ──────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
@@ -40,7 +51,10 @@ class Stream:
         >>> calls.late.to(st.memory_sink()).kind
         'sink'
         """
-        return Stream(self._source("late"), steps.LATE, self.schema, timed=False)
+        source = self._source("late")
+        if source.ts is None:
+            raise QueryError(self._label, "has no late rows", "rows are late only where there is a time: give it a ts=")
+        return Stream(source, steps.LATE, self.schema, timed=False)
 
     @property
     def rejected(self) -> Stream:
@@ -69,9 +83,15 @@ class Stream:
         ['src', 'dst', 'duration', 'ts', 'minutes']
         """
         label = self._next("map", name)
-        every = named(exprs, more)
+        for column, text in more.items():
+            if isinstance(text, str) and text not in self.schema:
+                hint = f"for the text itself write {column}=pl.lit({text!r}); {nearest(text, self.schema)}"
+                raise QueryError(label, f"there is no column {text!r}", hint)
+        every = spell_out(label, self.schema, named(exprs, more, label))
         made = resolve(label, self.schema, every)
-        if TS in made and self.timed:
+        if not made:
+            raise QueryError(label, "no column is made", "give an expression: .map(minutes=pl.col('seconds') / 60)")
+        if self.timed and self._changes_ts(every):
             raise QueryError(
                 label, "a map cannot change ts", "name the event time in st.source, or give the new column another name"
             )
@@ -85,12 +105,16 @@ class Stream:
         ['src', 'minutes', 'ts']
         """
         label = self._next("select", name)
-        every = named(exprs, more)
+        every = spell_out(label, self.schema, named(exprs, more, label))
         schema = resolve(label, self.schema, every)
+        if not schema:
+            raise QueryError(label, "no column is selected", nearest("", self.schema))
+        if self.timed and self._changes_ts(every):
+            raise QueryError(label, "a select cannot change ts", "give the new column another name")
+        if not self.timed and not any(e.meta.root_names() for e in every):
+            raise QueryError(label, "no column of the input is selected", "add constants with .map, then select")
         if self.timed and TS not in schema:
             every, schema = (*every, pl.col(TS)), pl.Schema({**schema, TS: TIME})
-        elif self.timed and not any(e.meta.eq(pl.col(TS)) for e in every):
-            raise QueryError(label, "a select cannot change ts", "give the new column another name")
         return self._then(steps.Select(name=name, inputs=(self,), schema=schema, exprs=every))
 
     def drop(self, *columns: str, name: str | None = None) -> Stream:
@@ -117,9 +141,16 @@ class Stream:
         ['caller', 'dst', 'duration', 'ts']
         """
         label = self._next("rename", name)
+        if not isinstance(columns, Mapping):
+            raise QueryError(label, f"{shown(columns)} does not say what becomes what", "write {'old': 'new'}")
         check_columns(label, self.schema, columns)
-        if self.timed and (TS in columns or TS in columns.values()):
+        for to in columns.values():
+            if not isinstance(to, str):
+                raise QueryError(label, f"{shown(to)} is not a name", "write {'old': 'new'}, both as texts")
+        if self.timed and TS in columns:
             raise QueryError(label, "ts cannot be renamed", "copy it: .map(when=pl.col('ts'))")
+        if self.timed and TS in columns.values():
+            raise QueryError(label, "the name ts is taken by the event time", "give the column another name")
         new = [columns.get(n, n) for n in self.schema]
         self._unique(label, new)
         exprs = tuple(
@@ -141,7 +172,7 @@ class Stream:
         'duration > 600'
         """
         label = self._next("filter", name)
-        check_predicate(label, self.schema, predicate)
+        predicate = predicate_of(label, self.schema, predicate)
         return self._then(steps.Filter(name=name, inputs=(self,), schema=self.schema, predicate=predicate))
 
     def explode(self, column: str, *, name: str | None = None) -> Stream:
@@ -160,7 +191,7 @@ class Stream:
                 f"{column!r} is {type_text(dtype)}, not a list",
                 "make a list first, for example with .str.split(' ')",
             )
-        inner = dtype.inner if isinstance(dtype.inner, pl.DataType) else dtype.inner()
+        inner = instance(dtype.inner)
         return self._then(
             steps.Explode(name=name, inputs=(self,), schema=pl.Schema({**self.schema, column: inner}), column=column)
         )
@@ -173,13 +204,13 @@ class Stream:
         label = self._next("split", name)
         if not predicates:
             raise QueryError(label, "no predicate", "name at least one output: split(short=pl.col('duration') < 60)")
-        for predicate in predicates.values():
-            check_predicate(label, self.schema, predicate)
+        if rest is not None and (not isinstance(rest, str) or not rest):
+            hint = "rest= is the name of the output for all other tuples: rest='other'"
+            raise QueryError(label, f"rest={shown(rest)} is not a name", hint)
+        checked = tuple((port, predicate_of(label, self.schema, p)) for port, p in predicates.items())
         ports = [*predicates, *([rest] if rest else [])]
         self._unique(label, ports, "output")
-        step = steps.Split(
-            name=name, inputs=(self,), schema=self.schema, predicates=tuple(predicates.items()), rest=rest
-        )
+        step = steps.Split(name=name, inputs=(self,), schema=self.schema, predicates=checked, rest=rest)
         return Branches({port: Stream(step, port, self.schema, self.timed) for port in ports})
 
     def union(self, *others: Stream, name: str | None = None) -> Stream:
@@ -192,6 +223,7 @@ class Stream:
         label = self._next("union", name)
         inputs: list[Stream] = [self]
         for other in others:
+            self._stream(label, other)
             for column in [*self.schema, *other.schema]:
                 if column not in other.schema or column not in self.schema:
                     has, lacks = (self, other) if column in self.schema else (other, self)
@@ -205,10 +237,11 @@ class Stream:
                     raise QueryError(
                         label,
                         f"{column!r} is {type_text(mine)} in {self._label} but {type_text(theirs)} in {other._label}",
-                        f"cast one of them: .map({column}=pl.col({column!r}).cast(pl.{mine}))",
+                        f"cast one of them: .map(pl.col({column!r}).cast(pl.{mine}))",
                     )
             if other.timed != self.timed:
-                raise QueryError(label, "one input has a time and the other has not", "give both sources a ts")
+                hint = "give both sources a ts; late and rejected rows have none"
+                raise QueryError(label, "one input has a time and the other has not", hint)
             same_order = list(other.schema) == list(self.schema)
             inputs.append(other if same_order else other.select(*self.schema))
         if not others:
@@ -225,14 +258,18 @@ class Stream:
         ['ts', 'src', 'window_start', 'window_end', 'n']
         """
         label = self._next("aggregate", name)
-        keys = self._keys(label, by)
+        if isinstance(by, Aggregate):
+            hint = "write it as in n=st.count(); by= names the columns to group by"
+            raise QueryError(label, f"the aggregate {by} has no name", hint)
+        keys = self._keys(label, "by", by)
         self._needs_time(label)
         self._window(label, window)
         if not aggregates:
             raise QueryError(label, "no aggregate", "name at least one: n=st.count()")
         for column, aggregate in aggregates.items():
             if not isinstance(aggregate, Aggregate):
-                raise QueryError(label, f"{column!r} is not an aggregate", "use st.count(), st.mean('x') and the like")
+                problem = f"{column}={shown(aggregate)} is not an aggregate"
+                raise QueryError(label, problem, "use st.count(), st.mean('x') and the like")
         self._unique(label, [TS, *keys, WINDOW_START, WINDOW_END, *aggregates])
         bound = tuple(a.bind(label, column, self.schema) for column, a in aggregates.items())
         schema = pl.Schema(
@@ -267,7 +304,8 @@ class Stream:
         ['ts', 'window_start', 'window_end', 'rank', 'dst', 'count']
         """
         label = self._next("top_k", name)
-        keys, groups = self._keys(label, by), self._keys(label, per)
+        k = whole(label, "k", k)
+        keys, groups = self._keys(label, "by", by), self._keys(label, "per", per)
         self._needs_time(label)
         self._window(label, window)
         if not keys:
@@ -285,10 +323,11 @@ class Stream:
                     f"the weight {weight!r} is {type_text(self.schema[weight])}",
                     "give an integer column, so that ranks do not depend on rounding",
                 )
-        if sketch is not None and (sketch < k or sketch < 8 or sketch & (sketch - 1)):
-            raise QueryError(
-                label, f"a sketch of {sketch} cannot rank {k}", "give a power of two, at least 8 and some times k"
-            )
+        if sketch is not None:
+            sketch = whole(label, "sketch", sketch)
+            if sketch < k or sketch < 8 or sketch & (sketch - 1):
+                hint = "give a power of two, at least 8 and some times k"
+                raise QueryError(label, f"a sketch of {sketch} cannot rank {k}", hint)
         self._unique(label, [TS, *groups, WINDOW_START, WINDOW_END, RANK, *keys, COUNT])
         schema = pl.Schema(
             {
@@ -338,9 +377,20 @@ class Stream:
         ['src', 'dst', 'duration', 'ts', 'dst_right', 'duration_right']
         """
         label = self._next("join", name)
-        if bool(on) == bool(left_on) or bool(left_on) != bool(right_on):
+        self._stream(label, other)
+        both, left, right = (
+            _names(label, "on", on),
+            _names(label, "left_on", left_on),
+            _names(label, "right_on", right_on),
+        )
+        if bool(both) == bool(left) or bool(left) != bool(right):
             raise QueryError(label, "the keys are not clear", "give either on=, or both left_on= and right_on=")
-        left_keys, right_keys = self._keys(label, on or left_on), other._keys(label, on or right_on)
+        for side, stream, keys in (("left", self, both or left), ("right", other, both or right)):
+            for key in keys:
+                if isinstance(key, str) and key not in stream.schema:
+                    problem = f"there is no column {key!r} on the {side}"
+                    raise QueryError(label, problem, nearest(key, stream.schema))
+        left_keys, right_keys = self._keys(label, "on", both or left), other._keys(label, "on", both or right)
         if len(left_keys) != len(right_keys):
             raise QueryError(
                 label,
@@ -353,14 +403,14 @@ class Stream:
                 raise QueryError(
                     label,
                     f"the key {a!r} is {type_text(mine)} on the left, {b!r} is {type_text(theirs)} on the right",
-                    f"cast one of them: .map({b}=pl.col({b!r}).cast(pl.{mine}))",
+                    f"cast one of them: .map(pl.col({b!r}).cast(pl.{mine}))",
                 )
-        if how not in ("inner", "left"):
-            raise QueryError(label, f"how={how!r} is no kind of join", "use 'inner' or 'left'")
+        if not isinstance(how, str) or how not in ("inner", "left"):
+            raise QueryError(label, f"how={shown(how)} is no kind of join", "use 'inner' or 'left'")
         shared = {b for a, b in zip(left_keys, right_keys, strict=True) if a == b}
         window, right_columns, schema = self._pair(label, other, within, shared, suffix)
         if where is not None:
-            check_predicate(label, schema, where)
+            where = self._pair_predicate(label, schema, where, suffix)
         return self._then(
             steps.Join(
                 name=name,
@@ -392,12 +442,12 @@ class Stream:
         '(duration - duration_right).abs() <= 10, within 5m'
         """
         label = self._next("theta_join", name)
+        self._stream(label, other)
         window, right_columns, schema = self._pair(label, other, within, set(), suffix)
-        check_predicate(label, schema, predicate)
-        if routing not in (None, "grid", "broadcast"):
-            raise QueryError(
-                label, f"routing={routing!r} is unknown", "use 'grid', 'broadcast', or leave it to the compiler"
-            )
+        predicate = self._pair_predicate(label, schema, predicate, suffix)
+        if routing is not None and (not isinstance(routing, str) or routing not in ("grid", "broadcast")):
+            hint = "use 'grid', 'broadcast', or leave it to the compiler"
+            raise QueryError(label, f"routing={shown(routing)} is unknown", hint)
         return self._then(
             steps.ThetaJoin(
                 name=name,
@@ -429,24 +479,34 @@ class Stream:
         """
         label = self._next("operator", name)
         self._needs_time(label)
-        names = _names(keys)
+        if isinstance(operator, type):
+            raise QueryError(label, f"{operator.__name__} is a class", f"give an object: {operator.__name__}()")
+        if not isinstance(operator, BucketOperator | KeyOperator):
+            hint = "derive a class from st.KeyOperator or st.BucketOperator and give an object of it"
+            raise QueryError(label, f"{shown(operator)} is not an operator", hint)
+        names = _names(label, "keys", keys)
         check_columns(label, self.schema, names)
         many = len(names) == 1 and isinstance(self.schema[names[0]], pl.List)
         if many:
             dtype = self.schema[names[0]]
             assert isinstance(dtype, pl.List)
             check_keys(label, names, pl.Schema({names[0]: dtype.inner}))
-            self._unique(label, [*self.schema, OWN_KEYS])
+            if OWN_KEYS in self.schema:
+                problem = f"the operator gets the keys of a tuple in {OWN_KEYS!r}, and there is such a column already"
+                raise QueryError(label, problem, "rename it before this step")
         else:
-            check_keys(label, names, self.schema)
-        if isinstance(operator, type):
-            raise QueryError(label, f"{operator.__name__} is a class", f"give an object: {operator.__name__}()")
+            for key in names:
+                if isinstance(self.schema[key], pl.List):
+                    raise QueryError(
+                        label, f"{key!r} is a list, and not the only key", "explode it first, or name it alone"
+                    )
+            self._keys(label, "keys", names)
         output = getattr(operator, "output", None)
         if not isinstance(output, Mapping) or not output:
             raise QueryError(
                 label, f"{type(operator).__name__} declares no output schema", "set output = {'ts': st.TIME, ...}"
             )
-        schema = pl.Schema(output)
+        schema = schema_from(label, "output", output)
         if schema.get(TS) != TIME:
             problem = "lacks ts" if TS not in schema else f"has ts as {type_text(schema[TS])}"
             raise QueryError(
@@ -460,10 +520,14 @@ class Stream:
                 raise QueryError(
                     label, f"{type(operator).__name__} declares no state schema", "set state = {'total': pl.Int64, ...}"
                 )
-            if operator.timer is not None and operator.timer not in state:
-                raise QueryError(
-                    label, f"the timer {operator.timer!r} is no column of the state", nearest(operator.timer, state)
-                )
+            columns = schema_from(label, "state", state)
+            timer = operator.timer
+            if timer is not None and (not isinstance(timer, str) or timer not in columns):
+                problem = f"the timer {shown(timer)} is no column of the state"
+                raise QueryError(label, problem, nearest(str(timer), columns))
+            if timer is not None and columns[timer] != pl.Int64:
+                problem = f"the timer {timer!r} is {type_text(columns[timer])}"
+                raise QueryError(label, problem, "it is a time in microseconds: make it pl.Int64")
             if not names:
                 raise QueryError(
                     label, f"{type(operator).__name__} works per key but there are no keys", "name them: keys='user'"
@@ -481,12 +545,9 @@ class Stream:
         'memory'
         """
         label = self._next("sink", name)
-        if not isinstance(sink, SinkConnector):
-            raise QueryError(
-                label,
-                f"{sink!r} is not a sink",
-                "use st.parquet_sink(path), st.console(), st.memory_sink() and the like",
-            )
+        if isinstance(sink, type) or not isinstance(sink, SinkConnector):
+            hint = "use st.parquet_sink(path), st.console(), st.memory_sink() and the like"
+            raise QueryError(label, f"{shown(sink)} is not a sink", hint)
         problem = sink.check(self.schema)
         if problem is not None:
             raise QueryError(
@@ -504,10 +565,27 @@ class Stream:
         return name if self.port == steps.OUT else f"{name}.{self.port}"
 
     def _next(self, kind: str, name: str | None) -> str:
-        return f"{name} ({kind})" if name else f"{kind} after {self._label}"
+        if name is None:
+            return f"{kind} after {self._label}"
+        steps.check_name(kind, name)
+        return f"{name} ({kind})"
 
     def _then(self, step: steps.Step) -> Stream:
         return Stream(step, steps.OUT, step.schema, timed=self.timed)
+
+    @staticmethod
+    def _changes_ts(exprs: Sequence[pl.Expr]) -> bool:
+        return any(e.meta.output_name() == TS and not e.meta.eq(pl.col(TS)) for e in exprs)
+
+    @staticmethod
+    def _stream(label: str, other: object) -> None:
+        if not isinstance(other, Stream):
+            hint = "give a stream, as st.source and each step make one"
+            if isinstance(other, list | tuple):
+                hint = "give the streams one by one: a.union(b, c)"
+            elif isinstance(other, Branches):
+                hint = f"take one of its outputs: {', '.join(other.names)}"
+            raise QueryError(label, f"{shown(other)} is not a stream", hint)
 
     def _needs_time(self, label: str) -> None:
         if not self.timed:
@@ -519,13 +597,12 @@ class Stream:
 
     def _window(self, label: str, window: Window) -> None:
         if not isinstance(window, Window):
-            raise QueryError(
-                label, f"{window!r} is not a window", "use st.tumbling, st.sliding, st.last_n or st.session"
-            )
+            hint = "use st.tumbling, st.sliding, st.last_n or st.session"
+            raise QueryError(label, f"{shown(window)} is not a window", hint)
         window.check(label)
 
-    def _keys(self, label: str, names: Names) -> tuple[str, ...]:
-        keys = _names(names)
+    def _keys(self, label: str, option: str, names: Names) -> tuple[str, ...]:
+        keys = _names(label, option, names)
         check_columns(label, self.schema, keys)
         self._unique(label, keys)
         if self.timed and TS in keys:
@@ -544,6 +621,11 @@ class Stream:
         self._needs_time(label)
         other._needs_time(label)
         window: steps.JoinWindow
+        if not isinstance(suffix, str):
+            raise QueryError(label, f"suffix={shown(suffix)} is not a text", "write for example suffix='_right'")
+        if isinstance(within, Window) and not isinstance(within, LastN):
+            hint = "give the greatest distance in time, such as '60s', or st.last_n(n)"
+            raise QueryError(label, f"a join has no window '{within}'", hint)
         if isinstance(within, LastN):
             window = within
             if within.every != 1:
@@ -564,8 +646,20 @@ class Stream:
             raise QueryError(label, f"a window of {within} has no time in it", "give a length of zero or more")
         right = [n for n in other.schema if n != TS and n not in shared]
         renamed = tuple((n, f"{n}{suffix}" if n in self.schema else n) for n in right)
-        self._unique(label, [*self.schema, *(to for _, to in renamed)])
+        taken = set(self.schema)
+        for n, to in renamed:
+            if to in taken:
+                problem = f"the right side's {n!r} would be called {to!r}, and there is such a column already"
+                raise QueryError(label, problem, f"choose another suffix= than {suffix!r}, or rename a column before")
+            taken.add(to)
         return window, renamed, pl.Schema({**self.schema, **{to: other.schema[n] for n, to in renamed}})
+
+    @staticmethod
+    def _pair_predicate(label: str, schema: pl.Schema, predicate: Any, suffix: str) -> pl.Expr:
+        if isinstance(predicate, pl.Expr) and f"{TS}{suffix}" in set(predicate.meta.root_names()) - set(schema):
+            hint = "copy the right side's own time before: other.map(when=pl.col('ts'))"
+            raise QueryError(label, "a pair has one ts, the later of the two", hint)
+        return predicate_of(label, schema, predicate)
 
     @staticmethod
     def _unique(label: str, names: Sequence[str], what: str = "column") -> None:
@@ -595,6 +689,8 @@ class Branches:
 
     def __getitem__(self, port: str) -> Stream:
         """Give the output of that name."""
+        if not isinstance(port, str) or port not in self._streams:
+            raise QueryError("(split)", f"there is no output {shown(port)}", nearest(str(port), self._streams))
         return self._streams[port]
 
     def __getattr__(self, port: str) -> Stream:
@@ -625,12 +721,21 @@ def source(
 
     >>> events = st.source("events", st.memory(schema={"when": pl.Datetime("ms"), "x": pl.Int64}), ts="when")
     >>> events.schema
-    Schema({'ts': Datetime(time_unit='us', time_zone='UTC'), 'x': Int64})
+    Schema([('ts', Datetime(time_unit='us', time_zone='UTC')), ('x', Int64)])
     """
+    if not isinstance(name, str):
+        raise QueryError("(source)", "the source has no name", "st.source('calls', …): the name comes first")
+    steps.check_name("source", name)
     label = f"{name} (source)"
-    if not isinstance(connector, SourceConnector):
-        raise QueryError(label, f"{connector!r} is not a source", "use st.parquet(path), st.memory(rows) and the like")
-    columns = connector.schema()
+    if isinstance(connector, pl.DataFrame | pl.LazyFrame):
+        raise QueryError(label, f"{shown(connector)} is not a source", "wrap a frame: st.memory(frame)")
+    if isinstance(connector, type) or not isinstance(connector, SourceConnector):
+        hint = "use st.parquet(path), st.memory(rows) and the like"
+        raise QueryError(label, f"{shown(connector)} is not a source", hint)
+    try:
+        columns = connector.schema()
+    except QueryError as error:
+        raise QueryError(label, error.problem, error.hint) from None
     if not columns:
         raise QueryError(label, f"{connector.describe()} has no columns", "give it a schema=")
     schema = dict(columns)
@@ -664,7 +769,7 @@ def source(
             problem, _, hint = str(error).partition(": ")
             raise QueryError(label, f"{option}: {problem}", hint) from None
         if (lengths[-1] or 0) < 0:
-            raise QueryError(label, f"{option}={value} is below zero", "give a length of zero or more")
+            raise QueryError(label, f"{option}={shown(value)} is below zero", "give a length of zero or more")
     step = steps.Source(
         name=name,
         inputs=(),
@@ -685,12 +790,23 @@ def union(*streams: Stream, name: str | None = None) -> Stream:
     'union'
     """
     if not streams:
-        raise QueryError("union", "no inputs", "give at least two streams")
+        raise QueryError("(union)", "no inputs", "give at least two streams")
+    Stream._stream("(union)", streams[0])
     return streams[0].union(*streams[1:], name=name)
 
 
-def _names(names: Names) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
+def _names(label: str, option: str, names: Any) -> tuple[str, ...]:
+    """Take one name or a sequence of names; whether there are such columns is seen later."""
+    if isinstance(names, str):
+        return (names,)
+    if isinstance(names, list | tuple):
+        return tuple(names)
+    hint = "write one name, or a list of names"
+    if isinstance(names, pl.Expr):
+        hint = name_hint(names)
+    elif isinstance(names, set | frozenset):
+        hint = "a set has no order: write a list"
+    raise QueryError(label, f"{option}={shown(names)} does not name columns", hint)
 
 
 def _types(schema: pl.Schema, names: tuple[str, ...]) -> dict[str, pl.DataType]:

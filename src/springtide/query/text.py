@@ -19,24 +19,27 @@ def expr_text(expr: pl.Expr) -> str:
     '(x > 1) & (y == "z")'
     >>> expr_text((pl.col("end") - pl.col("start")).dt.total_seconds())
     '(end - start).dt.total_seconds()'
+    >>> expr_text(pl.when(pl.col("x") > 1).then(pl.col("y")).otherwise(0))
+    'when(x > 1).then(y).otherwise(0)'
     """
     bare = expr.meta.undo_aliases()
     text = " ".join(str(bare).split())
     for noise, plain in _NOISE:
         text = text.replace(noise, plain)
-    text = _unwrap(_plain(re.sub(r'col\("([^"]*)"\)', r"\1", text)))
+    text = _unwrap(_plain(re.sub(r'col\("([^"]*)"\)', r"\1", text))).removeprefix(".")
     name = expr.meta.output_name(raise_if_undetermined=False)
-    return text if expr.meta.eq(bare) or name == text else f"{name} = {text}"
+    return text if name is None or name == text or str(expr) == str(bare) else f"{name} = {text}"
 
 
 def _plain(text: str) -> str:
     """Turn Polars' `[(a) + (b)]` into `(a + b)` and `f([x])` into `f(x)`, inside out."""
     out, at = "", 0
     while at < len(text):
-        binary = _binary(text, at) if text.startswith("[(", at) else None
-        if binary is not None:
-            left, operator, right, at = binary
-            out += f"({_plain(left)} {operator} {_plain(right)})"
+        wrapped = text.startswith("([(", at)
+        binary = _binary(text, at + wrapped) if wrapped or text.startswith("[(", at) else None
+        if binary is not None and (not wrapped or text.startswith(")", binary[3])):
+            left, operator, right, end = binary
+            out, at = f"{out}({_plain(left)} {operator} {_plain(right)})", end + wrapped
         elif (
             text.startswith("([", at)
             and not text.startswith("([(", at)

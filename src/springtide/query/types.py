@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 import re
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
-from springtide.query.errors import QueryError
+from springtide.query.errors import QueryError, shown
 
 TS: Final = "ts"
 """The column with the event time of every timed stream."""
@@ -41,8 +43,8 @@ def micros(length: Length) -> int:
     (5400000000, 250000, -2000000)
     """
     if isinstance(length, timedelta):
-        return length // timedelta(microseconds=1)
-    text = length.strip()
+        return _bounded(length, length // timedelta(microseconds=1))
+    text = length.strip() if isinstance(length, str) else ""
     sign, body = (-1, text[1:]) if text.startswith("-") else (1, text)
     total, at = 0, 0
     for part in _PART.finditer(body):
@@ -50,10 +52,17 @@ def micros(length: Length) -> int:
             break
         total, at = total + int(part[1]) * _UNITS[part[2]], part.end()
     if not body or at != len(body):
+        units = ", ".join(_UNITS)
         raise ValueError(
-            f"{length!r} is not a length of time: write for example '10s', '1h30m' or '250ms' (units {', '.join(_UNITS)})"
+            f"{shown(length)} is not a length of time: write for example '10s', '1h30m' or '250ms' (units {units})"
         )
-    return sign * total
+    return _bounded(length, sign * total)
+
+
+def _bounded(length: Length, total: int) -> int:
+    if abs(total) >= END_OF_TIME:
+        raise ValueError(f"{shown(length)} is longer than time itself: give a length under 290000 years")
+    return total
 
 
 def length_text(length: int) -> str:
@@ -80,8 +89,17 @@ def type_text(dtype: pl.DataType) -> str:
     if dtype == TIME:
         return "time"
     if isinstance(dtype, pl.List):
-        inner = dtype.inner
-        return f"list[{type_text(inner if isinstance(inner, pl.DataType) else inner())}]"
+        return f"list[{type_text(instance(dtype.inner))}]"
+    if isinstance(dtype, pl.Array):
+        return f"array[{type_text(instance(dtype.inner))}, {dtype.size}]"
+    if isinstance(dtype, pl.Struct):
+        return f"struct[{', '.join(f'{f.name}:{type_text(instance(f.dtype))}' for f in dtype.fields)}]"
+    if isinstance(dtype, pl.Datetime):
+        return f"datetime[{dtype.time_unit}{f', {dtype.time_zone}' if dtype.time_zone else ''}]"
+    if isinstance(dtype, pl.Duration):
+        return f"duration[{dtype.time_unit}]"
+    if isinstance(dtype, pl.Decimal):
+        return f"decimal[{dtype.precision}, {dtype.scale}]"
     short = {
         pl.Int8: "i8",
         pl.Int16: "i16",
@@ -96,9 +114,15 @@ def type_text(dtype: pl.DataType) -> str:
         pl.String: "str",
         pl.Boolean: "bool",
         pl.Binary: "bytes",
-        pl.Date: "date",
+        pl.Time: "time of day",
     }
-    return short.get(type(dtype), str(dtype).lower())
+    return short.get(type(dtype), type(dtype).__name__.lower())
+
+
+def instance(dtype: Any) -> pl.DataType:
+    """Make `pl.Int64()` of `pl.Int64`: inside nested types both are found."""
+    made: pl.DataType = dtype if isinstance(dtype, pl.DataType) else dtype()
+    return made
 
 
 def schema_text(schema: pl.Schema) -> str:
@@ -121,8 +145,56 @@ def check_keys(step: str, keys: tuple[str, ...], schema: pl.Schema) -> None:
     """Refuse keys whose equality is not plain (floats, nested values)."""
     for key in keys:
         if not is_key_type(schema[key]):
-            raise QueryError(
-                step,
-                f"{key!r} is {type_text(schema[key])}, which cannot be a key",
-                "cast or round it to an integer, a string or a time first, in a map before this step",
-            )
+            hint = "cast or round it to an integer, a string or a time first, in a map before this step"
+            if isinstance(schema[key], pl.List):
+                hint = "explode it first"
+            raise QueryError(step, f"{key!r} is {type_text(schema[key])}, which cannot be a key", hint)
+
+
+def whole(step: str, option: str, value: Any) -> int:
+    """Take a whole number, also one of NumPy's, and refuse everything else.
+
+    >>> whole("top (top_k)", "k", 3)
+    3
+    >>> whole("top (top_k)", "k", "3")
+    Traceback (most recent call last):
+    springtide.query.errors.QueryError: step top (top_k): k='3' is not a whole number; give an integer, such as 10
+    """
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        problem = f"{option}={shown(value)} is not a whole number"
+        raise QueryError(step, problem, "give an integer, such as 10") from None
+    if abs(number) >= 2**31:
+        raise QueryError(step, f"{option}={number} is too large", f"give at most {2**31 - 1}")
+    return number
+
+
+def schema_from(step: str, what: str, columns: Any) -> pl.Schema:
+    """Make a schema of names and types as users write them, and refuse what is none.
+
+    >>> schema_from("events (source)", "schema", {"x": pl.Int64, "name": str})
+    Schema([('x', Int64), ('name', String)])
+    """
+    if not isinstance(columns, Mapping):
+        raise QueryError(step, f"{what}={shown(columns)} is not a schema", "give names and types: {'x': pl.Int64, ...}")
+    for name, dtype in columns.items():
+        if not isinstance(name, str):
+            raise QueryError(step, f"{what}: the column name {shown(name)} is not a text", "write {'x': pl.Int64, ...}")
+        try:
+            pl.Schema({name: dtype})
+        except (TypeError, ValueError, pl.exceptions.PolarsError):
+            if isinstance(dtype, type):
+                problem, hint = (
+                    f"is a {dtype.__name__} of unknown content",
+                    "say of what: pl.List(pl.Int64), pl.Datetime('us')",
+                )
+            else:
+                problem, hint = (
+                    f"has the type {shown(dtype)}, which is none",
+                    "write for example pl.Int64, pl.String or st.TIME",
+                )
+            raise QueryError(step, f"{what}: {name!r} {problem}", hint) from None
+    return pl.Schema(columns)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from springtide.query.errors import QueryError
-from springtide.query.types import Length, length_text, micros
+from springtide.query.types import Length, length_text, micros, whole
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def last_n(size: int, *, every: int = 1) -> LastN:
     >>> print(st.last_n(5))
     last 5 every 1
     """
-    return LastN(size, every)
+    return LastN(whole("(window)", "size", size), whole("(window)", "every", every))
 
 
 def session(gap: Length) -> Session:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 from springtide.compiler.explain import explain
 from springtide.compiler.mermaid import mermaid
 from springtide.compiler.pipeline import compile
 from springtide.compiler.plan import BUCKETS, Plan
 from springtide.query.graph import Graph
+from springtide.runtime import reference
+from springtide.runtime.engine import ROWS_PER_EPOCH, Options
+
+if TYPE_CHECKING:
+    from springtide.runtime.spark.run import Run
 
 
 class Query(Graph):
@@ -40,3 +49,48 @@ class Query(Graph):
         """
         plan = self.plan(buckets=buckets)
         return mermaid(plan) if as_mermaid else explain(plan)
+
+    def run_reference(
+        self,
+        inputs: reference.Inputs | None = None,
+        *,
+        bounded: bool = True,
+        observe: reference.Observer | None = None,
+    ) -> reference.Result:
+        """Run the query row by row in this process: the rows that every run of it must give (SC-4).
+
+        `inputs` gives rows to sources by name: a frame, a list of dicts, or several of them as physical streams by
+        name; other sources are read. With `bounded=False` the input is taken for the beginning of an endless one:
+        windows that are still open are not given. `observe` is told the rows and seconds of each step (SC-8).
+
+        >>> from datetime import datetime
+        >>> hourly = calls.aggregate(by="src", window=st.tumbling("1h"), n=st.count())
+        >>> query = st.Query("hourly", hourly.to(st.memory_sink()))
+        >>> rows = [{"src": "A", "ts": datetime(2024, 1, 1, 9, minute)} for minute in (10, 20)]
+        >>> query.run_reference({"calls": rows}).rows()["n"].to_list()
+        [2]
+        >>> query.run_reference({"calls": rows}, bounded=False).rows()["n"].to_list()
+        []
+        """
+        return reference.run(self, inputs, bounded=bounded, observe=observe)
+
+    def start(
+        self,
+        spark: Any,
+        *,
+        checkpoint: str | Path,
+        instances: int | Mapping[str, int] | None = None,
+        buckets: int = BUCKETS,
+        rows_per_epoch: int = ROWS_PER_EPOCH,
+        trigger: str | None = None,
+    ) -> Run:
+        """Run the query on a Spark session, in epochs, until its input ends or it is stopped.
+
+        `instances` is the number of parallel workers of every subquery, or of some by the name of a step; without it a new query has as
+        many as Spark has slots and an old one as many as before. `trigger` is the least time between two epochs ("1 second"). A burst of
+        input is taken in at most `rows_per_epoch` rows at a time.
+        """
+        from springtide.runtime.spark.run import Run
+
+        wanted = int(spark.sparkContext.defaultParallelism) if instances is None else instances
+        return Run(self.plan(buckets=buckets), spark, checkpoint, Options(wanted, rows_per_epoch), trigger)

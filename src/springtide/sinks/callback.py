@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from springtide.query.errors import QueryError, shown
+from springtide.sinks.publication import Publication
+
 
 @dataclass(frozen=True)
 class Callback:
@@ -22,6 +25,10 @@ class Callback:
         """Say which function."""
         return f"function {getattr(self.function, '__name__', self.function)}"
 
+    def publish(self, publication: Publication) -> None:
+        """Call the function."""
+        self.function(publication.frame(), publication.epoch)
+
 
 def callback(function: Callable[[pl.DataFrame, int], None]) -> Callback:
     """Call `function(rows, epoch)` for each epoch; after a crash the last epoch may come again with the same number.
@@ -29,4 +36,6 @@ def callback(function: Callable[[pl.DataFrame, int], None]) -> Callback:
     >>> st.callback(print).describe()
     'function print'
     """
+    if not callable(function):
+        raise QueryError("(callback)", f"{shown(function)} is not a function", "give one that takes (rows, epoch)")
     return Callback(function)

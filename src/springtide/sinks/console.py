@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from springtide.query.errors import QueryError
+from springtide.query.types import whole
+from springtide.sinks.publication import Publication
+
 
 @dataclass(frozen=True)
 class Console:
@@ -21,6 +25,13 @@ class Console:
         """Say where."""
         return "console"
 
+    def publish(self, publication: Publication) -> None:
+        """Print the rows, if there are any."""
+        rows = publication.frame()
+        if rows.height:
+            with pl.Config(tbl_rows=self.rows, tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True):
+                print(f"epoch {publication.epoch}, {publication.sink}: {rows.height} rows\n{rows}")
+
 
 def console(*, rows: int = 20) -> Console:
     """Print the rows of each epoch, at most `rows` of them.
@@ -28,4 +39,7 @@ def console(*, rows: int = 20) -> Console:
     >>> st.console().describe()
     'console'
     """
+    rows = whole("(console)", "rows", rows)
+    if rows < 1:
+        raise QueryError("(console)", f"rows={rows} prints nothing", "give a number above zero")
     return Console(rows)

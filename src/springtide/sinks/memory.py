@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from springtide.sinks.publication import Publication
+
 
 @dataclass(eq=False)
 class MemorySink:
@@ -20,6 +22,14 @@ class MemorySink:
     def describe(self) -> str:
         """Say where."""
         return "memory"
+
+    def publish(self, publication: Publication) -> None:
+        """Keep the rows of an epoch."""
+        self.epochs[publication.epoch] = publication.frame()
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave the rows in the driver: tasks need none of them."""
+        return {"epochs": {}}
 
     def rows(self) -> pl.DataFrame:
         """Give all rows, epoch after epoch."""

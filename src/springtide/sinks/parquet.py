@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import polars as pl
+
+from springtide.query.errors import QueryError, shown
+from springtide.sinks.publication import Publication
 
 
 @dataclass(frozen=True)
@@ -13,6 +20,8 @@ class ParquetSink:
     """A folder of Parquet files."""
 
     path: str
+    outbox: ClassVar[str] = "parquet"
+    """Tasks write Parquet files; publishing only moves them."""
 
     def check(self, schema: pl.Schema) -> str | None:
         """Refuse what a Parquet file cannot hold."""
@@ -27,6 +36,26 @@ class ParquetSink:
         """Say where."""
         return f"parquet {self.path}"
 
+    def publish(self, publication: Publication) -> None:
+        """Move the epoch's files into the folder. A file that is there already is not moved again."""
+        folder = Path(self.path)
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, file in enumerate(publication.files):
+            target = folder / f"part-{publication.epoch:09d}-{number:04d}.parquet"
+            if target.exists():
+                file.unlink(missing_ok=True)
+                continue
+            try:
+                os.replace(file, target)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                # another file system: copy under a hidden name, then rename
+                hidden = folder / f".{target.name}.partial"
+                shutil.copyfile(file, hidden)
+                os.replace(hidden, target)
+                file.unlink()
+
 
 def parquet_sink(path: str | Path) -> ParquetSink:
     """Write rows to a folder of Parquet files, each row exactly once.
@@ -34,6 +63,8 @@ def parquet_sink(path: str | Path) -> ParquetSink:
     >>> st.parquet_sink("out/").describe()
     'parquet out/'
     """
+    if not isinstance(path, str | Path) or not str(path):
+        raise QueryError("(parquet_sink)", f"{shown(path)} is not a path", "give the folder to write to")
     return ParquetSink(str(path))
 
 

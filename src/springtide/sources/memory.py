@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
 
+from springtide.kernels.slices import ONE_STREAM, POSITION, Read, Slice, Take
 from springtide.query.connectors import Marker, Rows
-from springtide.query.errors import QueryError
-
-ONE_STREAM = "0"
-"""The name of the physical stream of a source that has only one."""
+from springtide.query.errors import QueryError, shown
+from springtide.query.types import END_OF_TIME, schema_from
+from springtide.runtime.reference.fit import Misfit, fit, row_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +37,50 @@ class Memory:
         """Give all rows."""
         return self.streams
 
+    def take(self, position: Any, limit: int, ts: str | None) -> Take:
+        """Take the rows of each physical stream up to its next marker; every marker ends an epoch."""
+        done: dict[str, list[int]] = {stream: list(at) for stream, at in (position or {}).items()}
+        slices, times, fail = [], {}, False
+        for stream, rows in self.streams.items():
+            index, row = done.get(stream, [0, 0])
+            part, marker = _until_marker(rows, index, max(1, limit // len(self.streams)))
+            if len(part):
+                slices.append(Slice(stream, row, len(part), self._pack(part, row, ts)))
+            index += len(part) + (marker is not None)
+            if marker is not None and marker.time is not None:
+                times[stream] = marker.time
+            fail |= marker is not None and marker.name == "FAIL"
+            if index >= len(rows):
+                times[stream] = END_OF_TIME
+            done[stream] = [index, row + len(part)]
+        backlog = sum(len(rows) - done[stream][0] for stream, rows in self.streams.items())
+        return Take(tuple(slices), done, times, tuple(self.streams), ended=backlog == 0, backlog=backlog, fail=fail)
+
+    def read(self, part: Slice) -> Read:
+        """Unpack the rows that the driver packed."""
+        frame, rejected = part.data
+        return Read(pl.read_ipc(io.BytesIO(frame)).lazy(), tuple(rejected))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the rows in the driver: tasks get theirs in slices."""
+        return {"streams": {}, "columns": self.columns, "positions": self.positions}
+
+    def _pack(self, rows: Rows, position: int, ts: str | None) -> tuple[bytes, list[dict[str, Any]]]:
+        rejected: list[dict[str, Any]] = []
+        if isinstance(rows, pl.DataFrame):
+            frame = rows.with_columns(pl.int_range(position, position + rows.height, dtype=pl.Int64).alias(POSITION))
+        else:
+            frames = [pl.DataFrame(schema={**self.columns, POSITION: pl.Int64()})]
+            for i, row in enumerate(rows, position):
+                try:
+                    frames.append(fit(row, self.columns, ts).with_columns(pl.lit(i, dtype=pl.Int64).alias(POSITION)))
+                except Misfit as misfit:
+                    rejected.append({"position": i, "reason": str(misfit), "row": row_text(row)})
+            frame = pl.concat(frames)
+        out = io.BytesIO()
+        frame.write_ipc(out)
+        return out.getvalue(), rejected
+
 
 def memory(
     rows: Rows | Mapping[str, Rows] = (),
@@ -48,16 +93,43 @@ def memory(
     Without `schema` it is that of the first frame, or what Polars makes of the first rows. `positions=False` says that
     the rows have no order of their own, as those of a Spark DataFrame.
 
-    >>> st.memory([{"x": 1}, {"x": 2}]).schema()
-    Schema({'x': Int64})
+    >>> dict(st.memory([{"x": 1}, {"x": 2}]).schema())
+    {'x': Int64}
     """
     streams = dict(rows) if isinstance(rows, Mapping) else {ONE_STREAM: rows}
+    for stream, part in streams.items():
+        _check_rows(stream, part)
     return Memory(streams, _schema(streams, schema), positions)
+
+
+def _until_marker(rows: Rows, start: int, limit: int) -> tuple[Rows, Marker | None]:
+    """Give the rows from `start` on, at most `limit`, and the marker that ends them."""
+    if isinstance(rows, pl.DataFrame):
+        return rows.slice(start, limit), None
+    for i in range(start, min(len(rows), start + limit)):
+        marker = rows[i]
+        if isinstance(marker, Marker):
+            return rows[start:i], marker
+    return rows[start : start + limit], None
+
+
+def _check_rows(stream: Any, rows: Any) -> None:
+    if not isinstance(stream, str):
+        raise QueryError("(memory)", f"{shown(stream)} is no name of a physical stream", "write it as a text")
+    if isinstance(rows, pl.DataFrame):
+        return
+    if isinstance(rows, str | bytes) or not isinstance(rows, Sequence):
+        hint = "give a Polars frame, a list of dicts, or several of them by name"
+        raise QueryError("(memory)", f"{shown(rows)} is not rows", hint)
+    for row in rows:
+        if not isinstance(row, Mapping | Marker):
+            hint = "a row is a dict; columns go into a frame: st.memory(pl.DataFrame({'x': [1, 2]}))"
+            raise QueryError("(memory)", f"{shown(row)} is not a row", hint)
 
 
 def _schema(streams: Mapping[str, Rows], schema: Mapping[str, Any] | None) -> pl.Schema:
     if schema is not None:
-        return pl.Schema(schema)
+        return schema_from("(memory)", "schema", schema)
     for rows in streams.values():
         if isinstance(rows, pl.DataFrame):
             return rows.schema

@@ -31,9 +31,19 @@ class Arrived:
     """The greatest time that anybody heard of: of a tuple that came in, or of a dummy."""
 
     @property
+    def rows(self) -> int:
+        """How many rows there were, taken or not."""
+        return len(self.tuples) + len(self.late) + len(self.rejected)
+
+    @property
     def time(self) -> int:
         """The smallest stream time; a source without physical streams has none yet."""
         return min(self.times, default=BEGINNING_OF_TIME)
+
+
+def rejected_schema(source: steps.Source) -> pl.Schema:
+    """Give the columns of rejected rows, as the query says them."""
+    return Stream(source, steps.OUT, source.schema).rejected.schema
 
 
 def arrive(source: steps.Source, name: str, streams: Mapping[str, Rows], bounded: bool) -> Arrived:
@@ -56,12 +66,23 @@ def _judge(source: steps.Source, name: str, stream: str, rows: Rows, arrived: Ar
             continue
         position += 1
         if time == END_OF_TIME:
-            raise QueryError(f"{name} (source)", f"the physical stream {stream!r} has rows after END", "let END be the last of its rows")
+            raise QueryError(
+                f"{name} (source)",
+                f"the physical stream {stream!r} has rows after END",
+                "let END be the last of its rows",
+            )
         place = Place(name, stream, position if source.connector.positions else -1)
         try:
             one = _read(source, place, item)
         except Misfit as misfit:
-            arrived.rejected.append(_reject(name, stream, position, str(misfit), item))
+            reason = {
+                "source": name,
+                "stream": stream,
+                "position": position,
+                "reason": str(misfit),
+                "row": row_text(item),
+            }
+            arrived.rejected.append(Tuple(0, Place(name, stream, position), frame_of(reason, rejected_schema(source))))
             continue
         if source.ts is not None and one.ts < time:
             arrived.late.append(one)
@@ -88,7 +109,11 @@ def _mark(name: str, stream: str, marker: Marker, time: int) -> int:
     if marker.name == "idle" and marker.time is not None:
         return max(time, marker.time)
     if marker.name not in ("PAUSE", "FAIL"):
-        raise QueryError(f"{name} (source)", f"the physical stream {stream!r} has an unknown marker {marker}", "use those of springtide.testing")
+        raise QueryError(
+            f"{name} (source)",
+            f"the physical stream {stream!r} has an unknown marker {marker}",
+            "use those of springtide.testing",
+        )
     return time
 
 
@@ -99,8 +124,3 @@ def _read(source: steps.Source, place: Place, row: Any) -> Tuple:
     ts = event_time(frame[source.ts])
     columns = [time_column(TS, ts) if c.name == source.ts else c for c in frame.get_columns()]
     return Tuple(ts, place, pl.DataFrame(columns))
-
-
-def _reject(name: str, stream: str, position: int, reason: str, row: Any) -> Tuple:
-    values = {"source": name, "stream": stream, "position": position, "reason": reason, "row": row_text(row)}
-    return Tuple(0, Place(name, stream, position), frame_of(values, REJECTED_SCHEMA))

@@ -15,6 +15,8 @@ from springtide.runtime.reference.values import Plain, content_key, frame_of, pl
 BEGINNING_OF_TIME = -(2**63)
 """The time of a physical stream of which nothing is known yet."""
 
+_LONGEST_LIST = 2**32
+
 
 class Place(NamedTuple):
     """Where a tuple stands among others of the same ts. What a stateful step makes has an origin only."""
@@ -22,8 +24,12 @@ class Place(NamedTuple):
     origin: str
     stream: str = ""
     position: int = -1
-    path: tuple[int, ...] = ()
-    """The place in the list, for each `explode` on the way."""
+    place: int = 0
+    """After an `explode` the place in the list; after several of them the earlier one weighs more."""
+
+    def in_list(self, index: int) -> Place:
+        """Give the place of an element of the tuple's list."""
+        return self._replace(place=self.place * _LONGEST_LIST + index)
 
 
 @dataclass(frozen=True, eq=False)

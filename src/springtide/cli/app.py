@@ -1,0 +1,61 @@
+"""The commands gathered, and errors turned into one line."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import springtide
+from springtide.cli.demo import demo
+from springtide.cli.explain import explain
+from springtide.cli.plan import plan
+from springtide.query.errors import SpringtideError
+
+
+class _OneLineErrors(TyperGroup):
+    """Shows what Springtide refuses as one line, without a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; exit with 1 when it is refused."""
+        try:
+            return super().invoke(ctx)
+        except SpringtideError as error:
+            typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
+            typer.echo(str(error), err=True)
+            raise typer.Exit(1) from None
+
+
+app = typer.Typer(
+    name="springtide",
+    cls=_OneLineErrors,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(explain)
+app.command()(plan)
+app.command()(demo)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"springtide {springtide.__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog="New here? Run [bold]springtide demo[/bold], then read the programs in examples/.")
+def _springtide(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Plain queries over streams, run in parallel and elastically on Apache Spark."""
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="springtide")

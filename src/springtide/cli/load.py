@@ -1,0 +1,69 @@
+"""Finds the query in a Python file."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from springtide.cli.errors import CommandError
+from springtide.query.errors import QueryError, nearest
+from springtide.runtime.query import Query
+
+
+def load_query(where: str) -> Query:
+    """Give the query of `FILE` or `FILE:NAME`; the name is that of the variable or of the query."""
+    file, name = _parts(where)
+    module = load_module(file)
+    found = {variable: value for variable, value in vars(module).items() if isinstance(value, Query)}
+    distinct = {id(query): query for query in found.values()}
+    if name is not None:
+        named = found | {query.name: query for query in distinct.values()}
+        if name not in named:
+            raise CommandError(f"{file} has no query {name!r}; {nearest(name, found)}")
+        return named[name]
+    if not distinct:
+        raise CommandError(f"{file} defines no query; assign one: query = st.Query('name', stream.to(sink))")
+    if len(distinct) > 1:
+        raise CommandError(f"{file} defines several queries; say which: {', '.join(f'{file}:{v}' for v in found)}")
+    return next(iter(distinct.values()))
+
+
+def load_module(file: Path) -> ModuleType:
+    """Run a Python file as a module; what goes wrong in it is told with its line."""
+    if not file.is_file():
+        raise CommandError(f"there is no file {file}" if not file.exists() else f"{file} is not a file")
+    spec = importlib.util.spec_from_file_location(f"_springtide_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise CommandError(f"{file} is not a Python file; its name should end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module.__name__] = module  # dataclasses and pickle look there
+    sys.path.insert(0, str(file.resolve().parent))  # as when Python runs the file
+    try:
+        spec.loader.exec_module(module)
+    except QueryError as error:
+        raise CommandError(f"{file}{_line(error, file)}: {error}") from None
+    except SyntaxError as error:
+        raise CommandError(f"{error.filename or file}:{error.lineno}: {error.msg}") from None
+    except (Exception, SystemExit) as error:
+        lines = str(error).splitlines()
+        raise CommandError(f"{file}{_line(error, file)}: {type(error).__name__}: {lines[0] if lines else ''}") from None
+    finally:
+        sys.path.pop(0)
+    return module
+
+
+def _parts(where: str) -> tuple[Path, str | None]:
+    file, colon, name = where.rpartition(":")
+    return (Path(file), name) if colon and not Path(where).exists() else (Path(where), None)
+
+
+def _line(error: BaseException, file: Path) -> str:
+    """Find the last line of the file that was running when the error came."""
+    line, step = "", error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_code.co_filename == str(file):
+            line = f":{step.tb_lineno}"
+        step = step.tb_next
+    return line

@@ -1,0 +1,127 @@
+"""What is to be done in one epoch, decided before any of it is done. Pure, plain data: it goes to the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from springtide.kernels.blob import Times
+from springtide.kernels.slices import Slice
+from springtide.state.manifest import BucketMap, Delivery, SubqueryState
+from springtide.state.segment import Segment
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch, as every task sees it."""
+
+    number: int
+    root: str
+    """The checkpoint's folder."""
+    times: Times
+    """The stream times before the epoch's rows, and those that the driver decided: dummies and ends."""
+    slices: Mapping[str, tuple[tuple[Slice, ...], ...]]
+    """Prefix subquery → instance → what it reads."""
+    instances: Mapping[str, int]
+    maps: Mapping[str, BucketMap]
+    state: Mapping[str, SubqueryState]
+    compact: Mapping[str, Mapping[int, tuple[str, ...]]] = field(default_factory=dict)
+    """Subquery → instance → segments (files) to write anew as one."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a task says when it is done."""
+
+    subquery: str
+    instance: int
+    rows_in: int = 0
+    rows_out: int = 0
+    busy: float = 0.0
+    """Seconds of work."""
+    times: Times = field(default_factory=dict)
+    sources: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Source → accepted, late, rejected."""
+    closed: int | None = None
+    segments: tuple[Segment, ...] = ()
+    outbox: tuple[Delivery, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Write it for the way to the driver."""
+        return vars(self) | {"segments": [s.to_json() for s in self.segments], "outbox": [vars(d) for d in self.outbox]}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Report:
+        """Read what `to_json` wrote."""
+        segments = tuple(Segment.from_json(s) for s in data["segments"])
+        return Report(**data | {"segments": segments, "outbox": tuple(Delivery(**d) for d in data["outbox"])})
+
+
+def deal(slices: Sequence[Slice], instances: int) -> tuple[tuple[Slice, ...], ...]:
+    """Give the slices of all sources of a prefix to its instances, evenly by rows.
+
+    Slices of one physical stream go to one instance, in order, unless each says its greatest ts: then the stream time before each is
+    known and they can be read side by side.
+    """
+    shares: list[list[Slice]] = [[] for _ in range(instances)]
+    loads = [0] * instances
+    groups: dict[tuple[str, str], list[Slice]] = {}
+    for part in slices:
+        groups.setdefault((part.source, part.stream), []).append(part)
+    for parts in groups.values():
+        if len(parts) > 1 and all(p.greatest is not None for p in parts):
+            target = sum(p.rows for p in parts) / instances
+            filled, at = 0, min(range(instances), key=loads.__getitem__)
+            for part in parts:  # runs of neighbours: a task reads files from front to back
+                if filled and filled + part.rows / 2 > target:
+                    filled, at = 0, (at + 1) % instances
+                shares[at].append(part)
+                loads[at] += part.rows
+                filled += part.rows
+        else:
+            at = min(range(instances), key=loads.__getitem__)
+            shares[at].extend(parts)
+            loads[at] += sum(p.rows for p in parts)
+    return tuple(tuple(share) for share in shares)
+
+
+def with_times(
+    source: str, slices: Sequence[Slice], times: Mapping[str, int], disorder: int, beginning: int
+) -> list[Slice]:
+    """Give each slice the stream time before it, as far as that is known."""
+    now = dict(times)
+    placed = []
+    for part in slices:
+        placed.append(part.at(source, now.get(part.stream, beginning)))
+        if part.greatest is not None:
+            now[part.stream] = max(now.get(part.stream, beginning), part.greatest - disorder)
+    return placed
+
+
+TIERS = 4
+"""As many segments of a size are merged into one."""
+FULL = 2_000_000
+"""Segments with more rows are not merged again."""
+
+
+def compaction(state: SubqueryState, bucket_map: BucketMap) -> dict[int, tuple[str, ...]]:
+    """Decide which segments each instance writes anew as one, so that their number stays small.
+
+    Segments of an instance are merged when there are four of about one size. Segments of an older bucket map belong to several instances;
+    when they are many, every instance takes its rows out of all of them.
+    """
+    plans: dict[int, tuple[str, ...]] = {}
+    panes = [s for s in state.segments if s.kind == "panes"]
+    foreign = tuple(s.file for s in panes if s.version != bucket_map.version)
+    adopt = foreign if len(foreign) >= TIERS * bucket_map.instances else ()
+    for instance in range(bucket_map.instances):
+        tiers: dict[int, list[str]] = {}
+        for s in panes:
+            if s.version == bucket_map.version and s.instance == instance and s.rows < FULL:
+                tiers.setdefault(s.rows.bit_length() // 2, []).append(s.file)
+        merge = [files for _, files in sorted(tiers.items()) if len(files) >= TIERS]
+        files = (*adopt, *(merge[0] if merge else ()))
+        if files:
+            plans[instance] = files
+    return plans

@@ -1,0 +1,110 @@
+"""Steps that put the tuples of a group and window into one row, or into a ranking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import polars as pl
+
+from springtide.query import steps
+from springtide.query.aggregates import INPUT, BoundAggregate, UserFunction
+from springtide.query.errors import UserCodeError
+from springtide.query.stream import COUNT, RANK, WINDOW_END, WINDOW_START
+from springtide.query.types import TS
+from springtide.runtime.reference.evaluate import evaluate
+from springtide.runtime.reference.functions import apply, wrap
+from springtide.runtime.reference.sketches import heavy, ranked
+from springtide.runtime.reference.tuples import Tuple, in_order, made
+from springtide.runtime.reference.values import plain_rows
+from springtide.runtime.reference.windows import cut
+
+Key = tuple[Any, ...]
+
+
+def aggregate(label: str, origin: str, step: steps.Aggregate, tuples: list[Tuple], time: int) -> list[Tuple]:
+    """Compute the aggregates of each group in each window that the merged time gives."""
+    inputs = [(b.name, b.aggregate.input.alias(b.name)) for b in step.aggregates if b.aggregate.input is not None]
+    exprs = [expr for _, expr in inputs]
+    folds = {b.name: _Fold(f"{label}, aggregate {b.name!r}", b, u) for b in step.aggregates if (u := b.aggregate.user)}
+    rows = []
+    for key, members in _groups(tuples, step.by):
+        contributions = []
+        for t in members:
+            row = plain_rows(evaluate(label, t.frame, exprs))[0] if exprs else {}
+            contributions.append((t.ts, row | {name: fold.add(t.frame) for name, fold in folds.items()}))
+        for start, end, inside in cut(step.window, contributions, time):
+            values = _window_columns(step.by, key, start, end)
+            for bound in step.aggregates:
+                if bound.name in folds:
+                    values[bound.name] = folds[bound.name].finish([row[bound.name] for row in inside])
+                elif bound.aggregate.input is None:
+                    values[bound.name] = len(inside)
+                else:
+                    values[bound.name] = apply(bound, [row[bound.name] for row in inside])
+            rows.append(made(origin, values, step.schema))
+    return rows
+
+
+def top_k(label: str, origin: str, step: steps.TopK, tuples: list[Tuple], time: int) -> list[Tuple]:
+    """Rank the values of each window that the merged time gives."""
+    rows = []
+    for key, members in _groups(tuples, step.per):
+        weighted = [(t.ts, (tuple(t.values[n] for n in step.by), _weight(label, step, t))) for t in members]
+        for start, end, inside in cut(step.window, weighted, time):
+            counts = _exact(inside) if step.sketch is None else heavy(inside, step.sketch)
+            best = ranked((list(value), wrap(count, step.schema[COUNT])) for value, count in counts)[: step.k]
+            for rank, (value, count) in enumerate(best, 1):
+                ranking = {RANK: rank, **dict(zip(step.by, value, strict=True)), COUNT: count}
+                rows.append(made(origin, _window_columns(step.per, key, start, end) | ranking, step.schema))
+    return rows
+
+
+def _groups(tuples: list[Tuple], by: tuple[str, ...]) -> Iterator[tuple[Key, list[Tuple]]]:
+    """Give the tuples of each group in the total order. Null is a value like others."""
+    groups: dict[Key, list[Tuple]] = {}
+    for t in in_order(tuples):
+        groups.setdefault(tuple(t.values[n] for n in by), []).append(t)
+    yield from groups.items()
+
+
+def _window_columns(by: tuple[str, ...], key: Key, start: int, end: int) -> dict[str, Any]:
+    return {TS: end - 1, **dict(zip(by, key, strict=True)), WINDOW_START: start, WINDOW_END: end}
+
+
+def _weight(label: str, step: steps.TopK, t: Tuple) -> int:
+    weight: int = 1 if step.weight is None else t.values[step.weight] or 0
+    if step.sketch is not None and weight < 0:
+        raise UserCodeError(
+            label,
+            f"the weight {weight} is below zero",
+            "a sketch only adds: filter such rows out, or rank without sketch",
+            t.frame.row(0, named=True),
+        )
+    return weight
+
+
+def _exact(weighted: Iterable[tuple[Key, int]]) -> Iterable[tuple[Key, int]]:
+    counts: dict[Key, int] = {}
+    for value, weight in weighted:
+        counts[value] = counts.get(value, 0) + weight
+    return counts.items()
+
+
+class _Fold:
+    """A user's own aggregate: `finish` of the `merge` of `init` and the `add` of each tuple."""
+
+    def __init__(self, label: str, bound: BoundAggregate, user: UserFunction) -> None:
+        self._label, self._partial = label, bound.partial
+        self._add = [user.add[n].alias(n) for n in bound.partial]
+        self._merge = [user.merge[n].alias(n) for n in bound.partial]
+        self._finish = [user.finish.alias(INPUT)]
+        self._output = pl.Schema({INPUT: bound.output_type})
+        self._init = pl.DataFrame({n: [user.init[n]] for n in bound.partial}, schema=bound.partial)
+
+    def add(self, frame: pl.DataFrame) -> pl.DataFrame:
+        return evaluate(f"{self._label}, add", frame, self._add, self._partial)
+
+    def finish(self, added: list[pl.DataFrame]) -> Any:
+        merged = evaluate(f"{self._label}, merge", pl.concat([self._init, *added]), self._merge, self._partial)
+        return plain_rows(evaluate(f"{self._label}, finish", merged, self._finish, self._output))[0][INPUT]

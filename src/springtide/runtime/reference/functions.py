@@ -1,0 +1,123 @@
+"""Aggregate functions over the plain values of a window, in the total order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from typing import Any, Final
+
+import polars as pl
+
+from springtide.query.aggregates import BoundAggregate
+from springtide.runtime.reference import sketches
+
+Values = list[Any]
+
+
+def apply(bound: BoundAggregate, values: Values) -> Any:
+    """Compute one aggregate of the values of its input column, nulls among them."""
+    if bound.aggregate.function in _OVER_ALL:
+        return _OVER_ALL[bound.aggregate.function](values)
+    present = [v for v in values if v is not None]
+    return _OVER_PRESENT[bound.aggregate.function](present, bound)
+
+
+def wrap(total: int, dtype: pl.DataType) -> int:
+    """Keep the lowest 64 bits.
+
+    >>> wrap(2**63, pl.Int64()), wrap(-1, pl.UInt64())
+    (-9223372036854775808, 18446744073709551615)
+    """
+    return total % 2**64 if dtype.is_unsigned_integer() else (total + 2**63) % 2**64 - 2**63
+
+
+def add_up(values: Sequence[Any]) -> Any:
+    """Add numbers without rounding in between.
+
+    >>> add_up([1e100, 1.0, -1e100])
+    1.0
+    """
+    if values and isinstance(values[0], float):
+        return _float_sum(values)
+    with localcontext(prec=200):  # a sum of decimals is exact too
+        return sum(values)
+
+
+def _float_sum(values: Sequence[float]) -> float:
+    special = {v for v in values if not math.isfinite(v)}
+    if special:  # NaN, or infinities that cancel each other
+        return special.pop() if len(special) == 1 else math.nan
+    try:
+        return math.fsum(values)
+    except OverflowError:  # on the way, or in the end
+        return _as_float(sum(map(Fraction, values)))
+
+
+def _as_float(exact: Fraction | int | float | Decimal) -> float:
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
+
+
+def _sum(values: Values, bound: BoundAggregate) -> Any:
+    dtype = bound.output_type
+    if isinstance(dtype, pl.Decimal):
+        return add_up([Decimal(0), *values])
+    if dtype.is_float():
+        return add_up([0.0, *values])
+    return wrap(add_up(values), dtype)
+
+
+def _mean(values: Values, bound: BoundAggregate) -> Any:
+    if not values:
+        return None
+    total = add_up(values)
+    if isinstance(bound.output_type, pl.Duration):
+        return abs(total) // len(values) * (1 if total > 0 else -1)
+    return _as_float(total) / len(values)
+
+
+def _extreme(pick: Callable[[Values], Any]) -> Callable[[Values, BoundAggregate], Any]:
+    def of(values: Values, _: BoundAggregate) -> Any:
+        numbers = [v for v in values if v == v]  # NaN is not equal to itself
+        return pick(numbers or values) if values else None
+
+    return of
+
+
+def _var(values: Values, _: BoundAggregate) -> float | None:
+    if len(values) < 2:
+        return None
+    if not all(math.isfinite(v) for v in values):
+        return math.nan
+    exact = [Fraction(v) for v in values]
+    mean = sum(exact) / len(exact)
+    return _as_float(sum((v - mean) ** 2 for v in exact) / (len(exact) - 1))
+
+
+def _std(values: Values, bound: BoundAggregate) -> float | None:
+    var = _var(values, bound)
+    return None if var is None else math.sqrt(var)
+
+
+_OVER_ALL: Final[Mapping[str, Callable[[Values], Any]]] = {
+    "first": lambda values: values[0],
+    "last": lambda values: values[-1],
+    "collect": lambda values: values,
+}
+_OVER_PRESENT: Final[Mapping[str, Callable[[Values, BoundAggregate], Any]]] = {
+    "count": lambda values, _: len(values),
+    "sum": _sum,
+    "mean": _mean,
+    "min": _extreme(min),
+    "max": _extreme(max),
+    "var": _var,
+    "std": _std,
+    "count_distinct": lambda values, _: len(set(values)),
+    "approx_distinct": lambda values, bound: sketches.distinct(values, **bound.aggregate.options),
+    "approx_quantile": lambda values, bound: sketches.quantile(values, **bound.aggregate.options),
+    "approx_frequent": lambda values, bound: sketches.frequent(values, **bound.aggregate.options),
+}

@@ -1,0 +1,149 @@
+"""User operators: ready tuples in the total order, one at a time; every key has a state of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from springtide.query import steps
+from springtide.query.operators import OWN_KEYS, KeyOperator
+from springtide.query.types import END_OF_TIME
+from springtide.runtime.reference.tuples import BEGINNING_OF_TIME, Place, Tuple, in_order
+from springtide.runtime.reference.user_code import Caller, Given
+from springtide.runtime.reference.values import frame_of, order_key
+
+
+class Routed(NamedTuple):
+    """A tuple on its way to the state of one key."""
+
+    order: tuple[Any, ...]
+    """The key as something that can be compared."""
+    key: tuple[Any, ...]
+    """The key as the user sees it."""
+    ts: int
+    row: pl.DataFrame
+
+
+def operate(label: str, origin: str, step: steps.Operate, tuples: list[Tuple], time: int, greatest: int) -> list[Tuple]:
+    """Run a user's operator over the ready tuples, and bring time to `time`."""
+    caller = Caller(label, step.operator, step.schema)
+    ready = [routed for t in in_order(tuples) if t.ts < time for routed in route(step, t)]
+    if isinstance(step.operator, KeyOperator):
+        given = [
+            row for tuples in by_key(ready).values() for row in run_key(caller, step.operator, tuples, time, greatest)
+        ]
+    else:
+        given = list(_run_buckets(caller, ready, time, keyed=bool(step.keys)))
+    return [Tuple(ts, Place(origin), row) for ts, row in given]
+
+
+def route(step: steps.Operate, t: Tuple) -> Iterator[Routed]:
+    """Send a tuple to the state of its key, or of each of its different keys; without keys to the one state."""
+    if not step.many:
+        key = t.frame.select(step.keys).row(0) if step.keys else ()
+        yield Routed(tuple(order_key(t.values[n]) for n in step.keys), key, t.ts, t.frame)
+        return
+    (column,) = step.keys
+    different = dict(zip(t.values[column] or [], t.frame[column].to_list()[0] or [], strict=True))
+    for plain, key in different.items():
+        own = frame_of({OWN_KEYS: [plain]}, pl.Schema({OWN_KEYS: t.frame.schema[column]}))
+        yield Routed((order_key(plain),), (key,), t.ts, t.frame.hstack(own))
+
+
+def by_key(ready: list[Routed]) -> dict[tuple[Any, ...], list[Routed]]:
+    """Gather the tuples of each key, keys in order."""
+    keys: dict[tuple[Any, ...], list[Routed]] = {}
+    for routed in ready:
+        keys.setdefault(routed.order, []).append(routed)
+    return {order: keys[order] for order in sorted(keys)}
+
+
+def _run_buckets(caller: Caller, ready: list[Routed], time: int, *, keyed: bool) -> Iterator[Given]:
+    """Run a BucketOperator with one state per key: time comes to x, then the tuples at x are processed."""
+    states: dict[tuple[Any, ...], Any] = {} if keyed else {(): caller.run("init")}
+    reached = BEGINNING_OF_TIME
+    for ts, now in groupby(ready, key=lambda routed: routed.ts):
+        for order in sorted(states):
+            yield from caller.rows("on_time", states[order], ts, earliest=reached)
+        reached = ts
+        for routed in now:
+            if routed.order not in states:
+                states[routed.order] = caller.run("init")
+            yield from caller.rows("process", states[routed.order], routed.row, ts, earliest=ts, cause=routed.row)
+    for order in sorted(states):
+        if time > reached:
+            yield from caller.rows("on_time", states[order], time, earliest=reached)
+        caller.run("free", states[order])
+
+
+def run_key(caller: Caller, operator: KeyOperator, tuples: list[Routed], time: int, greatest: int) -> Iterator[Given]:
+    """Run a KeyOperator over the tuples of one key; a timer goes off before the tuples of its time."""
+    one = OneKey(caller, operator, tuples[0].key)
+    for ts, now in groupby(tuples, key=lambda routed: routed.ts):
+        yield from one.wake(ts)
+        for routed in now:
+            yield from one.process(routed.row, ts, ts)
+    if time < END_OF_TIME:
+        yield from one.wake(time)
+    else:
+        # Periodic timers would go on for ever: time comes to the last time that anybody heard of, then once beyond.
+        yield from one.wake(greatest)
+        yield from one.wake_once()
+
+
+class OneKey:
+    """A KeyOperator at work on one key: its state, and the time that it has come to."""
+
+    def __init__(self, caller: Caller, operator: KeyOperator, key: tuple[Any, ...]) -> None:
+        """Begin without a state: it is made with the first tuple."""
+        self._caller, self._operator, self._key = caller, operator, key
+        self._schema = pl.Schema(operator.state)
+        self._reached = BEGINNING_OF_TIME
+        self.state: dict[str, Any] | None = None
+
+    def process(self, rows: pl.DataFrame, ts: int, ready_ts: int) -> Iterator[Given]:
+        """Take tuples, the first of them at `ts`."""
+        if self.state is None:
+            self.state = self._caller.state("init", self._caller.run("init", self._key, cause=rows), self._schema)
+        yield from self._caller.rows("process", self._key, self.state, rows, ready_ts, earliest=ts, cause=rows)
+        self._reached = ts
+        self._settle("process")
+
+    def wake(self, until: int) -> Iterator[Given]:
+        """Let the timer go off for as long as it is set to a time that has come."""
+        while (timer := self.timer) is not None and timer <= until:
+            yield from self.wake_once()
+
+    def wake_once(self) -> Iterator[Given]:
+        """Let the timer go off, if it is set. One set into the past goes off at the time of what set it."""
+        timer = self.timer
+        if timer is None:
+            return
+        self._reached = max(timer, self._reached)
+        yield from self._caller.rows("on_time", self._key, self.state, self._reached, earliest=self._reached)
+        self._settle("on_time")
+        again = self.timer
+        if again is not None and again <= self._reached:
+            problem = f"on_time left the timer at {again}, but time has come to {self._reached} already"
+            raise self._caller.wrong(problem, "set it to a later time, or to None", self.state)
+
+    @property
+    def timer(self) -> int | None:
+        """The time at which the key wants to be called."""
+        if self.state is None or self._operator.timer is None:
+            return None
+        timer = self.state[self._operator.timer]
+        if timer is not None and not isinstance(timer, int):
+            raise self._caller.wrong(
+                f"the timer is {timer!r}", "set it in microseconds, as an int (pl.Int64)", self.state
+            )
+        return timer
+
+    def _settle(self, method: str) -> None:
+        """Check the state after a call, and let it go if it is not worth keeping."""
+        state = self._caller.state(method, self.state, self._schema)
+        if not self._caller.run("keep", self._key, state):
+            self.state = None

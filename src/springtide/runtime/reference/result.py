@@ -1,0 +1,45 @@
+"""What a run of the reference gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from springtide.query.errors import QueryError, nearest
+from springtide.runtime.reference.tuples import Tuple
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """The rows of each sink, and what did not come in.
+
+    >>> x = st.source("x", st.memory([{"ts": 3, "n": 1}, {"ts": 1, "n": 2}, {"ts": None}]), ts="ts")
+    >>> result = st.Query("copy", x.to(st.memory_sink())).run_reference()
+    >>> result.rows()["n"].to_list(), result.late["x"]["n"].to_list(), result.rejected["x"]["reason"].to_list()
+    ([1], [2], ["the time 'ts' is null"])
+    """
+
+    sinks: Mapping[str, pl.DataFrame]
+    """Sink → its rows by ts, then by content."""
+    late: Mapping[str, pl.DataFrame]
+    """Source → its late rows by physical stream and position."""
+    rejected: Mapping[str, pl.DataFrame]
+    """Source → its rejected rows by physical stream and position."""
+
+    def rows(self, sink: str | None = None) -> pl.DataFrame:
+        """Give the rows of a sink; of the only one if no name is given."""
+        if sink is None:
+            if len(self.sinks) > 1:
+                raise QueryError("(result)", "the query has several sinks", f"name one of: {', '.join(self.sinks)}")
+            (sink,) = self.sinks
+        if sink not in self.sinks:
+            raise QueryError("(result)", f"the query has no sink {sink!r}", nearest(sink, self.sinks))
+        return self.sinks[sink]
+
+
+def in_frame(tuples: Iterable[Tuple], schema: pl.Schema) -> pl.DataFrame:
+    """Put tuples into one frame, in the order given."""
+    frames = [t.frame for t in tuples]
+    return pl.concat(frames) if frames else pl.DataFrame(schema=schema)

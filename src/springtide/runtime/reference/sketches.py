@@ -1,0 +1,74 @@
+"""Approximate aggregates: the sketches of Apache DataSketches, fed one value at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import datasketches
+
+from springtide.runtime.reference.values import order_key
+
+
+def distinct(values: list[Any], *, k: int) -> int:
+    """Estimate the number of different values with a theta sketch.
+
+    >>> distinct(["", "a", "a", "b"], k=32)
+    3
+    """
+    sketch = datasketches.update_theta_sketch(lg_k=_exponent(k))
+    for value in values:
+        sketch.update(_text(value))
+    estimate: float = sketch.get_estimate()
+    return round(estimate)
+
+
+def quantile(values: list[Any], *, q: float, k: int) -> float | None:
+    """Estimate the smallest value with at least the share `q` of values not above it, with a KLL sketch. It skips NaN.
+
+    >>> quantile([4, 1, 3, 2], q=0.5, k=8)
+    2.0
+    """
+    sketch = datasketches.kll_doubles_sketch(k=k)
+    for value in values:
+        sketch.update(float(value))
+    return None if sketch.is_empty() else sketch.get_quantile(q, True)
+
+
+def frequent(values: list[Any], *, n: int, map_size: int) -> list[dict[str, Any]]:
+    """Estimate the `n` most frequent values.
+
+    >>> frequent(["b", "a", "c", "c"], n=2, map_size=8)
+    [{'value': 'c', 'count': 2}, {'value': 'a', 'count': 1}]
+    """
+    heaviest = heavy([(value, 1) for value in values], map_size)
+    return [{"value": value, "count": count} for value, count in ranked(heaviest)[:n]]
+
+
+def heavy(weighted: Iterable[tuple[Any, int]], map_size: int) -> list[tuple[Any, int]]:
+    """Estimate the sum of weights of each value that a frequent-items sketch still holds."""
+    sketch = datasketches.frequent_strings_sketch(_exponent(map_size))
+    values = {}
+    for value, weight in weighted:
+        values[_text(value)] = value
+        sketch.update(_text(value), weight)
+    found = sketch.get_frequent_items(datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES, 0)
+    return [(values[text], estimate) for text, estimate, _, _ in found]
+
+
+def ranked(weighted: Iterable[tuple[Any, int]]) -> list[tuple[Any, int]]:
+    """Put larger weights first; ties go to the smaller value.
+
+    >>> ranked([("b", 1), ("a", 1), ("c", 2)])
+    [('c', 2), ('a', 1), ('b', 1)]
+    """
+    return sorted(weighted, key=lambda item: (-item[1], order_key(item[0])))
+
+
+def _text(value: Any) -> str:
+    """Write a value so that different ones differ: the sketches skip empty texts, and take large integers for floats."""
+    return f"={value!r}"
+
+
+def _exponent(power_of_two: int) -> int:
+    return power_of_two.bit_length() - 1

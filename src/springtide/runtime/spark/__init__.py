@@ -1,0 +1,1 @@
+"""Epochs on Spark: one job per epoch, blobs through Spark's shuffle."""

@@ -1,0 +1,95 @@
+"""One epoch as one Spark job of RDDs.
+
+RDDs, not DataFrames: a two-stage Python job with nothing to do takes half the time, and a blob crosses the JVM as the bytes it is
+(docs/decisions/0001-rdd.md has the figures).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from pyspark import RDD, SparkContext, cloudpickle
+
+from springtide.compiler.plan import Plan
+from springtide.runtime.epoch import Epoch, Report
+from springtide.runtime.reports import reports_of
+from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
+from springtide.runtime.topology import Topology, topology
+
+Pair = tuple[int, Item]
+"""The partition of the next level, and what goes there."""
+
+
+@functools.lru_cache(maxsize=8)
+def _unpack(plan: bytes) -> Plan:
+    """Unpack the plan that the driver sent, once per worker."""
+    unpacked: Plan = cloudpickle.loads(plan)
+    return unpacked
+
+
+@dataclass(frozen=True)
+class SourceStage:
+    """The tasks of level 0, as Spark ships them."""
+
+    plan: bytes
+    epoch: Epoch
+
+    def __call__(self, partition: int, nothing: Iterable[int]) -> Iterator[Pair]:
+        """Run one task."""
+        plan = _unpack(self.plan)
+        yield from _addressed(topology(plan, self.epoch.instances), 1, source_task(plan, self.epoch, partition))
+
+
+@dataclass(frozen=True)
+class InstanceStage:
+    """The tasks of a later level, as Spark ships them."""
+
+    plan: bytes
+    epoch: Epoch
+    level: int
+
+    def __call__(self, partition: int, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        """Run one task."""
+        plan = _unpack(self.plan)
+        items = instance_task(plan, self.epoch, self.level, partition, (item for _, item in pairs))
+        yield from _addressed(topology(plan, self.epoch.instances), self.level + 1, items)
+
+
+def _addressed(layout: Topology, level: int, items: Iterable[Item]) -> Iterator[Pair]:
+    """Say for each item which partition of the next level takes it, or passes it on."""
+    partitions = layout.partitions(level) if level < len(layout.levels) else 1
+    for item in items:
+        yield (0 if item[0] == REPORT else item[1] % partitions), item
+
+
+def _same(partition: int) -> int:
+    return partition
+
+
+class SparkExecutor:
+    """Runs epochs of one plan on a Spark context."""
+
+    def __init__(self, context: SparkContext, plan: Plan) -> None:
+        """Pack the plan once."""
+        self._context = context
+        self._plan = plan
+        self._packed = cloudpickle.dumps(plan)
+        self.extra: Callable[[bytes, Epoch], RDD[Pair]] | None = None
+        """Further tasks of level 0, on rows that Spark reads itself."""
+
+    def __call__(self, epoch: Epoch) -> list[Report]:
+        """Run the tasks of an epoch."""
+        layout = topology(self._plan, epoch.instances)
+        tasks = layout.partitions(0)
+        sources = self._context.parallelize(range(tasks), tasks)
+        rdd: RDD[Pair] = sources.mapPartitionsWithIndex(SourceStage(self._packed, epoch))
+        if self.extra is not None:
+            rdd = self._context.union([rdd, self.extra(self._packed, epoch)])
+        later = replace(epoch, slices={})
+        for level in range(1, len(layout.levels)):
+            partitions = layout.partitions(level)
+            shuffled = rdd.partitionBy(partitions, _same)
+            rdd = shuffled.mapPartitionsWithIndex(InstanceStage(self._packed, later, level))
+        return reports_of(item for _, item in rdd.collect())

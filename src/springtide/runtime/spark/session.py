@@ -1,0 +1,40 @@
+"""A Spark session with the settings that the engine likes."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "false",
+    # TCP costs a stall of 40 ms (delayed ACK) per Python stage
+    "spark.python.unix.domain.socket.enabled": "true",
+    # blobs are Arrow; compressing them again costs more than it saves on one machine
+    "spark.shuffle.compress": "false",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    # each task has one core
+    "spark.executorEnv.POLARS_MAX_THREADS": "1",
+}
+
+
+def session(master: str = "local[*,4]", *, name: str = "springtide", **settings: str) -> SparkSession:
+    """Make (or find) a Spark session with settings that suit the engine; `local[N,4]` retries tasks, as a cluster does.
+
+    Further settings are given with `_` for `.`: `session(spark_driver_memory="4g")`.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")  # local mode: workers inherit the driver's environment
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in (SETTINGS | {k.replace("_", "."): v for k, v in settings.items()}).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")  # what goes wrong reaches the caller as an exception
+    return spark

@@ -1,0 +1,74 @@
+"""Where everything runs in an epoch: subqueries by level, instances by partition. Pure.
+
+A subquery's level is one more than the highest of those that send to it; a stateless prefix has level 0. One epoch is one Spark job
+with one stage per level; the partitions of a stage are the instances of all its subqueries, side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from springtide.compiler.plan import Plan, Subquery
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Levels and partitions for given numbers of instances."""
+
+    levels: tuple[tuple[str, ...], ...]
+    """Subqueries of each level."""
+    instances: Mapping[str, int]
+
+    def level_of(self, subquery: str) -> int:
+        """Give the level of a subquery."""
+        return next(i for i, names in enumerate(self.levels) if subquery in names)
+
+    def partitions(self, level: int) -> int:
+        """Count the partitions of a level."""
+        return sum(self.instances[name] for name in self.levels[level])
+
+    def partition_of(self, subquery: str, instance: int) -> int:
+        """Give the partition, in its level, of an instance."""
+        names = self.levels[self.level_of(subquery)]
+        return sum(self.instances[n] for n in names[: names.index(subquery)]) + instance
+
+    def instance_of(self, level: int, partition: int) -> tuple[str, int]:
+        """Give the subquery and the instance that run in a partition."""
+        for name in self.levels[level]:
+            if partition < self.instances[name]:
+                return name, partition
+            partition -= self.instances[name]
+        raise IndexError(f"level {level} has no such partition")
+
+
+def topology(plan: Plan, instances: Mapping[str, int]) -> Topology:
+    """Lay out a plan."""
+    level: dict[str, int] = {s.name: 0 for s in plan.subqueries if s.head is None}
+    while len(level) < len(plan.subqueries):
+        for subquery in plan.subqueries:
+            senders = [e.origin for e in plan.exchanges if e.target == subquery.name]
+            if subquery.name not in level and all(s in level for s in senders):
+                level[subquery.name] = 1 + max(level[s] for s in senders)
+    height = 1 + max(level.values())
+    return Topology(tuple(tuple(n for n in level if level[n] == i) for i in range(height)), dict(instances))
+
+
+def sources_behind(plan: Plan, subquery: Subquery) -> tuple[str, ...]:
+    """Name every source whose tuples can reach a subquery."""
+    found: dict[str, None] = {}
+    todo = [subquery.name]
+    seen: set[str] = set()
+    while todo:
+        name = todo.pop()
+        if name not in seen:
+            seen.add(name)
+            found |= dict.fromkeys(plan.subquery(name).sources)
+            todo += [e.origin for e in plan.exchanges if e.target == name]
+    return tuple(sorted(found))
+
+
+def origin_ranks(plan: Plan) -> dict[str, int]:
+    """Rank the names of everything that makes tuples: it is part of the total order."""
+    names = sorted({s for q in plan.subqueries for s in (*q.sources, *((q.head,) if q.head else ()))})
+    return {name: rank for rank, name in enumerate(names)}

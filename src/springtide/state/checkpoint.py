@@ -1,0 +1,245 @@
+"""A checkpoint on disk: one folder, one query, one run at a time.
+
+springtide.json       format, query, hash: who may use this checkpoint
+lock                  held by the run that uses it
+generation            counts the runs; a manifest of an older one is refused
+manifests/000000007   the commit record of epoch 7
+state/…               segments
+outbox/…              rows on their way to sinks
+control/…             commands to the running query
+spark/                Spark's own offsets and commits
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from springtide.state.errors import CheckpointError
+from springtide.state.manifest import Manifest
+
+FORMAT = 1
+KEEP = 10
+"""How many manifests are kept."""
+
+
+@dataclass
+class Lease:
+    """The right to write: the open lock file and this run's generation."""
+
+    generation: int
+    descriptor: int
+
+    def release(self) -> None:
+        """Let another run in."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+class Checkpoint:
+    """The folder, and what may be done with it."""
+
+    def __init__(self, root: str | Path) -> None:
+        """Name a folder; nothing is touched yet."""
+        self.root = Path(root).absolute()
+
+    # ── opening ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def acquire(self, identity: dict[str, Any]) -> Lease:
+        """Take the checkpoint for one run of one query, making it if it is not there."""
+        marker = self.root / "springtide.json"
+        if not marker.exists() and self.root.exists() and any(f.name != "lock" for f in self.root.iterdir()):
+            raise self._error("is not empty and not a Springtide checkpoint", "give an empty or a new folder")
+        self.root.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            self._lock(descriptor)
+            if marker.exists():
+                self._check(identity)
+            else:
+                self._write(
+                    marker,
+                    json.dumps({"format": FORMAT, "identity": identity, "created": time.time()}, indent=1).encode(),
+                )
+            generation = self._generation() + 1
+            self._write(self.root / "generation", str(generation).encode())
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return Lease(generation, descriptor)
+
+    def _lock(self, descriptor: int) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another run"
+            raise self._error(
+                f"is in use by {owner}", "stop that run first, or give this one another checkpoint"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+
+    def _check(self, identity: dict[str, Any]) -> None:
+        found = self.identity()
+        if found == identity:
+            return
+        if found["query"] != identity["query"]:
+            raise self._error(
+                f"belongs to the query {found['query']!r}, not {identity['query']!r}",
+                "give this query a checkpoint of its own",
+            )
+        if found["hash"] != identity["hash"]:
+            raise self._error(
+                f"was written with another hash of keys (Polars {found['polars']}, here {identity['polars']})",
+                f"use Polars {found['polars']}, or start with a new checkpoint",
+            )
+        changed = sorted(
+            name
+            for name in found["steps"].keys() | identity["steps"].keys()
+            if found["steps"].get(name) != identity["steps"].get(name)
+        )
+        if changed or found["buckets"] != identity["buckets"]:
+            what = (
+                f"the steps {', '.join(changed)}"
+                if changed
+                else f"{found['buckets']} buckets, not {identity['buckets']}"
+            )
+            raise self._error(
+                f"was written by another form of this query: {what}",
+                "start the old form, or give the new one a new checkpoint",
+            )
+
+    def identity(self) -> dict[str, Any]:
+        """Say which query this checkpoint belongs to."""
+        try:
+            data = json.loads((self.root / "springtide.json").read_bytes())
+            version, identity = data["format"], data["identity"]
+        except FileNotFoundError:
+            raise self._error("is not there, or not a Springtide checkpoint", "check the path") from None
+        except (ValueError, KeyError, TypeError):
+            raise self._error(
+                "has a damaged springtide.json", "restore that file from a copy, or start with a new checkpoint"
+            ) from None
+        if version != FORMAT:
+            raise self._error(
+                f"has format {version}, this version of Springtide reads {FORMAT}", "use a newer version of Springtide"
+            )
+        assert isinstance(identity, dict)
+        return identity
+
+    def in_use(self) -> bool:
+        """Tell whether a run holds the checkpoint now."""
+        try:
+            descriptor = os.open(self.root / "lock", os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return False
+        except OSError:
+            return True
+        finally:
+            os.close(descriptor)
+
+    # ── manifests ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def epochs(self) -> list[int]:
+        """List the epochs whose manifests are there."""
+        folder = self.root / "manifests"
+        return sorted(int(f.name) for f in folder.iterdir() if f.name.isdigit()) if folder.exists() else []
+
+    def latest(self) -> Manifest | None:
+        """Read the newest manifest."""
+        epochs = self.epochs()
+        return self.manifest(epochs[-1]) if epochs else None
+
+    def manifest(self, epoch: int) -> Manifest:
+        """Read the manifest of an epoch."""
+        path = self._manifest_path(epoch)
+        try:
+            return Manifest.decode(path.read_bytes())
+        except FileNotFoundError:
+            raise self._error(f"has no manifest of epoch {epoch}", f"it has {self.epochs()}") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._error(
+                f"cannot be read: the manifest of epoch {epoch} is damaged ({error})",
+                "restore that file, or start with a new checkpoint",
+            ) from None
+
+    def commit(self, manifest: Manifest, lease: Lease) -> None:
+        """Write the manifest: after this the epoch has happened. A run that lost the checkpoint is refused."""
+        if self._generation() != lease.generation:
+            raise self._error(
+                "was taken over by a newer run", "this run is stale: start it again if it is the one you want"
+            )
+        path = self._manifest_path(manifest.epoch)
+        path.parent.mkdir(exist_ok=True)
+        partial = path.with_name(f"{path.name}.{lease.generation}.partial")
+        try:
+            _write_through(partial, manifest.encode())
+            os.link(partial, path)  # refuses to overwrite, unlike rename
+        except FileExistsError:
+            raise self._error(
+                f"has a manifest of epoch {manifest.epoch} already", "another run wrote it: start again"
+            ) from None
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def history(self) -> list[Manifest]:
+        """Read the manifests that are kept, oldest first."""
+        return [self.manifest(epoch) for epoch in self.epochs()]
+
+    def forget(self, epoch: int) -> None:
+        """Remove an old manifest."""
+        self._manifest_path(epoch).unlink(missing_ok=True)
+
+    def sweep(self, keep: set[str], epoch: int) -> None:
+        """Remove what a run that died left behind: segments that no manifest speaks of, and rows of no committed epoch."""
+        for path in self._files("state"):
+            if str(path.relative_to(self.root)) not in keep:
+                path.unlink(missing_ok=True)
+        for path in self._files("outbox"):
+            if path.parent.name != f"{epoch:09d}":
+                path.unlink(missing_ok=True)
+        for path in self._files("manifests"):
+            if path.suffix == ".partial":
+                path.unlink(missing_ok=True)
+
+    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _files(self, folder: str) -> Iterator[Path]:
+        return (f for f in (self.root / folder).rglob("*") if f.is_file())
+
+    def _manifest_path(self, epoch: int) -> Path:
+        return self.root / "manifests" / f"{epoch:09d}"
+
+    def _generation(self) -> int:
+        try:
+            return int((self.root / "generation").read_text())
+        except FileNotFoundError:
+            return 0
+        except ValueError:
+            raise self._error("has a damaged generation file", "write the number of the last run into it") from None
+
+    def _write(self, path: Path, data: bytes) -> None:
+        partial = path.with_name(f"{path.name}.partial")
+        _write_through(partial, data)
+        os.replace(partial, path)
+
+    def _error(self, problem: str, hint: str) -> CheckpointError:
+        return CheckpointError(str(self.root), problem, hint)
+
+
+def _write_through(path: Path, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,128 @@
+"""Manifests: the commit record of an epoch, written last, atomically."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from springtide.state.segment import Segment
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class SourceState:
+    """How far a source was read."""
+
+    position: Any = None
+    """The connector's own words."""
+    times: dict[str, int] = field(default_factory=dict)
+    """Physical stream → its time."""
+    ended: bool = False
+    accepted: int = 0
+    late: int = 0
+    rejected: int = 0
+
+
+@dataclass(frozen=True)
+class BucketMap:
+    """Bucket → instance, immutable and versioned (the BIM of SC-6). It takes effect at an epoch boundary."""
+
+    version: int
+    instances: int
+    owners: tuple[int, ...]
+
+    @staticmethod
+    def even(buckets: int, instances: int, version: int = 0) -> BucketMap:
+        """Deal the buckets out in turn."""
+        return BucketMap(version, instances, tuple(b % instances for b in range(buckets)))
+
+    def buckets_of(self, instance: int) -> list[int]:
+        """Give the buckets that an instance owns."""
+        return [b for b, owner in enumerate(self.owners) if owner == instance]
+
+
+@dataclass(frozen=True)
+class SubqueryState:
+    """What a stateful subquery has in store."""
+
+    closed: int | None = None
+    """The last window that was closed."""
+    segments: tuple[Segment, ...] = ()
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Rows for a sink, written by a task and waiting to be published."""
+
+    sink: str
+    file: str
+    rows: int
+    instance: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything that the next epoch needs to know."""
+
+    epoch: int
+    generation: int
+    sources: dict[str, SourceState] = field(default_factory=dict)
+    maps: dict[str, BucketMap] = field(default_factory=dict)
+    state: dict[str, SubqueryState] = field(default_factory=dict)
+    outbox: tuple[Delivery, ...] = ()
+    metrics: dict[str, Any] = field(default_factory=dict)
+    ended: bool = False
+    """The input has ended and every window was given: there is no next epoch."""
+
+    def files(self) -> set[str]:
+        """Name the segments that it speaks of."""
+        return {segment.file for state in self.state.values() for segment in state.segments}
+
+    def encode(self) -> bytes:
+        """Write it as JSON with a checksum."""
+        body = {
+            "epoch": self.epoch,
+            "generation": self.generation,
+            "sources": {n: vars(s) for n, s in self.sources.items()},
+            "maps": {
+                n: {"version": m.version, "instances": m.instances, "owners": m.owners} for n, m in self.maps.items()
+            },
+            "state": {
+                n: {"closed": s.closed, "segments": [x.to_json() for x in s.segments]} for n, s in self.state.items()
+            },
+            "outbox": [vars(d) for d in self.outbox],
+            "metrics": self.metrics,
+            "ended": self.ended,
+        }
+        text = json.dumps(body, separators=(",", ":"), sort_keys=True)
+        return json.dumps(
+            {"format": FORMAT, "crc": zlib.crc32(text.encode()), "body": body}, separators=(",", ":"), sort_keys=True
+        ).encode()
+
+    @staticmethod
+    def decode(data: bytes) -> Manifest:
+        """Read what `encode` wrote; a ValueError says what is wrong with it."""
+        outer = json.loads(data)
+        if not isinstance(outer, dict) or "format" not in outer:
+            raise ValueError("it is not a manifest")
+        if outer["format"] != FORMAT:
+            raise ValueError(f"it has format {outer['format']}, this version of Springtide reads {FORMAT}")
+        body = outer["body"]
+        if zlib.crc32(json.dumps(body, separators=(",", ":"), sort_keys=True).encode()) != outer["crc"]:
+            raise ValueError("its checksum does not fit")
+        return Manifest(
+            epoch=body["epoch"],
+            generation=body["generation"],
+            sources={n: SourceState(**s) for n, s in body["sources"].items()},
+            maps={n: BucketMap(m["version"], m["instances"], tuple(m["owners"])) for n, m in body["maps"].items()},
+            state={
+                n: SubqueryState(s["closed"], tuple(Segment.from_json(x) for x in s["segments"]))
+                for n, s in body["state"].items()
+            },
+            outbox=tuple(Delivery(**d) for d in body["outbox"]),
+            metrics=body["metrics"],
+            ended=body["ended"],
+        )

@@ -1,0 +1,98 @@
+"""Segments: immutable Arrow files with the state that one instance wrote in one epoch.
+
+Rows are sorted by bucket, and the file's metadata has a directory bucket → first row, so that a new owner of some buckets reads their
+rows and no others. Files are read by memory map.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from springtide.state.errors import CheckpointError
+
+FORMAT = 1
+_KEY = b"springtide"
+
+
+@dataclass(frozen=True)
+class Segment:
+    """What a manifest says of a segment."""
+
+    file: str
+    """Its path below the checkpoint."""
+    kind: str
+    """What is in it; an operator may keep several kinds."""
+    epoch: int
+    instance: int
+    version: int
+    """The version of the bucket map under which it was written: that map's `instance` owns all its buckets."""
+    rows: int
+    bytes: int
+    low: int
+    high: int
+    """The smallest and greatest time slot (pane) in it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Write it for a manifest."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Segment:
+        """Read it from a manifest."""
+        return Segment(**data)
+
+
+def write_segment(path: Path, frame: pl.DataFrame, bucket: str) -> int:
+    """Write rows (with a bucket column) as a segment; give its size in bytes. The file is whole or not there."""
+    frame = frame.sort(bucket)
+    lengths = frame[bucket].rle().struct.unnest()
+    starts, at = {}, 0
+    for length, value in zip(lengths["len"].to_list(), lengths["value"].to_list(), strict=True):
+        starts[value], at = (at, length), at + length
+    table = frame.to_arrow(compat_level=pl.CompatLevel.newest())
+    meta = {"format": FORMAT, "directory": [[b, start, length] for b, (start, length) in starts.items()]}
+    table = table.replace_schema_metadata({_KEY: json.dumps(meta, separators=(",", ":")).encode()})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    try:
+        with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        os.replace(partial, path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+    return path.stat().st_size
+
+
+def read_segment(path: Path, buckets: Iterable[int] | None = None) -> pl.DataFrame:
+    """Map a segment; with `buckets`, only their rows."""
+    try:
+        reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        meta = json.loads((reader.schema.metadata or {})[_KEY])
+        frame = pl.from_arrow(reader.read_all(), rechunk=False)
+    except FileNotFoundError:
+        raise CheckpointError(str(path), "is missing", "restore the file, or start from an older checkpoint") from None
+    except (pa.ArrowInvalid, KeyError, ValueError) as error:
+        raise CheckpointError(
+            str(path), f"is damaged ({error})", "restore the file, or start from an older checkpoint"
+        ) from None
+    if meta["format"] != FORMAT:
+        raise CheckpointError(
+            str(path),
+            f"has format {meta['format']}",
+            f"this version of Springtide reads format {FORMAT}; use a newer one",
+        )
+    assert isinstance(frame, pl.DataFrame)
+    if buckets is None:
+        return frame
+    wanted = set(buckets)
+    parts = [frame.slice(start, length) for bucket, start, length in meta["directory"] if bucket in wanted]
+    return pl.concat(parts, rechunk=False) if parts else frame.clear()
