@@ -24,12 +24,14 @@ from springtide.query.stream import Branches, Stream, source, union
 from springtide.query.types import END_OF_TIME, TIME, micros
 from springtide.query.windows import last_n, session, sliding, tumbling
 from springtide.runtime.query import Query
+from springtide.runtime.spark.session import session as spark_session
 from springtide.sinks.callback import callback
 from springtide.sinks.console import console
 from springtide.sinks.memory import memory_sink
 from springtide.sinks.parquet import parquet_sink
 from springtide.sources.memory import memory
 from springtide.sources.parquet import parquet
+from springtide.sources.spark import spark
 from springtide.state.errors import CheckpointError
 
 __version__ = "0.1.0"
@@ -68,6 +70,8 @@ __all__ = [
     "session",
     "sliding",
     "source",
+    "spark",
+    "spark_session",
     "std",
     "sum",
     "tumbling",

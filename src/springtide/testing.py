@@ -35,7 +35,7 @@ from typing import Any, Final
 import polars as pl
 
 from springtide.query import steps
-from springtide.query.connectors import Marker, Rows
+from springtide.query.connectors import ONE_STREAM, Marker, Rows
 from springtide.query.operators import UserOperator
 from springtide.query.stream import Names, source
 from springtide.query.types import TS, Length, micros
@@ -47,7 +47,6 @@ from springtide.runtime.reference.result import in_frame
 from springtide.runtime.reference.trial import try_cut
 from springtide.sinks.memory import MemorySink, memory_sink
 from springtide.sources.memory import memory
-from springtide.kernels.slices import ONE_STREAM
 
 __all__ = [
     "END",

@@ -8,9 +8,13 @@ import typer
 from typer.core import TyperGroup
 
 import springtide
+from springtide.cli.control import scale, stop
 from springtide.cli.demo import demo
 from springtide.cli.explain import explain
 from springtide.cli.plan import plan
+from springtide.cli.run import run
+from springtide.cli.state import state
+from springtide.cli.status import status
 from springtide.query.errors import SpringtideError
 
 
@@ -36,9 +40,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(explain)
-app.command()(plan)
-app.command()(demo)
+for _command in (explain, plan, run, status, state, scale, stop, demo):
+    app.command()(_command)
 
 
 def _version(wanted: bool) -> None:

@@ -30,11 +30,16 @@ def load_query(where: str) -> Query:
     return next(iter(distinct.values()))
 
 
+def module_of(where: str) -> ModuleType:
+    """Give the module that `load_query` made of `FILE` or `FILE:NAME`."""
+    return sys.modules[_module_name(_parts(where)[0])]
+
+
 def load_module(file: Path) -> ModuleType:
     """Run a Python file as a module; what goes wrong in it is told with its line."""
     if not file.is_file():
         raise CommandError(f"there is no file {file}" if not file.exists() else f"{file} is not a file")
-    spec = importlib.util.spec_from_file_location(f"_springtide_{file.stem}", file)
+    spec = importlib.util.spec_from_file_location(_module_name(file), file)
     if spec is None or spec.loader is None:
         raise CommandError(f"{file} is not a Python file; its name should end in .py")
     module = importlib.util.module_from_spec(spec)
@@ -57,6 +62,10 @@ def load_module(file: Path) -> ModuleType:
 def _parts(where: str) -> tuple[Path, str | None]:
     file, colon, name = where.rpartition(":")
     return (Path(file), name) if colon and not Path(where).exists() else (Path(where), None)
+
+
+def _module_name(file: Path) -> str:
+    return f"_springtide_{file.stem}"
 
 
 def _line(error: BaseException, file: Path) -> str:

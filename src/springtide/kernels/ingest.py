@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from springtide.kernels import order
+from springtide.kernels.slices import Read, Slice
 from springtide.query.steps import Source
 from springtide.query.types import END_OF_TIME, TIME, TS
-from springtide.kernels.slices import Read, Slice
 
 REJECTED = pl.Schema(
     {"source": pl.String(), "stream": pl.String(), "position": pl.Int64(), "reason": pl.String(), "row": pl.String()}
@@ -103,7 +103,7 @@ def _with_order(rows: pl.LazyFrame, origin: int, part: Slice, positioned: bool) 
     columns = order.of_source(origin, part.stream, part.position if positioned else None)
     if given and positioned:
         columns = [c for c in columns if c.meta.output_name() != order.POSITION]
-    return rows.with_columns(columns)
+    return rows.with_columns(columns).select(pl.exclude(order.PLACES), *order.PLACES)  # in one order, for unions
 
 
 def _bare(rows: pl.LazyFrame, *, keep_order: bool = False) -> pl.LazyFrame:

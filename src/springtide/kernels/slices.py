@@ -10,9 +10,6 @@ import polars as pl
 
 UNLIMITED = 2**62
 
-ONE_STREAM = "0"
-"""The name of the physical stream of a source that has only one."""
-
 POSITION = "__position"
 """The column of a row's place in its physical stream, where a connector gives it."""
 
@@ -32,6 +29,8 @@ class Slice:
     source: str = ""
     time: int = 0
     """The stream time before the first row."""
+    reader: NativeSource | None = None
+    """Who reads it, if not the source's own connector: one that was attached while running."""
 
     def at(self, source: str, time: int) -> Slice:
         """Say where it belongs and when it begins."""
@@ -70,6 +69,14 @@ class Read:
 @runtime_checkable
 class NativeSource(Protocol):
     """A source that is read in Python: the driver takes slices, tasks read them."""
+
+    def schema(self) -> pl.Schema:
+        """Names and types of the columns."""
+        ...
+
+    def describe(self) -> str:
+        """Say in a few words what this is, for people."""
+        ...
 
     def take(self, position: Any, limit: int, ts: str | None) -> Take:
         """Say what to read next, at most about `limit` rows; `position` is where the last epoch ended, None at first.

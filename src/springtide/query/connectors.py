@@ -8,6 +8,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import polars as pl
 
+ONE_STREAM = "0"
+"""The name of the physical stream of a source that has only one."""
+
 
 @dataclass(frozen=True)
 class Marker:

@@ -59,9 +59,9 @@ class Graph:
     def step(self, name: str) -> steps.Step:
         """Give the step of that name."""
         if not isinstance(name, str) or name not in self.steps:
-            raise QueryError(
-                f"{name} (unknown)", f"the query {self.name!r} has no such step", nearest(str(name), self.steps)
-            )
+            given = name if isinstance(name, str) else shown(name)
+            problem = f"the query {self.name!r} has no such step"
+            raise QueryError(f"{given} (unknown)", problem, nearest(given, self.steps))
         return self.steps[name]
 
     def of_kind(self, kind: type[StepType]) -> dict[str, StepType]:

@@ -88,7 +88,7 @@ def _row_wise(part: pl.Expr) -> bool | None:
 
 def _same_one_by_one(schema: pl.Schema, expr: pl.Expr) -> bool:
     """Compare the values of rows at once with those of the rows one by one; true if it cannot be tried."""
-    if not expr.meta.root_names():
+    if not expr.meta.root_names() and not expr.meta.has_multiple_outputs():
         return expr.meta.is_scalar()
     rows = made_up(schema)
     for frame in (rows, rows[:-1]):  # a Python function may not like nulls

@@ -575,7 +575,7 @@ class Stream:
 
     @staticmethod
     def _changes_ts(exprs: Sequence[pl.Expr]) -> bool:
-        return any(e.meta.output_name() == TS and not e.meta.eq(pl.col(TS)) for e in exprs)
+        return any(e.meta.output_name() == TS and not e.meta.undo_aliases().meta.eq(pl.col(TS)) for e in exprs)
 
     @staticmethod
     def _stream(label: str, other: object) -> None:

@@ -47,6 +47,8 @@ def _plain(text: str) -> str:
         ):
             out += f"({_plain(text[at + 2 : end - 1])})"
             at = end + 1
+        elif text[at] == '"' and (end := text.find('"', at + 1)) > 0:  # a text stays as it is
+            out, at = out + text[at : end + 1], end + 1
         else:
             out, at = out + text[at], at + 1
     return out

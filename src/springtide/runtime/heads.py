@@ -13,7 +13,7 @@ from springtide.compiler.plan import Plan, Subquery
 from springtide.kernels import gate
 from springtide.kernels.blob import Blob
 from springtide.kernels.hashing import BUCKET
-from springtide.kernels.sliding import PANE, SlidingAggregate
+from springtide.kernels.sliding import PANE, Panes, SlidingAggregate
 from springtide.query import steps
 from springtide.query.errors import SpringtideError
 from springtide.query.types import END_OF_TIME
@@ -137,3 +137,11 @@ def _needed(
     panes = pl.concat(parts) if parts else kernel.no_panes()
     totals = shelf.read(TOTALS, -(2**63), END_OF_TIME) if before is not None else []
     return panes, pl.concat(totals) if totals else None
+
+
+def oldest_slot(plan: Plan, subquery: str, closed: int | None) -> int:
+    """Give the first time slot that a head still needs once windows up to `closed` are closed."""
+    head = plan.step(subquery)
+    if closed is None or not isinstance(head, steps.Aggregate) or not isinstance(head.window, Sliding):
+        return -(2**63)
+    return END_OF_TIME if closed == END_OF_TIME else Panes.of(head.window).first_pane_after(closed)

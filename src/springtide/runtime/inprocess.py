@@ -40,8 +40,7 @@ def run(
     """Run a query with bounded input to its end, or until `between` (called before each epoch) says stop."""
     engine = Engine(plan, Checkpoint(checkpoint), lambda epoch: execute(plan, epoch), options or Options())
     try:
-        if engine.manifest.epoch >= 0:
-            engine.publish(engine.manifest)
+        engine.publish()
         while not engine.manifest.ended:
             if between is not None and not between(engine):
                 break
@@ -49,7 +48,7 @@ def run(
                 raise SpringtideError(
                     "there is nothing to do and the input has not ended: the in-process runner is for bounded inputs"
                 )
-            engine.run(engine.manifest.epoch + 1)
+            engine.run()
     finally:
         engine.close()
     return engine

@@ -20,7 +20,9 @@ from springtide.kernels import gate, order
 from springtide.kernels.balancer import balance
 from springtide.kernels.blob import Blob, Times
 from springtide.kernels.chain import Output, run_chain
+from springtide.kernels.hashing import BUCKET
 from springtide.kernels.ingest import ingest
+from springtide.kernels.slices import NativeSource, Read, Slice
 from springtide.query import steps
 from springtide.runtime.epoch import Epoch, Report
 from springtide.runtime.heads import run_head
@@ -113,32 +115,51 @@ class Work:
         return self.plan.graph.name_of(stream.step), stream.port
 
 
+@dataclass(frozen=True)
+class Arrival:
+    """A slice and its rows."""
+
+    part: Slice
+    read: Read
+
+
 def source_task(plan: Plan, epoch: Epoch, partition: int) -> Iterator[Item]:
-    """Read slices, judge their rows, run the stateless prefix, send blobs."""
-    layout = topology(plan, epoch.instances)
-    name, instance = layout.instance_of(0, partition)
-    work = Work(plan, epoch, plan.subquery(name), instance, layout)
+    """Read the slices of one instance of a prefix."""
+    name, instance = topology(plan, epoch.instances).instance_of(0, partition)
+    yield from run_prefix(plan, epoch, name, instance, _read(plan, epoch.slices[name][instance]))
+
+
+def _read(plan: Plan, slices: Iterable[Slice]) -> Iterator[Arrival]:
+    for part in slices:
+        source = plan.step(part.source)
+        assert isinstance(source, steps.Source)
+        reader = part.reader or source.connector
+        assert isinstance(reader, NativeSource)
+        yield Arrival(part, reader.read(part))
+
+
+def run_prefix(plan: Plan, epoch: Epoch, name: str, instance: int, arrivals: Iterable[Arrival]) -> Iterator[Item]:
+    """Judge what arrived, run the stateless prefix, send blobs."""
+    work = Work(plan, epoch, plan.subquery(name), instance, topology(plan, epoch.instances))
     ranks = origin_ranks(plan)
     counts: dict[str, dict[str, int]] = {}
     times: dict[str, dict[str, int]] = {}
     made: dict[Output, list[pl.LazyFrame]] = {}
-    for part in epoch.slices[name][instance]:
-        source = plan.step(part.source)
+    for arrival in arrivals:
+        part, source = arrival.part, plan.step(arrival.part.source)
         assert isinstance(source, steps.Source)
         now = max(part.time, times.get(part.source, {}).get(part.stream, gate.BEGINNING))
-        got = ingest(
-            source, part.source, part, source.connector.read(part), now, ordered=work.ordered, origin=ranks[part.source]
-        )
+        origin = ranks[part.source]
+        got = ingest(source, part.source, part, arrival.read, now, ordered=work.ordered, origin=origin)
         if got.time is not None:
             times.setdefault(part.source, {})[part.stream] = got.time
         made.setdefault((part.source, steps.OUT), []).append(got.accepted)
+        count = counts.setdefault(part.source, {"accepted": 0, "late": 0, "rejected": 0})
+        count["accepted"] += got.count
         for port, frame in ((steps.LATE, got.late), (steps.REJECTED, got.rejected)):
             if frame is not None:
                 made.setdefault((part.source, port), []).append(frame.lazy())
-        count = counts.setdefault(part.source, {"accepted": 0, "late": 0, "rejected": 0})
-        count["accepted"] += got.count
-        count["late"] += 0 if got.late is None else got.late.height
-        count["rejected"] += 0 if got.rejected is None else got.rejected.height
+                count[port] += frame.height
         work.rows_in += part.rows
     for source_name in work.subquery.sources:  # an instance without rows still sends its headers
         if (source_name, steps.OUT) not in made:
@@ -176,8 +197,6 @@ def _by_owner(
     frame: pl.DataFrame, owners: tuple[int, ...], instances: int
 ) -> Iterator[tuple[int, pl.DataFrame | None]]:
     """Split rows by the instance that owns their bucket; every instance gets something, if only a header."""
-    from springtide.kernels.hashing import BUCKET
-
     if instances == 1 or not frame.height:
         yield 0, frame if frame.height else None
         yield from ((i, None) for i in range(1, instances))

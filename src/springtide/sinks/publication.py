@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import polars as pl
 
@@ -25,6 +25,7 @@ class Publication:
         return pl.concat(parts) if parts else pl.DataFrame(schema=self.schema)
 
 
+@runtime_checkable
 class Publisher(Protocol):
     """A sink at work, in the driver."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import polars as pl
 
-from springtide.kernels.slices import ONE_STREAM, POSITION, Read, Slice, Take
-from springtide.query.connectors import Marker, Rows
+from springtide.kernels.slices import POSITION, Read, Slice, Take
+from springtide.query.connectors import ONE_STREAM, Marker, Rows
 from springtide.query.errors import QueryError, shown
 from springtide.query.types import END_OF_TIME, schema_from
 from springtide.runtime.reference.fit import Misfit, fit, row_text
@@ -54,6 +54,9 @@ class Memory:
                 times[stream] = END_OF_TIME
             done[stream] = [index, row + len(part)]
         backlog = sum(len(rows) - done[stream][0] for stream, rows in self.streams.items())
+        if backlog and not slices and not times:  # nothing but pauses here: go on behind them
+            later = self.take(done, limit, ts)
+            return replace(later, fail=later.fail or fail)
         return Take(tuple(slices), done, times, tuple(self.streams), ended=backlog == 0, backlog=backlog, fail=fail)
 
     def read(self, part: Slice) -> Read:

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from springtide.kernels.slices import ONE_STREAM, Read, Slice, Take
-from springtide.query.connectors import Rows
-from springtide.query.errors import QueryError, shown
-from springtide.query.types import END_OF_TIME, schema_from, type_text
+from springtide.kernels.slices import Read, Slice
+from springtide.query.errors import QueryError, SpringtideError
+from springtide.query.types import schema_from, type_text
+from springtide.sources.files import FileSource, Piece, path_text
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, eq=False)
-class Parquet:
-    """The Parquet files of a folder or pattern: one physical stream, files in the order of their names."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Parquet(FileSource):
+    """The Parquet files of a folder or pattern."""
 
-    path: str
+    kind: ClassVar[str] = "parquet"
+    suffixes: ClassVar[tuple[str, ...]] = (".parquet",)
+
     declared: pl.Schema | None
-    follow: bool = False
-    positions: bool = True
-
-    def files(self) -> list[str]:
-        """List the files that are there now, in order."""
-        path = Path(self.path)
-        if path.is_dir():
-            return sorted(str(f) for f in path.glob("*.parquet") if not f.name.startswith((".", "_")))
-        return sorted(glob.glob(self.path))
 
     def schema(self) -> pl.Schema:
         """Names and types of the columns: as declared, or those of the first file."""
@@ -55,40 +48,17 @@ class Parquet:
             problem = f"{files[0]} cannot be read ({str(error).splitlines()[0]})"
             raise QueryError("(parquet)", problem, "check that it is a Parquet file") from None
 
-    def describe(self) -> str:
-        """Say which files."""
-        return f"parquet {self.path}{', followed' if self.follow else ''}"
+    def pieces(self, file: str, ts: str | None, *, whole: bool) -> tuple[Piece, ...]:
+        """List the row groups of a file."""
+        return _row_groups(file, os.stat(file).st_mtime_ns, ts)
 
-    def read_all(self) -> Mapping[str, Rows]:
-        """Read all files that are there now."""
-        frames = [pl.read_parquet(f) for f in self.files()]
-        return {ONE_STREAM: pl.concat(frames) if frames else pl.DataFrame(schema=self.schema())}
+    def rows_in(self, file: str) -> int:
+        """Count the rows of a file."""
+        return sum(p.rows for p in self.pieces(file, None, whole=True))
 
-    def take(self, position: Any, limit: int, ts: str | None) -> Take:
-        """Take the next row groups."""
-        at = position or {"file": "", "row": 0, "rows": 0}
-        slices: list[Slice] = []
-        backlog, taken, total = 0, 0, at["rows"]
-        for file in self.files():
-            if file < at["file"]:
-                continue
-            skip = at["row"] if file == at["file"] else 0
-            for first, rows, greatest in _row_groups(file, os.stat(file).st_mtime_ns, ts):
-                if first + rows <= skip:
-                    continue
-                start, end = max(first, skip), first + rows
-                if taken >= limit:
-                    backlog += end - start
-                    continue
-                cut = min(end, start + limit - taken)
-                whole = (start, cut) == (first, end)
-                slices.append(Slice(ONE_STREAM, total, cut - start, [file, start], greatest if whole else None))
-                taken, total = taken + cut - start, total + cut - start
-                backlog += end - cut
-                at = {"file": file, "row": cut, "rows": total}
-        ended = not self.follow and backlog == 0
-        times = {ONE_STREAM: END_OF_TIME} if ended else {}
-        return Take(tuple(slices), at, times, (ONE_STREAM,), ended, backlog)
+    def place(self, file: str, start: int, stop: int) -> list[Any]:
+        """Say where a task finds rows."""
+        return [file, start]
 
     def read(self, part: Slice) -> Read:
         """Scan the rows lazily: only the columns that the query needs are read."""
@@ -121,15 +91,17 @@ def parquet(path: str | Path, *, schema: Mapping[str, Any] | None = None, follow
     >>> st.parquet("cdr/", schema={"src": pl.String, "ts": st.TIME}).describe()
     'parquet cdr/'
     """
-    if not isinstance(path, str | Path) or not str(path):
-        raise QueryError("(parquet)", f"{shown(path)} is not a path", "give the folder, a file or a pattern")
-    return Parquet(str(path), None if schema is None else schema_from("(parquet)", "schema", schema), follow)
+    declared = None if schema is None else schema_from("(parquet)", "schema", schema)
+    return Parquet(path=path_text("parquet", path), follow=follow, declared=declared)
 
 
-@lru_cache(maxsize=4096)
-def _row_groups(file: str, changed: int, ts: str | None) -> tuple[tuple[int, int, int | None], ...]:
-    """List the row groups of a file: first row, rows, greatest ts if the file says."""
-    meta = pq.ParquetFile(file).metadata
+@lru_cache(maxsize=65536)
+def _row_groups(file: str, changed: int, ts: str | None) -> tuple[Piece, ...]:
+    try:
+        meta = pq.ParquetFile(file).metadata
+    except pa.ArrowInvalid as error:
+        problem = str(error).splitlines()[0]
+        raise SpringtideError(f"{file} is not a Parquet file ({problem}); repair it or take it away") from None
     names = [meta.schema.column(i).path for i in range(meta.num_columns)]
     column = names.index(ts) if ts in names else None
     groups, first = [], 0
@@ -137,7 +109,7 @@ def _row_groups(file: str, changed: int, ts: str | None) -> tuple[tuple[int, int
         group = meta.row_group(i)
         statistics = group.column(column).statistics if column is not None else None
         greatest = _micros(statistics.max) if statistics is not None and statistics.has_min_max else None
-        groups.append((first, group.num_rows, greatest))
+        groups.append(Piece(first, group.num_rows, greatest))
         first += group.num_rows
     return tuple(groups)
 

@@ -20,14 +20,16 @@ class Command:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def send(root: Path, command: Command) -> None:
-    """Leave a command for the run that holds the checkpoint."""
+def send(root: Path, command: Command) -> Path:
+    """Leave a command for the run that holds the checkpoint; the file is there until it is taken up."""
     folder = root / "control"
     folder.mkdir(exist_ok=True)
     name = f"{time.time_ns()}-{uuid.uuid4().hex[:6]}"
     partial = folder / f".{name}.partial"
     partial.write_text(json.dumps({"command": command.name, "options": command.options}))
-    os.replace(partial, folder / f"{name}.json")
+    left = folder / f"{name}.json"
+    os.replace(partial, left)
+    return left
 
 
 def receive(root: Path) -> list[Command]:

@@ -24,6 +24,8 @@ class SourceState:
     accepted: int = 0
     late: int = 0
     rejected: int = 0
+    attached: dict[str, Any] = field(default_factory=dict)
+    """Further inputs of the source by name: how far each was read, and whether it has ended."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,8 @@ class Manifest:
     metrics: dict[str, Any] = field(default_factory=dict)
     ended: bool = False
     """The input has ended and every window was given: there is no next epoch."""
+    batch: int | None = None
+    """The micro-batch of Spark that this epoch took, where Spark reads a source."""
 
     def files(self) -> set[str]:
         """Name the segments that it speaks of."""
@@ -96,6 +100,7 @@ class Manifest:
             "outbox": [vars(d) for d in self.outbox],
             "metrics": self.metrics,
             "ended": self.ended,
+            "batch": self.batch,
         }
         text = json.dumps(body, separators=(",", ":"), sort_keys=True)
         return json.dumps(
@@ -125,4 +130,5 @@ class Manifest:
             outbox=tuple(Delivery(**d) for d in body["outbox"]),
             metrics=body["metrics"],
             ended=body["ended"],
+            batch=body["batch"],
         )

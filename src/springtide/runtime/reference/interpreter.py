@@ -8,7 +8,7 @@ from time import perf_counter
 import polars as pl
 
 from springtide.query import steps
-from springtide.query.connectors import Rows
+from springtide.query.connectors import ONE_STREAM, Rows
 from springtide.query.errors import QueryError, nearest
 from springtide.query.graph import Graph
 from springtide.runtime.reference import stateless
@@ -18,7 +18,6 @@ from springtide.runtime.reference.joins import Clock, join
 from springtide.runtime.reference.operators import operate
 from springtide.runtime.reference.result import Result, in_frame
 from springtide.runtime.reference.tuples import Tuple
-from springtide.kernels.slices import ONE_STREAM
 
 Inputs = Mapping[str, Rows | Mapping[str, Rows]]
 """Source → its rows, or physical stream → rows."""

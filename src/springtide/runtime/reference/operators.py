@@ -135,11 +135,7 @@ class OneKey:
         """The time at which the key wants to be called."""
         if self.state is None or self._operator.timer is None:
             return None
-        timer = self.state[self._operator.timer]
-        if timer is not None and not isinstance(timer, int):
-            raise self._caller.wrong(
-                f"the timer is {timer!r}", "set it in microseconds, as an int (pl.Int64)", self.state
-            )
+        timer: int | None = self.state[self._operator.timer]
         return timer
 
     def _settle(self, method: str) -> None:

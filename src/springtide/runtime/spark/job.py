@@ -23,7 +23,7 @@ Pair = tuple[int, Item]
 
 
 @functools.lru_cache(maxsize=8)
-def _unpack(plan: bytes) -> Plan:
+def unpack(plan: bytes) -> Plan:
     """Unpack the plan that the driver sent, once per worker."""
     unpacked: Plan = cloudpickle.loads(plan)
     return unpacked
@@ -38,8 +38,8 @@ class SourceStage:
 
     def __call__(self, partition: int, nothing: Iterable[int]) -> Iterator[Pair]:
         """Run one task."""
-        plan = _unpack(self.plan)
-        yield from _addressed(topology(plan, self.epoch.instances), 1, source_task(plan, self.epoch, partition))
+        plan = unpack(self.plan)
+        yield from addressed(topology(plan, self.epoch.instances), 1, source_task(plan, self.epoch, partition))
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ class InstanceStage:
 
     def __call__(self, partition: int, pairs: Iterable[Pair]) -> Iterator[Pair]:
         """Run one task."""
-        plan = _unpack(self.plan)
+        plan = unpack(self.plan)
         items = instance_task(plan, self.epoch, self.level, partition, (item for _, item in pairs))
-        yield from _addressed(topology(plan, self.epoch.instances), self.level + 1, items)
+        yield from addressed(topology(plan, self.epoch.instances), self.level + 1, items)
 
 
-def _addressed(layout: Topology, level: int, items: Iterable[Item]) -> Iterator[Pair]:
+def addressed(layout: Topology, level: int, items: Iterable[Item]) -> Iterator[Pair]:
     """Say for each item which partition of the next level takes it, or passes it on."""
     partitions = layout.partitions(level) if level < len(layout.levels) else 1
     for item in items:
@@ -75,8 +75,8 @@ class SparkExecutor:
         """Pack the plan once."""
         self._context = context
         self._plan = plan
-        self._packed = cloudpickle.dumps(plan)
-        self.extra: Callable[[bytes, Epoch], RDD[Pair]] | None = None
+        self._packed: bytes = cloudpickle.dumps(plan)  # type: ignore[no-untyped-call]
+        self.rows: Callable[[bytes, Epoch], RDD[Pair]] | None = None
         """Further tasks of level 0, on rows that Spark reads itself."""
 
     def __call__(self, epoch: Epoch) -> list[Report]:
@@ -85,8 +85,8 @@ class SparkExecutor:
         tasks = layout.partitions(0)
         sources = self._context.parallelize(range(tasks), tasks)
         rdd: RDD[Pair] = sources.mapPartitionsWithIndex(SourceStage(self._packed, epoch))
-        if self.extra is not None:
-            rdd = self._context.union([rdd, self.extra(self._packed, epoch)])
+        if self.rows is not None:
+            rdd = self._context.union([rdd, self.rows(self._packed, epoch)])
         later = replace(epoch, slices={})
         for level in range(1, len(layout.levels)):
             partitions = layout.partitions(level)

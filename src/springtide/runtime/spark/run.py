@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import functools
+import queue
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from springtide.compiler.plan import Plan
+from springtide.kernels.slices import NativeSource
 from springtide.query.errors import SpringtideError
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.spark.job import SparkExecutor
+from springtide.runtime.spark.rows import combined, row_tasks, spark_sources
+from springtide.runtime.status import status_of
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.manifest import Manifest
 
+AVAILABLE_NOW = "available now"
 _POLL = 0.02
 """Seconds between two looks at sources that have nothing."""
+_REMEMBERED = 1000
+"""Manifests of past epochs that are kept at hand."""
 
 
 class Run:
@@ -31,18 +40,22 @@ class Run:
         """Start the query."""
         self._spark = spark
         self._executor = SparkExecutor(spark.sparkContext, plan)
+        self._spark_reads = spark_sources(plan)
         self._engine = Engine(plan, Checkpoint(checkpoint), self._executor, options)
-        self._stopping = threading.Event()
-        self._finished = threading.Event()
-        self._between = threading.Lock()
+        self._group = f"springtide-{plan.graph.name}-{self._engine.lease.generation}"
+        self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._stopping, self._finished = threading.Event(), threading.Event()
+        self._at_once = False
+        self._working = threading.Lock()
         self._failure: BaseException | None = None
         self._history: list[Manifest] = []
+        self._available_now = trigger == AVAILABLE_NOW
         try:
             self._query = self._start(trigger)
         except BaseException:
             self._engine.close()
             raise
-        threading.Thread(target=self._watch, name=f"springtide-{plan.graph.name}", daemon=True).start()
+        threading.Thread(target=self._watch, name=self._group, daemon=True).start()
 
     # ── for people ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -59,10 +72,29 @@ class Run:
             raise self._failure
         return True
 
-    def stop(self) -> None:
-        """Finish the epoch at work, and end. What the sinks have is whole; a later start goes on from here."""
+    def stop(self, *, at_once: bool = False) -> None:
+        """Finish the epoch at work, and end; a later start goes on from here.
+
+        `at_once` gives the epoch up instead: it is not committed and will be done again. A query with rows that Spark reads
+        finishes its epoch in any case, so that Spark's offsets and ours agree.
+        """
+        self._at_once = at_once and not self._spark_reads
         self._stopping.set()
+        if self._at_once:
+            self._spark.sparkContext.cancelJobGroup(self._group)
         self.wait()
+
+    def scale(self, step: str, instances: int) -> None:
+        """Give the subquery of a step another number of instances, from the next epoch on."""
+        self._ask(lambda: self._engine.scale(step, instances))
+
+    def attach(self, source: str, label: str, connector: NativeSource) -> None:
+        """Let a source read another input too, from the next epoch on (ST-3). Rows before the source's time are late."""
+        self._ask(lambda: self._engine.intake.attach(source, label, connector, self._engine.manifest.sources))
+
+    def detach(self, source: str, label: str) -> None:
+        """Stop reading an attached input; it holds the others back no longer (ST-3)."""
+        self._ask(lambda: self._engine.intake.detach(source, label))
 
     def status(self) -> dict[str, Any]:
         """Say how far the query is: epoch, rows, side outputs, instances, state."""
@@ -76,85 +108,122 @@ class Run:
         """Give what was measured in the last epochs of this run."""
         return [m.metrics | {"epoch": m.epoch} for m in self._history]
 
+    def events(self) -> list[tuple[float, str]]:
+        """Give what happened besides epochs: when, and what."""
+        return list(self._engine.events)
+
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _ask(self, action: Callable[[], None]) -> None:
+        """Have something done between two epochs, and wait until it is."""
+        done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+
+        def act() -> None:
+            try:
+                action()
+                done.put(None)
+            except Exception as error:
+                done.put(error)
+
+        self._requests.put(act)
+        while self.active:
+            try:
+                error = done.get(timeout=0.1)
+            except queue.Empty:
+                continue
+            if error is not None:
+                raise error
+            return
+        raise SpringtideError("the query is not running any more")
+
     def _start(self, trigger: str | None) -> StreamingQuery:
-        ticks = self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-        writer = ticks.writeStream.foreachBatch(self._batch).queryName(None or f"springtide-{id(self)}")
+        if self._spark_reads:
+            rows = combined(self._spark_reads)
+        else:
+            rows = self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+        writer = rows.writeStream.foreachBatch(self._batch).queryName(self._group)
         writer = writer.option("checkpointLocation", str(self._engine.checkpoint.root / "spark"))
-        if trigger is not None:
+        if self._available_now and self._spark_reads:
+            writer = writer.trigger(availableNow=True)
+        elif trigger is not None and not self._available_now:
             writer = writer.trigger(processingTime=trigger)
+        self._engine.publish()  # the last start may have been cut short before it did
         return writer.start()
 
     def _batch(self, rows: DataFrame, number: int) -> None:
         """Run one epoch: Structured Streaming calls this for every micro-batch."""
         try:
-            engine = self._engine
-            if engine.manifest.epoch >= 0 and not self._history:
-                engine.publish(engine.manifest)  # it may have been cut short before this start
-            while not engine.manifest.ended and not self._stopping.is_set():
-                if engine.take_commands():
-                    break
-                if engine.has_work():
-                    self._remember(engine.run(engine.manifest.epoch + 1))
-                    return
-                time.sleep(_POLL)
-            self._stopping.set()
+            with self._working:
+                self._spark.sparkContext.setJobGroup(self._group, f"epoch {self._engine.manifest.epoch + 1}")
+                if self._spark_reads:
+                    self._epoch_of_rows(rows, number)
+                else:
+                    self._epoch_when_due()
         except BaseException as error:
-            self._failure = error
+            if not self._stopping.is_set():
+                self._failure = _readable(error)
             self._stopping.set()
+            if self._spark_reads:
+                raise  # Spark must not take the micro-batch for done
+
+    def _epoch_of_rows(self, rows: DataFrame, number: int) -> None:
+        engine = self._engine
+        if engine.manifest.batch is not None and number <= engine.manifest.batch:
+            return  # committed before a crash, and published again at the start
+        if self._between_epochs():
+            raise SpringtideError("the query was stopped before this micro-batch")
+        engine.has_work()
+        self._executor.rows = functools.partial(row_tasks, rows)
+        self._remember(engine.run(batch=number))
+
+    def _epoch_when_due(self) -> None:
+        engine = self._engine
+        while not engine.manifest.ended and not self._stopping.is_set():
+            if self._between_epochs():
+                break
+            if engine.has_work():
+                self._remember(engine.run())
+                return
+            if self._available_now:
+                break
+            time.sleep(_POLL)
+        self._stopping.set()
+
+    def _between_epochs(self) -> bool:
+        """Do what people asked for; True when the run is to stop."""
+        while not self._requests.empty():
+            self._requests.get()()
+        if self._engine.take_commands():
+            self._stopping.set()
+        return self._stopping.is_set()
 
     def _remember(self, manifest: Manifest) -> None:
         self._history.append(manifest)
-        del self._history[:-1000]
+        del self._history[:-_REMEMBERED]
 
     def _watch(self) -> None:
-        """End the streaming query once nothing runs any more: interrupting a job would make Spark noisy."""
-        self._stopping.wait()
+        """End the streaming query while no job runs: interrupting one would make Spark noisy."""
+        while not self._stopping.wait(0.1) and self._query.isActive:
+            pass
         try:
+            with self._working:
+                pass
             self._query.stop()
         except StreamingQueryException as error:
-            self._failure = self._failure or error
+            self._failure = self._failure or _readable(error)
         finally:
             self._engine.close()
-            if self._failure is not None and not isinstance(self._failure, SpringtideError):
-                self._failure = _readable(self._failure)
             self._finished.set()
-
-
-def status_of(manifest: Manifest) -> dict[str, Any]:
-    """Sum a manifest up."""
-    sources = {
-        name: {"accepted": s.accepted, "late": s.late, "rejected": s.rejected, "ended": s.ended}
-        for name, s in manifest.sources.items()
-    }
-    subqueries = {
-        name: {
-            "instances": m.instances,
-            "segments": len(manifest.state[name].segments) if name in manifest.state else 0,
-            "state_rows": sum(s.rows for s in manifest.state[name].segments) if name in manifest.state else 0,
-            "state_bytes": sum(s.bytes for s in manifest.state[name].segments) if name in manifest.state else 0,
-        }
-        for name, m in manifest.maps.items()
-    }
-    return {
-        "epoch": manifest.epoch,
-        "ended": manifest.ended,
-        "sources": sources,
-        "subqueries": subqueries,
-        "metrics": manifest.metrics,
-    }
 
 
 def _readable(error: BaseException) -> SpringtideError:
     """Find the line that matters in what Spark says of a failed job."""
+    if isinstance(error, SpringtideError):
+        return error
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("springtide.") and "Error: " in line]
-    last = (
-        ours[-1].partition(": ")[2]
-        if ours
-        else next((line for line in reversed(lines) if "Error" in line), lines[0] if lines else repr(error))
-    )
+    named = [line for line in lines if "Error" in line.partition(":")[0]]
+    last = ours[-1].partition(": ")[2] if ours else named[-1] if named else repr(error)
     failure = SpringtideError(
         f"the epoch failed and was not committed: {last}; the next start goes on from the last committed epoch"
     )

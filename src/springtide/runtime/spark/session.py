@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -30,6 +32,8 @@ def session(master: str = "local[*,4]", *, name: str = "springtide", **settings:
 
     Further settings are given with `_` for `.`: `session(spark_driver_memory="4g")`.
     """
+    from pyspark.sql import SparkSession  # only who uses Spark waits for it
+
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # local mode: workers inherit the driver's environment
     builder = SparkSession.builder.master(master).appName(name)

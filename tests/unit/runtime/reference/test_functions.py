@@ -70,7 +70,12 @@ def same(a: Any, b: Any) -> bool:
         ("mean", pl.Int64, [None], None),
         ("mean", pl.Decimal(10, 2), [Decimal("0.50"), Decimal("1.00")], 0.75),
         ("mean", pl.Duration("us"), [timedelta(microseconds=3), timedelta(microseconds=4)], timedelta(microseconds=3)),
-        ("mean", pl.Duration("us"), [timedelta(microseconds=-3), timedelta(microseconds=-4)], timedelta(microseconds=-3)),
+        (
+            "mean",
+            pl.Duration("us"),
+            [timedelta(microseconds=-3), timedelta(microseconds=-4)],
+            timedelta(microseconds=-3),
+        ),
         ("mean", pl.Duration("us"), [None], None),
         # min and max: NaN only when there is nothing else
         ("min", pl.Int64, [3, None, 1], 1),
@@ -131,7 +136,9 @@ def test_an_expression_as_input(rows_of: Any) -> None:
 
 def test_aggregates_have_the_types_of_the_schema(rows_of: Any) -> None:
     s = st.source("s", st.memory(schema={"ts": st.TIME, "x": pl.UInt16, "f": pl.Float32}), ts="ts")
-    stream = s.aggregate(window=st.tumbling("1d"), n=st.count(), u=st.sum("x"), low=st.min("x"), f=st.sum("f"), g=st.max("f"))
+    stream = s.aggregate(
+        window=st.tumbling("1d"), n=st.count(), u=st.sum("x"), low=st.min("x"), f=st.sum("f"), g=st.max("f")
+    )
     assert rows_of(stream, {"s": [{"ts": at("0s"), "x": 5, "f": 0.1}]}).schema == stream.schema
 
 

@@ -37,9 +37,9 @@ def counts(rows: Any, *, bounded: bool, **options: Any) -> list[tuple[datetime, 
 def test_late_is_behind_the_stream_time_and_equal_is_not() -> None:
     """Disorder up to 2 s: the stream time is the greatest ts − 2 s so far.
 
-        row          5s     3s     2.9s   7s     5s     4.9s
-        stream time  −      3s     3s     3s     5s     5s
-                     in     in     late   in     in     late
+    row          5s     3s     2.9s   7s     5s     4.9s
+    stream time  −      3s     3s     3s     5s     5s
+                 in     in     late   in     in     late
     """
     rows = table("""
         ts         x
@@ -78,7 +78,13 @@ def test_rejected_rows_and_late_rows_do_not_move_time() -> None:
 
 def test_rows_before_a_dummy_that_come_afterwards_are_late() -> None:
     """SC-6: a dummy moves the stream time; it never moves back."""
-    rows = [{"ts": at("1s"), "x": 1}, idle(to="10s"), {"ts": at("9s"), "x": 2}, idle(to="3s"), {"ts": at("10s"), "x": 3}]
+    rows = [
+        {"ts": at("1s"), "x": 1},
+        idle(to="10s"),
+        {"ts": at("9s"), "x": 2},
+        idle(to="3s"),
+        {"ts": at("10s"), "x": 3},
+    ]
     result = taken(rows)
     assert result.rows()["x"].to_list() == [1, 3]
     assert result.late["events"]["x"].to_list() == [2]
@@ -206,7 +212,9 @@ def test_rejected_with_the_reason(row: Any, reason: str) -> None:
 @pytest.mark.parametrize("text", ["", "yesterday", "2024-13-01", "1704067200"])
 def test_a_text_that_is_no_time_is_rejected(text: str) -> None:
     result = taken([{"when": text}], schema={"when": pl.String}, ts="when")
-    assert result.rejected["events"]["reason"].to_list() == [f"the time 'when' cannot be read: {text!r} is not ISO 8601"]
+    assert result.rejected["events"]["reason"].to_list() == [
+        f"the time 'when' cannot be read: {text!r} is not ISO 8601"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -223,7 +231,11 @@ def test_a_text_that_is_no_time_is_rejected(text: str) -> None:
         (pl.Duration("us"), [timedelta(seconds=1)], [1]),
         (pl.Datetime("us"), [datetime(2024, 1, 1)], [datetime(2024, 1, 1, tzinfo=UTC), date(2024, 1, 1)]),
         (st.TIME, [datetime(2024, 1, 1, tzinfo=UTC)], [datetime(2024, 1, 1)]),
-        (pl.Decimal(5, 2), [Decimal("1.25"), Decimal("1.250"), Decimal(7)], [Decimal("1.255"), Decimal(10**6), 1, 1.25]),
+        (
+            pl.Decimal(5, 2),
+            [Decimal("1.25"), Decimal("1.250"), Decimal(7)],
+            [Decimal("1.255"), Decimal(10**6), 1, 1.25],
+        ),
         (pl.List(pl.Float64), [[], [1, None, 2.5]], [[1, "x"], 5, "ab"]),
         (pl.Array(pl.Int64, 2), [[1, 2]], [[1, 2, 3], [1.5, 2.5]]),
         (pl.Struct({"a": pl.Int64}), [{"a": 1}, {}], [{"b": 1}, {"a": "x"}, 5]),

@@ -365,16 +365,34 @@ ROW = {"k": "a", "total": 1, "ts": at("1s")}
 @pytest.mark.parametrize(
     ("operator", "message"),
     [
-        (key_operator([{**ROW, "tota": 1}]), "Wrong.process gave a column 'tota', which its output has not; did you mean 'total'"),
+        (
+            key_operator([{**ROW, "tota": 1}]),
+            "Wrong.process gave a column 'tota', which its output has not; did you mean 'total'",
+        ),
         (key_operator([{"k": "a", "ts": at("1s")}]), "Wrong.process gave no column 'total'; give every column"),
-        (key_operator([{**ROW, "total": "1"}]), "Wrong.process gave a row with a wrong value, column 'total': '1' is not i64"),
+        (
+            key_operator([{**ROW, "total": "1"}]),
+            "Wrong.process gave a row with a wrong value, column 'total': '1' is not i64",
+        ),
         (key_operator([{**ROW, "ts": None}]), "Wrong.process gave a row with ts None; give a datetime, or micro"),
-        (key_operator([{**ROW, "ts": at("999ms")}]), "gave a row at ts 999000, before what caused it at 1000000; let an"),
+        (
+            key_operator([{**ROW, "ts": at("999ms")}]),
+            "gave a row at ts 999000, before what caused it at 1000000; let an",
+        ),
         (key_operator(None), "Wrong.process returned None; return a list of rows, each a dict; an empty list for none"),
         (key_operator([5]), "Wrong.process returned a list; return a list of rows, each a dict"),
-        (key_operator([], init=lambda self, key: {"n": 0}), "Wrong.init left the state {'n': 0}, but its columns are total"),
-        (key_operator([], init=lambda self, key: {"total": 0.5}), "Wrong.init left the state with a wrong value, column 'total'"),
-        (key_operator([], init=lambda self, key: 1 / 0), "Wrong.init raised ZeroDivisionError: division by zero; correct"),
+        (
+            key_operator([], init=lambda self, key: {"n": 0}),
+            "Wrong.init left the state {'n': 0}, but its columns are total",
+        ),
+        (
+            key_operator([], init=lambda self, key: {"total": 0.5}),
+            "Wrong.init left the state with a wrong value, column 'total'",
+        ),
+        (
+            key_operator([], init=lambda self, key: 1 / 0),
+            "Wrong.init raised ZeroDivisionError: division by zero; correct",
+        ),
         (bucket_operator(5), "Wrong.process returned a int; return a frame of the output's columns, or None"),
         (bucket_operator(pl.DataFrame({"what": ["a"], "ts": [at("1s")]})), "Wrong.process gave no column 'n'"),
         (
@@ -415,20 +433,10 @@ def test_a_timer_that_is_left_in_the_past_is_an_error(rows_of: Any) -> None:
         def on_time(self, key: Any, state: Any, ready_ts: int) -> Any:
             return []
 
-    with pytest.raises(UserCodeError, match="on_time left the timer at 10000000, but time has come to 10000000 already"):
+    with pytest.raises(
+        UserCodeError, match="on_time left the timer at 10000000, but time has come to 10000000 already"
+    ):
         rows_of(S.operator(Stuck(), keys="k"), {"s": table("ts k x \n 0s a 0")})
-
-
-def test_a_timer_must_be_microseconds(rows_of: Any) -> None:
-    class Moment(Ticks):
-        state = {"due": st.TIME}
-
-        def process(self, key: Any, state: Any, tuples: Any, ready_ts: int) -> Any:
-            state["due"] = at("9s")
-            return []
-
-    with pytest.raises(UserCodeError, match=r"the timer is datetime.*; set it in microseconds"):
-        rows_of(S.operator(Moment(), keys="k"), {"s": table("ts k x \n 0s a 0")})
 
 
 def test_an_empty_frame_is_nothing(rows_of: Any) -> None:

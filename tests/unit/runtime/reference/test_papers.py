@@ -55,15 +55,15 @@ def test_streamcloud_fig_4_and_5_cartesian_product(rows_of: Any) -> None:
 def test_streamcloud_fig_9_windows_of_size_6_and_advance_2(rows_of: Any) -> None:
     """SC-2: the windows that old and new owner share out between them in fig. 9.
 
-        time     -4  -2   0   2   4   6   8  10  12  14
-        tuples            T0T1  T3T4  T6    T9            (T3 carries the time 3, and so on)
-        windows   |-----------|
-                      |-----------|
-                          |-----------|                   the last that starts before startTS = 1 ends at endTS = 6
+    time     -4  -2   0   2   4   6   8  10  12  14
+    tuples            T0T1  T3T4  T6    T9            (T3 carries the time 3, and so on)
+    windows   |-----------|
+                  |-----------|
+                      |-----------|                   the last that starts before startTS = 1 ends at endTS = 6
+                          |-----------|
                               |-----------|
                                   |-----------|
                                       |-----------|
-                                          |-----------|
     """
     tuples = st.source("tuples", st.memory(schema={"ts": st.TIME, "t": pl.String}), ts="ts")
     windows = tuples.aggregate(window=st.sliding("6s", every="2s"), n=st.count(), t=st.collect("t"))

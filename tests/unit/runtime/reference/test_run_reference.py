@@ -35,7 +35,9 @@ def test_an_unknown_source_is_an_error_with_the_nearest_name() -> None:
 
 
 def test_sinks_are_named() -> None:
-    query = st.Query("q", S.to(st.memory_sink(), name="all"), S.filter(pl.col("x") > 1).to(st.memory_sink(), name="some"))
+    query = st.Query(
+        "q", S.to(st.memory_sink(), name="all"), S.filter(pl.col("x") > 1).to(st.memory_sink(), name="some")
+    )
     result = query.run_reference()
     assert (result.rows("all").height, result.rows("some").height) == (2, 1)
     with pytest.raises(st.QueryError, match="the query has several sinks; name one of: all, some"):

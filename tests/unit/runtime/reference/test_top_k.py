@@ -50,13 +50,19 @@ def test_by_weight_and_nulls_weigh_nothing(rows_of: Any) -> None:
 
 def test_per_group_and_several_columns(rows_of: Any) -> None:
     found = rows_of(VIEWS.top_k(1, "page", per="site", window=st.tumbling("10s")), ROWS)
-    assert found.select("site", "rank", "page", "count").rows() == [("x", 1, "a", 1), ("y", 1, "c", 2), ("x", 1, "a", 1)]
+    assert found.select("site", "rank", "page", "count").rows() == [
+        ("x", 1, "a", 1),
+        ("y", 1, "c", 2),
+        ("x", 1, "a", 1),
+    ]
     found = rows_of(VIEWS.top_k(2, ["page", "site"], window=st.tumbling("20s")), ROWS)
     assert found.select("page", "site", "count").rows() == [("a", "x", 2), ("c", "y", 2)]
 
 
 def test_sliding_windows(rows_of: Any) -> None:
-    found = rows_of(VIEWS.top_k(1, "page", window=st.sliding("4s", every="3s")), {"views": table("ts page \n 3s b \n 4s a")})
+    found = rows_of(
+        VIEWS.top_k(1, "page", window=st.sliding("4s", every="3s")), {"views": table("ts page \n 3s b \n 4s a")}
+    )
     compare(
         found.drop("ts"),
         table("window_start window_end rank page count \n 0s 4s 1 b 1 \n 3s 7s 1 a 1"),

@@ -1,0 +1,1 @@
+"""Call records (StreamCloud, table II)."""

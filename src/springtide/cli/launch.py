@@ -1,0 +1,151 @@
+"""Starts a query on Spark and follows it to its end. What `run` and `demo` have in common."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+
+from springtide.cli.errors import CommandError
+from springtide.cli.interrupts import Interrupts
+from springtide.cli.live import LiveView
+from springtide.cli.plain import PlainView
+from springtide.cli.readings import Reading, Tracker
+from springtide.cli.spark import start_spark
+from springtide.compiler.plan import Plan
+from springtide.query.errors import QueryError, SpringtideError
+from springtide.query.steps import Sink
+from springtide.query.types import micros
+from springtide.runtime.engine import ROWS_PER_EPOCH, identity
+from springtide.runtime.query import Query
+from springtide.state.checkpoint import Checkpoint
+from springtide.state.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from springtide.runtime.spark.run import Run
+
+_LOOK = 0.2
+"""Seconds between two looks at a run."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How a person wants a query to run."""
+
+    master: str = "local[*,4]"
+    checkpoint: Path | None = None
+    instances: Sequence[str] = ()
+    """`n` for all subqueries, `step=n` for one."""
+    trigger: str | None = None
+    rows_per_epoch: int = ROWS_PER_EPOCH
+    plain: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    reading: Reading
+    seconds: float
+    """From the start of the query to its end; Spark's own start is not in it."""
+    ended: bool
+    """With its input, not because somebody stopped it."""
+    checkpoint: Path
+
+
+def launch(query: Query, wish: Wish, console: Console, module: ModuleType | None = None) -> Outcome:
+    """Run a query to its end and show how it is doing; `module` is where its functions and classes are."""
+    plan = query.plan()
+    instances = parse_instances(plan, wish.instances)
+    trigger = None if wish.trigger is None else _trigger(wish.trigger)
+    root = wish.checkpoint or Path(tempfile.mkdtemp(prefix=f"springtide-{query.name}-"))
+    checkpoint = Checkpoint(root)
+    checkpoint.acquire(identity(plan)).release()  # what is wrong with it is told now, not after Spark's long start
+    before = checkpoint.latest()
+    log = checkpoint.root / "logs" / "spark.log"
+    plain = wish.plain or not console.is_terminal or console.is_dumb_terminal
+    if plain:
+        console.print(f"{query.name}: starting Spark; checkpoint {root}", markup=False, soft_wrap=True)
+        console.file.flush()
+    try:
+        with nullcontext() if plain else console.status("starting Spark"):
+            spark = start_spark(wish.master, f"springtide {query.name}", log, module)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    hint = "Ctrl-C stops after the epoch at work"
+    view = PlainView(console) if plain else LiveView(console, query.name, places(query, root), hint)
+    tracker, started = Tracker(before), time.time()
+    with Interrupts() as interrupts:
+        try:
+            run = query.start(
+                spark,
+                checkpoint=root,
+                instances=_filled(plan, instances, before is not None, int(spark.sparkContext.defaultParallelism)),
+                rows_per_epoch=wish.rows_per_epoch,
+                trigger=trigger,
+            )
+            _follow(run, view, tracker, interrupts, started)
+            seconds = time.time() - started
+        except (QueryError, CheckpointError):
+            raise
+        except SpringtideError as error:
+            raise CommandError(f"{error}; Spark's log is {log}") from None
+        finally:
+            spark.stop()
+    latest = checkpoint.latest()
+    return Outcome(tracker.reading(time.time()), seconds, latest is not None and latest.ended, root)
+
+
+def _follow(run: Run, view: LiveView | PlainView, tracker: Tracker, interrupts: Interrupts, started: float) -> None:
+    with view:
+        while run.active:
+            tracker.add(run.epochs())
+            now = time.time()
+            view.show(tracker.reading(now), run.events(), now - started, stopping=interrupts.stop_wanted)
+            if interrupts.stop_wanted:
+                run.stop()
+            run.wait(_LOOK)
+    run.wait()
+    tracker.add(run.epochs())
+
+
+def parse_instances(plan: Plan, wanted: Sequence[str]) -> dict[str, int]:
+    """Read `n` and `step=n`; give the wish for each subquery that is meant."""
+    found: dict[str, int] = {}
+    for text in sorted(wanted, key=lambda text: "=" in text):  # a number for all comes before exceptions
+        step, equals, number = text.rpartition("=")
+        if not number.strip().isdigit() or int(number) < 1:
+            raise CommandError(f"--instances {text!r} is not understood; give a number, or step=number: heavy=4")
+        names = [plan.subquery(step).name] if equals else [q.name for q in plan.subqueries]
+        found |= dict.fromkeys(names, int(number))
+    return found
+
+
+def _filled(plan: Plan, wanted: Mapping[str, int], resumed: bool, slots: int) -> Mapping[str, int]:
+    """Give the subqueries of a new query that nobody spoke of as many instances as Spark has slots."""
+    return dict(wanted) if resumed else {q.name: wanted.get(q.name, slots) for q in plan.subqueries}
+
+
+def _trigger(text: str) -> str:
+    try:
+        length = micros(text)
+    except ValueError as error:
+        raise CommandError(f"--trigger: {error}") from None
+    if length < 0:
+        raise CommandError(f"--trigger {text} is in the past; give for example 1s")
+    return f"{length // 1000} milliseconds"
+
+
+def places(query: Query, root: Path) -> list[tuple[str, str]]:
+    """Say where everything is."""
+    sinks = query.of_kind(Sink)
+    outputs = [("output" if len(sinks) == 1 else name, sink.connector.describe()) for name, sink in sinks.items()]
+    return [*outputs, ("checkpoint", str(root))]

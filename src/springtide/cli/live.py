@@ -1,0 +1,121 @@
+"""The live view of a run: one screen, drawn anew a few times a second."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from springtide.cli.figures import clock, count, rate, seconds, size, sparkline
+from springtide.cli.readings import Part, Reading
+
+Event = tuple[float, str]
+"""When, and what."""
+
+_EVENTS = 4
+_BAR = 8
+_HOT = 0.8
+"""A busy share from which on it is shown in red."""
+
+
+class LiveView:
+    """Shows a run on a terminal."""
+
+    def __init__(self, console: Console, query: str, places: Sequence[tuple[str, str]], hint: str) -> None:
+        """Say what is always there: the query's name, where things are, and what a person can do."""
+        self._console, self._query, self._places, self._hint = console, query, places, hint
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> LiveView:
+        """Begin to draw."""
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Take the view off the screen."""
+        self._live.__exit__(kind, error, trace)
+
+    def show(self, reading: Reading, events: Sequence[Event], elapsed: float, *, stopping: bool) -> None:
+        """Draw the run as it is now."""
+        hint = "stopping after the epoch at work; Ctrl-C again ends at once" if stopping else self._hint
+        self._live.update(draw(self._query, reading, events, elapsed, self._places, hint), refresh=True)
+
+
+def draw(
+    query: str, reading: Reading, events: Sequence[Event], elapsed: float, places: Sequence[tuple[str, str]], hint: str
+) -> RenderableType:
+    """Make the view."""
+    title = Text.assemble((query, "bold"), "   ", seconds(elapsed), style="default")
+    if reading.epochs == 0:
+        title.append("   waiting for the first epoch", style="dim")
+        parts: list[RenderableType] = [title]
+    else:
+        title.append(f"   epoch {reading.epoch:,}")
+        parts = [title, Text(), _flow(reading), Text(), subqueries(reading.parts)]
+    if events:
+        parts += [Text(), *(Text.assemble((clock(at), "dim"), f"  {text}") for at, text in events[-_EVENTS:])]
+    foot = Table.grid(padding=(0, 2))
+    for name, place in places:
+        foot.add_row(Text(name, style="dim"), Text(place, overflow="fold"))
+    return Group(*parts, Text(), foot, Text(hint, style="dim"))
+
+
+def _flow(reading: Reading) -> Table:
+    """Draw what goes through the query."""
+    grid = Table.grid(padding=(0, 3))
+    grid.add_column(style="dim")
+    grid.add_column(justify="right")
+    grid.add_column(justify="right")
+    grid.add_column(no_wrap=True)
+    bars = Text(sparkline(reading.rates[-30:]), style="cyan")
+    grid.add_row("rows in", rate(reading.rate_in), count(reading.rows_in), bars)
+    grid.add_row("rows out", rate(reading.rate_out), count(reading.rows_out), _wrong(reading))
+    waiting = Text(f"latency ≤ {seconds(latency(reading))}")
+    if reading.backlog:
+        waiting.append(f"   backlog {count(reading.backlog)}", style="yellow")
+    grid.add_row("epoch", seconds(reading.last), f"median {seconds(reading.median)}", waiting)
+    return grid
+
+
+def latency(reading: Reading) -> float | None:
+    """Give the time that a row which comes now will wait: for its turn behind the backlog, and for its epoch."""
+    if reading.latency is None or not reading.backlog or not reading.rate_in:
+        return reading.latency
+    return reading.latency + reading.backlog / reading.rate_in
+
+
+def _wrong(reading: Reading) -> Text:
+    text = Text()
+    for name, number in (("late", reading.late), ("rejected", reading.rejected)):
+        text.append(f"{name} {count(number)}   ", style="yellow" if number else "dim")
+    return text
+
+
+def subqueries(parts: Sequence[Part]) -> Table:
+    """Draw a table of subqueries."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("subquery", no_wrap=True)
+    for name in ("instances", "rows in", "rows out"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("busy", no_wrap=True)
+    for name in ("state rows", "state"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for part in parts:
+        state = (count(part.state_rows), size(part.state_bytes)) if part.state_rows else ("–", "–")
+        table.add_row(part.name, str(part.instances), rate(part.rate_in), rate(part.rate_out), _busy(part.busy), *state)
+    return table
+
+
+def _busy(share: float | None) -> Text:
+    if share is None:
+        return Text("–")
+    full = round(share * _BAR)
+    style = "red" if share >= _HOT else "green"
+    return Text.assemble(("━" * full, style), ("━" * (_BAR - full), "bright_black"), f" {share:4.0%}")

@@ -1,0 +1,69 @@
+"""A run as plain lines, for pipes and logs: at most one line per second, and one per event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console
+
+from springtide.cli.figures import clock, count, rate, seconds
+from springtide.cli.live import Event, latency
+from springtide.cli.readings import Reading
+
+_EVERY = 1.0
+
+
+class PlainView:
+    """Writes lines."""
+
+    def __init__(self, console: Console) -> None:
+        """Write to a console."""
+        self._console = console
+        self._epoch = -1
+        self._at = -_EVERY
+        self._told = 0.0
+        self._stopping = False
+
+    def __enter__(self) -> PlainView:
+        """Begin."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End: there is nothing to tidy up."""
+
+    def show(self, reading: Reading, events: Sequence[Event], elapsed: float, *, stopping: bool) -> None:
+        """Write what is new, if it is time."""
+        for at, text in events:
+            if at > self._told:
+                self._told = at
+                self._write(f"{clock(at)}  {text}")
+        if stopping and not self._stopping:
+            self._stopping = True
+            self._write("stopping after the epoch at work")
+        if reading.epochs and reading.epoch != self._epoch and elapsed - self._at >= _EVERY:
+            self._epoch, self._at = reading.epoch, elapsed
+            self._write(line(reading, elapsed))
+
+    def _write(self, text: str) -> None:
+        self._console.print(text, markup=False, soft_wrap=True)
+        self._console.file.flush()  # who reads a pipe wants it now
+
+
+def line(reading: Reading, elapsed: float) -> str:
+    """Say in one line how a run is doing."""
+    parts = [
+        f"{seconds(elapsed):>6}",
+        f"epoch {reading.epoch}",
+        f"in {count(reading.rows_in)} ({rate(reading.rate_in)})",
+        f"out {count(reading.rows_out)} ({rate(reading.rate_out)})",
+        f"epoch time {seconds(reading.last)}",
+        f"latency ≤ {seconds(latency(reading))}",
+        f"state {count(sum(p.state_rows for p in reading.parts))}",
+    ]
+    parts += [f"backlog {count(reading.backlog)}"] if reading.backlog else []
+    parts += [f"late {count(reading.late)}"] if reading.late else []
+    parts += [f"rejected {count(reading.rejected)}"] if reading.rejected else []
+    return "  ".join(parts)

@@ -1,0 +1,165 @@
+"""What there is to say about a run now: worked out from the manifests of its epochs. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from springtide.state.manifest import Manifest
+
+_SPAN = 5.0
+"""Seconds that a rate looks back."""
+_KEPT = 200
+"""Epochs that are looked back at."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One subquery now."""
+
+    name: str
+    instances: int
+    rate_in: float | None
+    rate_out: float | None
+    busy: float | None
+    """The share of the time that its instances worked, on average."""
+    busiest: float | None
+    """The same of the busiest instance."""
+    state_rows: int
+    state_bytes: int
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A run now."""
+
+    epoch: int
+    """The last one that is committed; -1 before the first."""
+    epochs: int
+    """How many this run has done."""
+    rows_in: int
+    rows_out: int
+    late: int
+    rejected: int
+    rate_in: float | None
+    rate_out: float | None
+    last: float | None
+    """Seconds of the last epoch."""
+    median: float | None
+    latency: float | None
+    """The longest that a row of the last epoch waited for its commit: it came just after the epoch before had begun."""
+    backlog: int
+    parts: tuple[Part, ...]
+    rates: tuple[float, ...]
+    """Rows in per second, epoch by epoch, the last one last."""
+
+
+@dataclass(frozen=True)
+class _Epoch:
+    at: float
+    seconds: float
+    rows: int
+    published: int
+    subqueries: Mapping[str, Any]
+
+
+class Tracker:
+    """Follows a run through its manifests."""
+
+    def __init__(self, before: Manifest | None) -> None:
+        """`before` is where the checkpoint was when the run began: what it counted is not this run's."""
+        self._before = before
+        self._newest = before
+        self._epochs: deque[_Epoch] = deque(maxlen=_KEPT)
+        self._done = self._rows_in = self._rows_out = 0
+
+    def add(self, manifests: Iterable[Manifest]) -> bool:
+        """Take in the manifests that are new; tell whether there were any."""
+        newest = -1 if self._newest is None else self._newest.epoch
+        fresh = [m for m in manifests if m.epoch > newest]
+        for manifest in fresh:
+            metrics = manifest.metrics
+            epoch = _Epoch(
+                metrics["at"], metrics["seconds"], metrics["rows"], metrics["published"], metrics["subqueries"]
+            )
+            self._epochs.append(epoch)
+            self._done += 1
+            self._rows_in += epoch.rows
+            self._rows_out += epoch.published
+            self._newest = manifest
+        return bool(fresh)
+
+    def reading(self, now: float) -> Reading:
+        """Sum up what was taken in."""
+        recent, span = self._recent(now)
+        newest, own = self._newest, bool(self._epochs)
+        return Reading(
+            epoch=-1 if newest is None else newest.epoch,
+            epochs=self._done,
+            rows_in=self._rows_in,
+            rows_out=self._rows_out,
+            late=self._counted("late"),
+            rejected=self._counted("rejected"),
+            rate_in=sum(e.rows for e in recent) / span if recent else None,
+            rate_out=sum(e.published for e in recent) / span if recent else None,
+            last=self._epochs[-1].seconds if own else None,
+            median=median(e.seconds for e in self._epochs) if own else None,
+            latency=self._latency(),
+            backlog=int(newest.metrics["backlog"]) if newest is not None and own else 0,
+            parts=() if newest is None else tuple(_part(n, newest, recent, span) for n in newest.maps),
+            rates=self._rates(),
+        )
+
+    def _recent(self, now: float) -> tuple[list[_Epoch], float]:
+        """Give the epochs of the last seconds, and the time that they and the waiting between them took."""
+        if not self._epochs:
+            return [], 1.0
+        epochs = list(self._epochs)
+        last = epochs[-1]
+        # what is at work now has not failed to come; a pause much longer than an epoch is one
+        end = now if now - last.at > _SPAN + last.seconds else last.at
+        recent = [e for e in epochs if e.at > end - _SPAN] or ([last] if end == last.at else [])
+        first = epochs.index(recent[0]) if recent else len(epochs)
+        start = epochs[first - 1].at if first else recent[0].at - recent[0].seconds
+        return recent, max(end - start, 1e-6)
+
+    def _rates(self) -> tuple[float, ...]:
+        epochs = list(self._epochs)
+        starts = [e.at for e in epochs[:-1]]
+        return tuple(e.rows / max(e.at - at, 1e-6) for e, at in zip(epochs[1:], starts, strict=True))
+
+    def _latency(self) -> float | None:
+        if not self._epochs:
+            return None
+        last = self._epochs[-1]
+        before = self._epochs[-2] if len(self._epochs) > 1 else last
+        return last.at - (before.at - before.seconds)
+
+    def _counted(self, what: str) -> int:
+        def total(manifest: Manifest | None) -> int:
+            return 0 if manifest is None else sum(getattr(s, what) for s in manifest.sources.values())
+
+        return total(self._newest) - total(self._before)
+
+
+def _part(name: str, manifest: Manifest, recent: list[_Epoch], span: float) -> Part:
+    measured = [e.subqueries[name] for e in recent if name in e.subqueries]
+    instances = manifest.maps[name].instances
+    segments = manifest.state[name].segments if name in manifest.state else ()
+    busy = [0.0] * max([instances, *(len(m["busy"]) for m in measured)])
+    for part in measured:
+        for instance, worked in enumerate(part["busy"]):
+            busy[instance] += worked
+    return Part(
+        name,
+        instances,
+        sum(sum(m["rows_in"]) for m in measured) / span if measured else None,
+        sum(sum(m["rows_out"]) for m in measured) / span if measured else None,
+        min(sum(busy) / instances / span, 1.0) if measured else None,
+        min(max(busy) / span, 1.0) if measured else None,
+        sum(s.rows for s in segments),
+        sum(s.bytes for s in segments),
+    )

@@ -1,0 +1,101 @@
+"""`springtide state`: what the stateful steps of a query remember."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import polars as pl
+import typer
+
+from springtide.cli.errors import CommandError
+from springtide.cli.figures import event_time, plural
+from springtide.cli.show import show
+from springtide.cli.status import CheckpointPath
+from springtide.cli.stored import (
+    Layout,
+    first_pane,
+    latest,
+    main_segments,
+    pane_width,
+    readable,
+    rows_of,
+    with_keys,
+)
+from springtide.cli.tables import table_of
+from springtide.compiler.tables import columns
+from springtide.query.errors import nearest
+from springtide.query.types import END_OF_TIME
+from springtide.state.checkpoint import Checkpoint
+from springtide.state.manifest import Manifest, SubqueryState
+
+
+def state(
+    ckpt: CheckpointPath,
+    step: Annotated[
+        str | None, typer.Argument(metavar="[STEP]", help="A stateful step; all of them if left out.")
+    ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[COLUMN=]VALUE", help="Only rows with this value as a key. Repeatable."),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most so many rows.")] = 20,
+) -> None:
+    """Show what the stateful steps of a query remember.
+
+    Without STEP a line for each of them; with STEP the rows of its state: for a windowed aggregate the partial results per key and pane.
+    """
+    checkpoint = Checkpoint(ckpt)
+    identity = checkpoint.identity()
+    manifest = latest(checkpoint)
+    layouts: Mapping[str, Layout] = identity.get("state", {})
+    if step is None:
+        if key:
+            raise CommandError(f"--key needs a step; {nearest('', manifest.state)}")
+        show(f"query {identity['query']}, state after epoch {manifest.epoch:,}\n\n{_overview(manifest, layouts)}")
+        return
+    if step not in manifest.state:
+        raise CommandError(f"{step!r} is not a stateful step of {identity['query']}; {nearest(step, manifest.state)}")
+    layout = layouts.get(step, {})
+    manifest, rows = rows_of(checkpoint, step, layout)
+    rows = rows.filter(with_keys(key or [], layout.get("keys", [])))
+    shown = readable(rows, layout).head(limit).collect()
+    found = rows.select(pl.len()).collect().item()
+    of = "" if found <= limit else f", the first {limit}"
+    show(f"{step} after epoch {manifest.epoch:,}: {plural(found, 'row')}{of}")
+    if shown.height:
+        show("\n" + "\n".join(table_of(shown)))
+
+
+def _overview(manifest: Manifest, layouts: Mapping[str, Layout]) -> str:
+    rows = [["step", "keys", "instances", "segments", "rows", "oldest pane", "newest pane", "closed up to"]]
+    for name, state in manifest.state.items():
+        layout, segments = layouts.get(name, {}), main_segments(state)
+        first = first_pane(state, layout)
+        oldest = min((s.low for s in segments), default=None)
+        rows.append(
+            [
+                name,
+                ", ".join(layout.get("keys", [])) or "–",
+                str(manifest.maps[name].instances),
+                str(len(segments)),
+                f"{sum(s.rows for s in segments):,}",
+                _pane_time(oldest if first is None or oldest is None else max(oldest, first), layout),
+                _pane_time(max((s.high for s in segments), default=None), layout),
+                _closed(state, layout),
+            ]
+        )
+    return "\n".join(columns(rows, right=[2, 3, 4]))
+
+
+def _pane_time(pane: int | None, layout: Layout) -> str:
+    width = pane_width(layout)
+    return "–" if pane is None or width is None else event_time(pane * width)
+
+
+def _closed(state: SubqueryState, layout: Layout) -> str:
+    if state.closed is None or "size" not in layout:
+        return "–"
+    if state.closed == END_OF_TIME:
+        return "the end"
+    return event_time(state.closed * layout["every"] + layout["size"])

@@ -1,0 +1,80 @@
+"""`springtide status`: how far the query of a checkpoint is, whether it runs or not."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from springtide.cli.figures import clock, count, event_time, plural, seconds, size
+from springtide.cli.show import show
+from springtide.compiler.tables import columns
+from springtide.query.types import END_OF_TIME
+from springtide.state.checkpoint import Checkpoint
+from springtide.state.manifest import Manifest, SourceState, SubqueryState
+
+CheckpointPath = Annotated[Path, typer.Argument(metavar="CKPT", help="The checkpoint folder of a query.")]
+_DAY = 86_400
+
+
+def status(ckpt: CheckpointPath) -> None:
+    """Show how far a query is: rows, instances, state."""
+    checkpoint = Checkpoint(ckpt)
+    name = checkpoint.identity()["query"]
+    running, manifest = checkpoint.in_use(), checkpoint.latest()
+    if manifest is None:
+        show(f"query {name}, {'running' if running else 'not running'}: no epoch is committed yet")
+        return
+    how = "running" if running else "ended with its input" if manifest.ended else "stopped"
+    show("\n\n".join([f"query {name}, {how}", _epoch(manifest, time.time()), _sources(manifest), _parts(manifest)]))
+
+
+def ago(at: float, now: float) -> str:
+    """Say how long ago something was.
+
+    >>> ago(100, 103.2), ago(100, 100 + 90_000)
+    ('3.20 s ago', '25:00:00 ago')
+    """
+    return f"{seconds(max(now - at, 0))} ago"
+
+
+def _epoch(manifest: Manifest, now: float) -> str:
+    metrics = manifest.metrics
+    at = metrics["at"]
+    day = f"{time.strftime('%F', time.localtime(at))} " if now - at > _DAY else ""
+    lines = [
+        ("last epoch", f"{manifest.epoch:,}, committed at {day}{clock(at)} ({ago(at, now)})"),
+        ("took", seconds(metrics["seconds"])),
+        ("rows", f"{count(metrics['rows'])} in, {count(metrics['published'])} out"),
+        ("backlog", plural(metrics["backlog"], "row")),
+    ]
+    return "\n".join(columns(lines))
+
+
+def _sources(manifest: Manifest) -> str:
+    head = ["source", "accepted", "late", "rejected", "streams", "time"]
+    return "\n".join(columns([head, *(_source(n, s) for n, s in manifest.sources.items())], right=range(1, 5)))
+
+
+def _source(name: str, state: SourceState) -> list[str]:
+    behind = min(state.times.values(), default=None)
+    time = "ended" if state.ended or behind == END_OF_TIME else "–" if behind is None else event_time(behind)
+    return [name, count(state.accepted), count(state.late), count(state.rejected), str(len(state.times)), time]
+
+
+def _parts(manifest: Manifest) -> str:
+    rows = [["subquery", "instances", "buckets", "segments", "state rows", "state"]]
+    for name, bucket_map in manifest.maps.items():
+        state = manifest.state.get(name)
+        rows.append([name, str(bucket_map.instances), *_state(state, len(bucket_map.owners))])
+    return "\n".join(columns(rows, right=range(1, 6)))
+
+
+def _state(state: SubqueryState | None, buckets: int) -> list[str]:
+    if state is None:
+        return ["–"] * 4
+    segments = state.segments
+    rows, total = sum(s.rows for s in segments), sum(s.bytes for s in segments)
+    return [str(buckets), str(len(segments)), count(rows), size(total)]

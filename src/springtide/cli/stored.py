@@ -1,0 +1,131 @@
+"""The rows of state in a checkpoint, made readable. A column or a pane is told by what the checkpoint says of the step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from springtide.cli.errors import CommandError
+from springtide.kernels.hashing import BUCKET
+from springtide.kernels.partials import ROWS
+from springtide.kernels.sliding import PANE
+from springtide.query.types import END_OF_TIME, TIME
+from springtide.state.checkpoint import Checkpoint
+from springtide.state.errors import CheckpointError
+from springtide.state.manifest import Manifest, SubqueryState
+from springtide.state.segment import Segment, read_segment
+
+Layout = Mapping[str, Any]
+"""What the checkpoint says of a stateful step: keys, aggregates, the window's size and advance in microseconds."""
+
+_PARTS = {"s": "sum", "n": "count", "m": "mean", "q": "squares"}
+_TRIES = 5
+
+
+def latest(checkpoint: Checkpoint) -> Manifest:
+    """Read the newest manifest; there must be one."""
+    manifest = checkpoint.latest()
+    if manifest is None:
+        raise CommandError(f"checkpoint {checkpoint.root} has no state yet: no epoch is committed")
+    return manifest
+
+
+def rows_of(checkpoint: Checkpoint, step: str, layout: Layout) -> tuple[Manifest, pl.LazyFrame]:
+    """Map the state of a step; a running query may clean a segment up meanwhile, so look again then."""
+    for tries in range(1, _TRIES + 1):
+        manifest = latest(checkpoint)
+        try:
+            return manifest, _map(checkpoint, manifest, step, layout)
+        except CheckpointError:
+            if tries == _TRIES or not checkpoint.in_use():
+                raise
+    raise AssertionError
+
+
+def _map(checkpoint: Checkpoint, manifest: Manifest, step: str, layout: Layout) -> pl.LazyFrame:
+    state = manifest.state[step]
+    frames = [
+        read_segment(checkpoint.root / s.file).lazy().with_columns(epoch=pl.lit(s.epoch, dtype=pl.Int64))
+        for s in main_segments(state)
+    ]
+    if not frames:
+        return pl.LazyFrame(schema={BUCKET: pl.UInt16, "epoch": pl.Int64, "instance": pl.Int32})
+    owners = pl.lit(pl.Series(manifest.maps[step].owners, dtype=pl.Int32))
+    rows = pl.concat(frames).with_columns(instance=owners.gather(pl.col(BUCKET)))
+    first = first_pane(state, layout)
+    return rows if first is None else rows.filter(pl.col(PANE) >= first)
+
+
+def main_segments(state: SubqueryState) -> list[Segment]:
+    """Leave out what can be worked out from the rest: running totals."""
+    return [s for s in state.segments if s.kind != "totals"]
+
+
+def pane_width(layout: Layout) -> int | None:
+    """Give the microseconds of a pane, where a step has panes."""
+    return math.gcd(layout["size"], layout["every"]) if "size" in layout else None
+
+
+def first_pane(state: SubqueryState, layout: Layout) -> int | None:
+    """Give the first pane of a window that is still open: earlier ones only wait to be cleaned up."""
+    width = pane_width(layout)
+    if width is None or state.closed is None:
+        return None
+    return END_OF_TIME if state.closed == END_OF_TIME else (state.closed + 1) * (layout["every"] // width)
+
+
+def with_keys(given: Sequence[str], keys: Sequence[str]) -> pl.Expr:
+    """Say which rows have the given values as keys."""
+    wanted = pl.lit(True)
+    for text in given:
+        column, equals, value = text.partition("=")
+        if equals and column in keys:
+            wanted &= _is(column, value)
+        elif len(keys) == 1:
+            wanted &= _is(keys[0], text)
+        elif not keys:
+            raise CommandError("this step has no keys; leave --key out")
+        else:
+            raise CommandError(f"this step has several keys; say which one {text!r} is: --key {keys[0]}={text}")
+    return wanted
+
+
+def _is(column: str, value: str) -> pl.Expr:
+    return pl.col(column).is_null() if value == "null" else pl.col(column).cast(pl.String) == value
+
+
+def readable(rows: pl.LazyFrame, layout: Layout) -> pl.LazyFrame:
+    """Name and order the columns for people: keys, the pane as a time, partial results, who has them."""
+    schema = rows.collect_schema()
+    keys = [k for k in layout.get("keys", []) if k in schema]
+    width = pane_width(layout)
+    own = (PANE, ROWS, BUCKET, "epoch", "instance")
+    parts = [c for c in schema if c not in (*keys, *own)]
+    pane = [] if PANE not in schema else [(pl.col(PANE) * width).cast(TIME).alias("pane") if width else pl.col(PANE)]
+    names = _part_names(parts, layout.get("aggregates", []))
+    values = [_value(c, schema[c]).alias(names[c]) for c in parts]
+    ordered = rows.sort([*keys, *(c for c in (PANE, "epoch") if c in schema)], nulls_last=False)
+    return ordered.select(*keys, *pane, *values, pl.col(BUCKET).alias("bucket"), "instance", "epoch")
+
+
+def _part_names(parts: list[str], aggregates: list[str]) -> dict[str, str]:
+    """Turn `0.s` into the name that the user gave: `avg.sum`, or only `avg` where it is the only part."""
+    numbers = [part.partition(".")[0] for part in parts]
+    names = {}
+    for part, number in zip(parts, numbers, strict=True):
+        known = number.isdigit() and int(number) < len(aggregates)
+        name, kind = aggregates[int(number)] if known else number, part.partition(".")[2]
+        names[part] = name if numbers.count(number) == 1 or not kind else f"{name}.{_PARTS.get(kind, kind)}"
+    return names
+
+
+def _value(column: str, dtype: pl.DataType) -> pl.Expr:
+    """Leave a value's place in the total order out."""
+    if isinstance(dtype, pl.Struct) and "value" in [f.name for f in dtype.fields]:
+        return pl.col(column).struct.field("value")
+    if isinstance(dtype, pl.List) and isinstance(dtype.inner, pl.Struct):
+        return pl.col(column).list.eval(pl.element().struct.field("value"))
+    return pl.col(column)

@@ -1,0 +1,60 @@
+"""Times written as text, on whole columns."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+
+from springtide.query.types import TIME
+
+_DAY = r"[12]\d{3}-\d\d-\d\d"
+_MINUTE = r"\d\d:\d\d"
+_SECOND = r":[0-5]\d(?:\.\d{1,6})?"
+_ZONE = r"(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
+_SHAPES = (
+    (f"^{_DAY}T{_MINUTE}{_SECOND}$", "%Y-%m-%dT%H:%M:%S%.f", False),
+    (f"^{_DAY}T{_MINUTE}{_SECOND}{_ZONE}$", "%Y-%m-%dT%H:%M:%S%.f%#z", True),
+    (f"^{_DAY} {_MINUTE}{_SECOND}$", "%Y-%m-%d %H:%M:%S%.f", False),
+    (f"^{_DAY} {_MINUTE}{_SECOND}{_ZONE}$", "%Y-%m-%d %H:%M:%S%.f%#z", True),
+    (f"^{_DAY}$", "%Y-%m-%d", False),
+    (f"^{_DAY}T{_MINUTE}$", "%Y-%m-%dT%H:%M", False),
+    (f"^{_DAY} {_MINUTE}$", "%Y-%m-%d %H:%M", False),
+)
+"""How most people write a time: pattern, Polars' format, with a zone."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def read_times(texts: pl.Series) -> pl.Series:
+    """Read ISO 8601 texts as event times: one without a zone is UTC, one that cannot be read is null.
+
+    The common shapes are read by Polars; what has another shape is left to Python's own `datetime.fromisoformat`, which
+    thereby decides what ISO 8601 is.
+
+    >>> read_times(pl.Series(["1970-01-01T00:00:01", "1970-01-01 01:00:00.5+01:00", "19700102", "soon"])).cast(
+    ...     pl.Int64
+    ... ).to_list()
+    [1000000, 500000, 86400000000, None]
+    """
+    times = pl.Series(texts.name, [None], dtype=pl.Int64).new_from_index(0, texts.len())
+    left = texts.is_not_null()
+    for pattern, format, zoned in _SHAPES:
+        if not left.any():
+            return times.cast(TIME)
+        these = left & texts.str.contains(pattern).fill_null(False)
+        if these.any():
+            common = texts.set(~these, None)
+            zone = "UTC" if zoned else None
+            parsed = common.str.to_datetime(format, time_unit="us", time_zone=zone, strict=False).cast(pl.Int64)
+            times, left = parsed.zip_with(these, times), left & ~these
+    rest = left.arg_true()
+    return times.scatter(rest, [_micros(text) for text in texts.gather(rest)]).cast(TIME)
+
+
+def _micros(text: str) -> int | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)

@@ -1,0 +1,196 @@
+"""What comes into an epoch: slices of every source, and stream times that move without rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from springtide.kernels import gate
+from springtide.kernels.slices import NativeSource, Slice, Take
+from springtide.query.connectors import ONE_STREAM
+from springtide.query.errors import QueryError, nearest
+from springtide.query.steps import Source
+from springtide.query.types import END_OF_TIME
+from springtide.runtime.epoch import with_times
+from springtide.state.manifest import SourceState
+
+States = Mapping[str, SourceState]
+
+_MAIN = ""
+"""The name of a source's own connector among those that were attached."""
+
+
+class Intake:
+    """The sources of a query as the driver sees them. It decides what the next epoch reads; nothing is read here."""
+
+    def __init__(self, sources: Mapping[str, Source], limit: int, clock: Callable[[], float]) -> None:
+        """Begin with each source's own connector."""
+        self._sources, self._limit, self._clock = sources, limit, clock
+        self._connectors: dict[str, dict[str, NativeSource]] = {
+            name: {_MAIN: s.connector} if isinstance(s.connector, NativeSource) else {} for name, s in sources.items()
+        }
+        self._starts: dict[tuple[str, str], int] = {}
+        self._detached: dict[str, set[str]] = {}
+        self._seen: dict[tuple[str, str], float] = {}
+        self.takes: dict[str, dict[str, Take]] = {}
+        """Source → input → what it has for the next epoch."""
+
+    # ── attaching and detaching (ST-3) ────────────────────────────────────────────────────────────────────────────
+
+    def attach(self, source: str, label: str, connector: NativeSource, states: States) -> None:
+        """Let a source read another input too, from the next epoch on. Rows before the source's time are late."""
+        self._known(source)
+        wanted, found = self._sources[source].columns, connector.schema()
+        if found != wanted:
+            raise QueryError(
+                f"{source} (source)",
+                f"{connector.describe()} has the columns {dict(found)}",
+                f"an input of this source has {dict(wanted)}",
+            )
+        if not label or "/" in label or label in self._connectors[source]:
+            raise QueryError(
+                f"{source} (source)", f"an input cannot be attached as {label!r}", "give a new name without '/'"
+            )
+        if states.get(source, SourceState()).ended:
+            raise QueryError(f"{source} (source)", "has ended", "attach inputs while the source is still read")
+        times = states.get(source, SourceState()).times
+        self._connectors[source][label] = connector
+        self._starts[source, label] = min(times.values(), default=gate.BEGINNING)
+
+    def detach(self, source: str, label: str) -> None:
+        """Stop reading an input; it holds the others back no longer."""
+        self._known(source)
+        if label == _MAIN or label not in self._connectors[source]:
+            labels = [n for n in self._connectors[source] if n]
+            raise QueryError(f"{source} (source)", f"has no input {label!r}", nearest(label, labels))
+        del self._connectors[source][label]
+        self._detached.setdefault(source, set()).add(label)
+
+    def _known(self, source: str) -> None:
+        if source not in self._sources:
+            raise QueryError(f"{source} (unknown)", "the query has no such source", nearest(source, self._sources))
+
+    # ── the next epoch ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def look(self, states: States) -> bool:
+        """See what there is; tell whether an epoch now would do anything: new rows, an end, or time that moves on."""
+        self.takes = {}
+        for name in self._sources:
+            state = states.get(name, SourceState())
+            if not state.ended:
+                self.takes[name] = {
+                    label: self._take(name, label, state)
+                    for label in self._connectors[name]
+                    if not _is_over(state, label)
+                }
+        return (
+            any(self._is_news(name, states) for name in self.takes) or bool(self._detached) or bool(self._idle(states))
+        )
+
+    def _is_news(self, name: str, states: States) -> bool:
+        state = states.get(name, SourceState())
+        for label, take in self.takes[name].items():
+            before = state.position if label == _MAIN else state.attached.get(label, {}).get("position")
+            moved = any(time > state.times.get(_qualified(label, s), gate.BEGINNING) for s, time in take.times.items())
+            if take.slices or take.ended or moved or take.position != before:
+                return True
+        return False
+
+    @property
+    def backlog(self) -> int:
+        """Rows that are there but not taken."""
+        return sum(t.backlog for takes in self.takes.values() for t in takes.values())
+
+    @property
+    def fails(self) -> bool:
+        """A test wants the process to die here."""
+        return any(t.fail for takes in self.takes.values() for t in takes.values())
+
+    def plan(self, states: States) -> tuple[dict[str, dict[str, int]], dict[str, list[Slice]]]:
+        """Give the stream times of the epoch (before its rows, but with dummies and ends) and the slices of each source."""
+        times = {name: dict(states.get(name, SourceState()).times) for name in self._sources}
+        slices: dict[str, list[Slice]] = {}
+        for name, takes in self.takes.items():
+            for label, take in takes.items():
+                start = self._starts.get((name, label), gate.BEGINNING)
+                for stream in take.streams:
+                    times[name].setdefault(_qualified(label, stream), start)
+                parts = [self._placed(label, s, self._connectors[name][label]) for s in take.slices]
+                slices.setdefault(name, []).extend(
+                    with_times(name, parts, times[name], self._sources[name].max_disorder, start)
+                )
+        for name, takes in self.takes.items():
+            for label, take in takes.items():
+                moved = dict(take.times) or ({ONE_STREAM: END_OF_TIME} if take.ended and not take.streams else {})
+                for stream, time in moved.items():
+                    _move(times[name], _qualified(label, stream), time)
+        for name, labels in self._detached.items():
+            for stream in times[name]:
+                if stream.partition("/")[0] in labels and "/" in stream:
+                    times[name][stream] = END_OF_TIME
+        for (name, stream), time in self._idle(states).items():
+            _move(times[name], stream, time)
+        return times, slices
+
+    def after(self, name: str, before: SourceState, times: Mapping[str, int]) -> SourceState:
+        """Give the state of a source after the epoch, as far as it is decided here."""
+        takes = self.takes.get(name, {})
+        attached: dict[str, Any] = {n: a for n, a in before.attached.items() if n not in self._detached.get(name, ())}
+        attached |= {n: {"position": t.position, "ended": t.ended} for n, t in takes.items() if n != _MAIN}
+        main = takes.get(_MAIN)
+        main_ended = main.ended if main is not None else _MAIN in self._connectors[name] and _is_over(before, _MAIN)
+        state = replace(
+            before, times=dict(times), attached=attached | {_MAIN: {"ended": True}} if main_ended else attached
+        )
+        if main is not None:
+            state = replace(state, position=main.position)
+        others = all(a["ended"] for n, a in attached.items() if n)
+        return replace(state, ended=main_ended and others)
+
+    def done(self) -> None:
+        """Forget what was for the epoch that is committed now."""
+        self.takes, self._detached = {}, {}
+
+    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take(self, name: str, label: str, state: SourceState) -> Take:
+        position = state.position if label == _MAIN else state.attached.get(label, {}).get("position")
+        take = self._connectors[name][label].take(position, self._limit, self._sources[name].ts)
+        now = self._clock()
+        for stream in take.streams:
+            self._seen.setdefault((name, _qualified(label, stream)), now)
+        for part in take.slices:
+            self._seen[name, _qualified(label, part.stream)] = now
+        return take
+
+    def _placed(self, label: str, part: Slice, connector: NativeSource) -> Slice:
+        return part if label == _MAIN else replace(part, stream=_qualified(label, part.stream), reader=connector)
+
+    def _idle(self, states: States) -> dict[tuple[str, str], int]:
+        """Decide which physical streams hold the others back no longer, and up to which time."""
+        if all(s.idle_after is None for s in self._sources.values()):
+            return {}
+        now = self._clock()
+        times = {(n, s): t for n, state in states.items() for s, t in state.times.items() if t != END_OF_TIME}
+        idle = {
+            key
+            for key in times
+            if (limit := self._sources[key[0]].idle_after) is not None and now - self._seen.get(key, now) >= limit / 1e6
+        }
+        awake = [time for key, time in times.items() if key not in idle]
+        if not idle or not awake:
+            return {}
+        return {key: min(awake) for key in idle if times[key] < min(awake)}
+
+
+def _qualified(label: str, stream: str) -> str:
+    return f"{label}/{stream}" if label else stream
+
+
+def _move(times: dict[str, int], stream: str, time: int) -> None:
+    times[stream] = max(time, times.get(stream, gate.BEGINNING))
+
+
+def _is_over(state: SourceState, label: str) -> bool:
+    return bool(state.attached.get(label, {}).get("ended", False))

@@ -1,0 +1,172 @@
+"""What sources that read files have in common: which files, in which order, how far, and what is new."""
+
+from __future__ import annotations
+
+import glob
+import reprlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import polars as pl
+
+from springtide.kernels.slices import POSITION, UNLIMITED, Read, Slice, Take
+from springtide.query.connectors import ONE_STREAM, Rows
+from springtide.query.errors import QueryError, SpringtideError, shown
+from springtide.query.types import END_OF_TIME
+from springtide.runtime.reference.fit import Misfit
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows of a file that stand one after the other."""
+
+    first: int
+    rows: int
+    greatest: int | None = None
+    """The greatest ts in it, if the file says."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FileSource(ABC):
+    """The files of a folder or pattern: one physical stream, files in the order of their names.
+
+    A position is the last file that was read, how many of its rows, and how many rows in all. With `follow`, files that come later
+    are read when their names sort after that one.
+    """
+
+    kind: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]]
+    """Which files of a folder are meant."""
+
+    path: str
+    follow: bool = False
+    positions: bool = True
+
+    @abstractmethod
+    def schema(self) -> pl.Schema:
+        """Names and types of the columns."""
+
+    @abstractmethod
+    def pieces(self, file: str, ts: str | None, *, whole: bool) -> Iterable[Piece]:
+        """List what is in a file; `whole` says that nothing will be added to it."""
+
+    @abstractmethod
+    def rows_in(self, file: str) -> int:
+        """Say how many rows a file has, at least about, without reading it."""
+
+    @abstractmethod
+    def place(self, file: str, start: int, stop: int) -> list[Any]:
+        """Say where a task finds the rows from `start` to `stop` of a file."""
+
+    @abstractmethod
+    def read(self, part: Slice) -> Read:
+        """Read a slice, in a task."""
+
+    def describe(self) -> str:
+        """Say which files."""
+        return f"{self.kind} {self.path}{', followed' if self.follow else ''}"
+
+    def files(self) -> list[str]:
+        """List the files that are there now, in order. Names that begin with . or _ are not meant."""
+        path = Path(self.path)
+        if path.is_dir():
+            found: Iterable[Path] = (f for f in path.iterdir() if f.suffix in self.suffixes)
+        else:
+            found = [path] if path.exists() else map(Path, glob.glob(self.path))
+        return sorted(str(f) for f in found if f.is_file() and not f.name.startswith((".", "_")))
+
+    def take(self, position: Any, limit: int, ts: str | None) -> Take:
+        """Take the next rows, file after file."""
+        at = position or {"file": "", "row": 0, "rows": 0}
+        slices: list[Slice] = []
+        backlog, taken = 0, 0
+        files = [f for f in self._files_to_read() if f >= at["file"]]
+        for file in files:
+            done = at["row"] if file == at["file"] else 0
+            if taken >= limit:
+                backlog += max(0, self.rows_in(file) - done)
+                continue
+            for piece in self.pieces(file, ts, whole=not self.follow or file != files[-1]):
+                start, end = max(piece.first, done), piece.first + piece.rows
+                stop = min(end, start + limit - taken)
+                backlog += max(0, end - max(start, stop))
+                if stop <= start:
+                    continue
+                greatest = piece.greatest if (start, stop) == (piece.first, end) else None
+                place = self.place(file, start, stop)
+                slices.append(Slice(ONE_STREAM, at["rows"], stop - start, place, greatest))
+                taken += stop - start
+                at = {"file": file, "row": stop, "rows": at["rows"] + stop - start}
+        ended = not self.follow and backlog == 0
+        times = {ONE_STREAM: END_OF_TIME} if ended else {}
+        return Take(tuple(slices), at if slices else position, times, (ONE_STREAM,), ended, backlog)
+
+    def read_all(self) -> Mapping[str, Rows]:
+        """Read all files that are there now."""
+        columns = self.schema()
+        reads = [self.read(part) for part in self.take(None, UNLIMITED, None).slices]
+        frames = [read.rows.collect() for read in reads]
+        if any(read.rejected for read in reads):
+            return {ONE_STREAM: list(_in_order(reads, frames, columns))}
+        return {ONE_STREAM: pl.concat([pl.DataFrame(schema=columns), *(f.select(list(columns)) for f in frames)])}
+
+    def _files_to_read(self) -> list[str]:
+        files = self.files()
+        if not files and not self.follow and not Path(self.path).is_dir():
+            raise SpringtideError(f"there is no file {self.path}; check the path, or wait for it with follow=True")
+        return files
+
+
+def path_text(kind: str, path: Any) -> str:
+    """Take a path as users write it."""
+    if not isinstance(path, str | Path) or not str(path):
+        raise QueryError(f"({kind})", f"{shown(path)} is not a path", "give the folder, a file or a pattern")
+    return str(path)
+
+
+def judged(part: Slice, rows: pl.DataFrame, numbers: Sequence[int] | pl.Series, rejected: Mapping[int, Any]) -> Read:
+    """Put the rows of a slice that fit beside those that do not.
+
+    `numbers` says which rows of the slice `rows` are; `rejected` has reason and text of the others by number.
+    """
+    places = pl.Series(POSITION, numbers, dtype=pl.Int64) + part.position
+    wrong = tuple(
+        {"position": part.position + i, "reason": reason, "row": row} for i, (reason, row) in sorted(rejected.items())
+    )
+    return Read(rows.with_columns(places).lazy(), wrong)
+
+
+def cut(value: object) -> str:
+    """Write a value so that it fits into a reason."""
+    return reprlib.repr(value)
+
+
+class _Rejected(Mapping[str, Any]):
+    """A row that was rejected while it was read, for the reference, which asks a row for its columns."""
+
+    def __init__(self, reason: str, row: str) -> None:
+        self._reason, self._row = reason, row
+
+    def __iter__(self) -> Iterator[str]:
+        raise Misfit(self._reason)
+
+    def __getitem__(self, name: str) -> Any:
+        raise KeyError(name)
+
+    def __len__(self) -> int:
+        return 0
+
+    def __str__(self) -> str:
+        return self._row
+
+
+def _in_order(reads: list[Read], frames: list[pl.DataFrame], columns: pl.Schema) -> Iterator[Mapping[str, Any]]:
+    """Give all rows one by one, rejected ones at their places."""
+    for read, frame in zip(reads, frames, strict=True):
+        wrong = {r["position"]: _Rejected(r["reason"], r["row"]) for r in read.rejected}
+        places = frame[POSITION].to_list() if POSITION in frame.columns else range(frame.height)
+        right = {p: {c.name: c for c in frame.select(list(columns))[i].get_columns()} for i, p in enumerate(places)}
+        yield from (row for _, row in sorted({**wrong, **right}.items()))

@@ -1,0 +1,468 @@
+"""Random queries over random data, each made from one seed.
+
+    seed ─→ time scale, columns ─→ sources: physical streams of rows and markers
+                               └─→ a pool of streams, grown step by step ─→ sinks
+
+All times of a case are multiples of its unit (a microsecond to a day), so that ties, window edges and rows that are just late
+are frequent. Floats are multiples of ¼, whose sums are exact, unless the case is `rough`; columns that carry rounding are kept out
+of predicates and of the total order, where one bit would make another row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import polars as pl
+
+import springtide as st
+from springtide.compiler.plan import Plan
+from springtide.query import steps
+from springtide.query.connectors import Rows
+from springtide.testing import END, FAIL, PAUSE, MemorySink, idle
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+DAY = 86_400_000_000
+UNITS = (1, 7, 1_000, 1_000_000, 1_000_000, 60_000_000, 3_600_000_000, DAY)
+"""Microseconds."""
+BUCKETS = (1, 2, 8, 16, 256)
+ROWS = 60
+"""At most so many rows in a case."""
+
+SCHEMA = {
+    "k": pl.String(),
+    "g": pl.Int64(),
+    "i": pl.Int64(),
+    "u": pl.UInt8(),
+    "big": pl.Int64(),
+    "f": pl.Float64(),
+    "b": pl.Boolean(),
+    "d": pl.Duration("us"),
+    "t": st.TIME,
+    "m": pl.Decimal(12, 2),
+    "l": pl.List(pl.Int64()),
+    "w": pl.String(),
+}
+LARGE = "big"
+"""Columns with numbers near the ends of 64 bits; their sums wrap, their means and variances are not asked for."""
+WRONG: dict[str, Any] = {"k": 7, "g": "x", "i": 1.5, "u": 300, "big": True, "f": "1", "b": 1, "d": 5, "m": 1, "l": 3, "w": 2.0}
+"""Values that do not fit."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A query with its input, and what it runs on."""
+
+    seed: int
+    query: st.Query
+    sinks: dict[str, MemorySink]
+    plan: Plan
+    rows_per_epoch: int
+    """A few: then there are many epochs, and segments are merged."""
+
+    @property
+    def inputs(self) -> str:
+        """The input as text, for the report of a failure."""
+        sources = {n: s.connector for n, s in self.query.of_kind(steps.Source).items()}
+        lines = []
+        for name, source in sources.items():
+            for stream, rows in source.read_all().items():  # type: ignore[attr-defined]
+                shown = rows.to_dicts() if isinstance(rows, pl.DataFrame) else rows
+                lines += [f"{name}/{stream}:", *(f"  {row}" for row in shown)]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A stream of the query, and its columns that carry rounding."""
+
+    stream: st.Stream
+    rounded: frozenset[str] = frozenset()
+
+    def columns(self, fits: Callable[[pl.DataType], bool] = lambda _: True, *, exact: bool = False) -> list[str]:
+        """Name the columns, but for ts, of a kind of type."""
+        return [n for n, t in self.stream.schema.items() if n != "ts" and fits(t) and not (exact and n in self.rounded)]
+
+
+def case(seed: int) -> Case:
+    """Make the case of a seed."""
+    return _Maker(Random(seed), seed).case()
+
+
+@dataclass
+class _Maker:
+    random: Random
+    seed: int
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def case(self) -> Case:
+        r = self.random
+        self.unit = r.choice(UNITS)
+        self.base = r.choice([0, 0, -20, 1_700_000_000_000_000 // self.unit]) * self.unit
+        self.rough = r.random() < 0.15
+        self.schema = {n: SCHEMA[n] for n in ["k", "i", *r.sample([*SCHEMA], r.randint(1, 4))]}
+        self.rows_left = r.choice([8, 20, 35, ROWS])
+        sources = [self.source(f"s{i}") for i in range(r.choice([1, 1, 1, 2, 2, 3]))]
+        pool = [Made(s, frozenset(n for n in s.schema if self.rough and s.schema[n].is_float())) for s in sources]
+        for _ in range(r.choice([1, 2, 2, 3, 4, 5])):
+            self.grow(pool)
+        if r.random() < 0.85 and not any(m.stream.step.stateful for m in pool):
+            pool.append(self.aggregate(r.choice(pool[-2:])))
+        sinks: dict[str, Any] = {}
+        ends = [self.end(made.stream, "out", sinks) for made in self.leaves(pool)]
+        for source in sources:
+            if r.random() < 0.5:
+                ends.append(self.end(source.late, "late", sinks))
+            if r.random() < 0.3:
+                ends.append(self.end(source.rejected, "rejected", sinks))
+        query = st.Query(f"case-{self.seed}", *ends)
+        return Case(self.seed, query, sinks, query.plan(buckets=r.choice(BUCKETS)), r.choice([1, 4, 10, 30, 1000, 1000]))
+
+    def leaves(self, pool: list[Made]) -> list[Made]:
+        """Choose what goes to sinks: the last stream, and sometimes others."""
+        others = self.random.sample(pool[:-1], min(len(pool) - 1, self.random.choice([0, 0, 0, 1, 2])))
+        return [pool[-1], *others]
+
+    def end(self, stream: st.Stream, name: str, sinks: dict[str, Any]) -> Any:
+        sink = st.memory_sink()
+        name = f"{name}{len(sinks)}"
+        sinks[name] = sink
+        return stream.to(sink, name=name)
+
+    # ── sources and rows ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def source(self, name: str) -> st.Stream:
+        r = self.random
+        positions = r.random() < 0.85
+        disorder = r.choice([0, 0, 1, 2, 5]) * self.unit
+        ts, dtype, write = self.time_column()
+        columns = [*self.schema.items(), (ts, dtype)]
+        r.shuffle(columns)
+        streams: dict[str, Rows] = {}
+        framed = r.random() < 0.1
+        for stream in r.sample(["0", "1", "a", "b"], r.choice([1, 1, 2, 3])):
+            rows = self.rows(ts, write, disorder, late=positions, plain=framed)
+            streams[stream] = pl.DataFrame(rows, schema=dict(columns)) if framed else rows
+        given: Any = streams if len(streams) > 1 or r.random() < 0.5 else next(iter(streams.values()))
+        memory = st.memory(given, schema=dict(columns), positions=positions)
+        return st.source(name, memory, ts=ts, max_disorder=timedelta(microseconds=disorder))
+
+    def time_column(self) -> tuple[str, Any, Callable[[int], Any]]:
+        """Choose how the source writes its event time: name, type, and a value for microseconds."""
+
+        def moment(micros: int) -> datetime:
+            return EPOCH + timedelta(microseconds=micros)
+
+        def text(micros: int) -> str:
+            east = timezone(timedelta(hours=2))
+            form = self.random.randrange(4)
+            if form == 0:
+                return moment(micros).isoformat()
+            if form == 1:
+                return moment(micros).replace(tzinfo=None).isoformat(" ", timespec="microseconds")
+            return moment(micros).astimezone(east).isoformat() if form == 2 else f"{moment(micros):%Y-%m-%dT%H:%M:%S.%fZ}"
+
+        kinds: list[tuple[str, Any, Callable[[int], Any]]] = [
+            ("ts", st.TIME, moment),
+            ("ts", st.TIME, moment),
+            ("when", pl.Datetime("us"), lambda micros: moment(micros).replace(tzinfo=None)),
+            ("when", pl.Int64(), int),
+            ("ts", pl.String(), text),
+        ]
+        if self.unit % 1_000 == 0:
+            kinds.append(("when", pl.Datetime("ms", "UTC"), moment))
+        if self.unit == DAY:
+            kinds.append(("day", pl.Date(), lambda micros: date(1970, 1, 1) + timedelta(days=micros // DAY)))
+        return self.random.choice(kinds)
+
+    def rows(self, ts: str, write: Callable[[int], Any], disorder: int, *, late: bool, plain: bool) -> list[Any]:
+        """Write rows of one physical stream; unless they are plain, with misfits and markers among them."""
+        r, rows = self.random, list[Any]()
+        now = self.base + r.randint(0, 5) * self.unit
+        pause, fail, dummy = r.choice([0, 0.05, 0.15]), r.choice([0, 0, 0, 0.03]), r.choice([0, 0, 0.05])
+        for _ in range(min(self.rows_left, r.randint(0, 20))):
+            self.rows_left -= 1
+            now += r.choice([0, 0, 1, 1, 1, 2, 3, 10, 40 if r.random() < 0.1 else 0]) * self.unit
+            behind = r.randint(0, disorder // self.unit) * self.unit
+            if late and r.random() < 0.1:
+                behind = disorder + r.randint(1, 8) * self.unit
+            row = {name: self.value(name) for name in self.schema if r.random() < 0.97} | {ts: write(now - behind)}
+            if r.random() < 0.06:
+                row = row | {ts: None} if plain else self.misfit(row, ts)
+            rows.append(row)
+            if plain:
+                continue
+            if r.random() < pause:
+                rows.append(PAUSE)
+            if r.random() < fail:
+                rows.append(FAIL)
+            if r.random() < dummy:
+                rows.append(idle(to=timedelta(microseconds=now + r.randint(-2, 8) * self.unit)))
+        if r.random() < 0.3 and not plain:
+            rows.append(END)
+        return rows
+
+    def misfit(self, row: dict[str, Any], ts: str) -> dict[str, Any]:
+        """Make a row that is to be rejected."""
+        match self.random.randrange(4):
+            case 0:
+                return row | {ts: None}
+            case 1:
+                return row | {"extra": 1}
+            case 2:
+                return row | {ts: "yesterday"}
+        wrong = [n for n in self.schema if n in WRONG]
+        name = self.random.choice(wrong)
+        return row | {name: WRONG[name]}
+
+    def value(self, column: str) -> Any:
+        r = self.random
+        if r.random() < 0.08:
+            return None
+        match column:
+            case "k":
+                return r.choice("ABCDEFGH"[: r.choice([2, 8])])
+            case "g":
+                return r.randint(0, 3)
+            case "i":
+                return r.randint(-9, 9)
+            case "u":
+                return r.choice([0, 1, 255])
+            case "big":
+                return r.choice([2**62, -(2**62), 2**63 - 1, -(2**63), r.randint(-3, 3)])
+            case "f":
+                special = r.choice([float("nan"), 0.0, -0.0, 0.5])
+                return special if r.random() < 0.15 else r.uniform(-9, 9) if self.rough else r.randint(-40, 40) / 4
+            case "b":
+                return r.random() < 0.5
+            case "d":
+                return timedelta(microseconds=r.choice([0, 1, -1, 7, r.randint(-(10**10), 10**10)]))
+            case "t":
+                return EPOCH + timedelta(microseconds=r.choice([0, 1, r.randint(-(10**12), 10**12)]))
+            case "m":
+                return Decimal(r.choice([0, 1, -1, r.randint(-(10**9), 10**9)])).scaleb(-2)
+            case "l":
+                return [r.choice([None, 1, 2, 3]) for _ in range(r.choice([0, 1, 2, 3]))]
+        return r.choice(["", "a", "b a", "ä b", "c c c"])
+
+    # ── stateless steps ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def grow(self, pool: list[Made]) -> None:
+        """Add what one more step makes."""
+        r = self.random
+        made = r.choice(pool) if r.random() < 0.4 else pool[-1]
+        match r.choice(["map", "filter", "narrow", "explode", "split", "union", "aggregate", "aggregate"]):
+            case "map":
+                pool.append(self.map(made))
+            case "filter":
+                pool.append(replace(made, stream=made.stream.filter(self.predicate(made))))
+            case "narrow":
+                pool.append(self.narrow(made))
+            case "explode":
+                pool.append(self.explode(made))
+            case "split":
+                pool.extend(self.split(made))
+            case "union":
+                pool.append(self.union(r.choice(pool), made))
+            case "aggregate":
+                pool.append(self.aggregate(made))
+
+    def map(self, made: Made) -> Made:
+        """Make one or two columns, or replace one."""
+        stream, rounded = made.stream, set(made.rounded)
+        for _ in range(self.random.choice([1, 1, 2])):
+            name, expr = self.expression(Made(stream, frozenset(rounded)))
+            target = name if self.random.random() < 0.3 else self.fresh("c", name)
+            stream = stream.map(expr.alias(target))
+            if name in rounded and stream.schema[target].is_float():
+                rounded.add(target)
+        return Made(stream, frozenset(rounded))
+
+    def expression(self, made: Made) -> tuple[str, pl.Expr]:
+        """Choose a column and an expression over it. What carries rounding stays a float, so that it is known to."""
+        r = self.random
+        name = r.choice(made.columns() or ["ts"])
+        x, dtype = pl.col(name), made.stream.schema[name]
+        options = [x]
+        if name not in made.rounded:
+            options += [x.is_null()]
+        if dtype.is_float():
+            options += [x * 2, x.fill_null(0.5), -x]
+            if name not in made.rounded:
+                options.append(x.is_nan())
+        elif dtype.is_integer():
+            options += [x + 1, x % 3, x.fill_null(1), pl.when(x > 1).then(x), x.cast(pl.Float64) / 4]
+        elif dtype == pl.String:
+            options += [x.str.len_chars().cast(pl.Int64), x.str.to_uppercase(), x + "!", x.str.split(" ")]
+        elif dtype == pl.Boolean:
+            options += [~x, x.cast(pl.Int8)]
+        elif isinstance(dtype, pl.Duration):
+            options += [x * 2, x.dt.total_microseconds()]
+        elif isinstance(dtype, pl.Datetime):
+            options += [x.dt.truncate("1m"), (x - pl.col("ts")), x.dt.epoch("us") % 4]
+        elif isinstance(dtype, pl.Decimal):
+            options += [x.cast(pl.Float64) > 1.1]
+        elif isinstance(dtype, pl.List):
+            options += [x.list.len().cast(pl.Int64), x.list.first()]
+        return name, r.choice(options)
+
+    def predicate(self, made: Made) -> pl.Expr:
+        """Make a truth value, sometimes null, of columns without rounding."""
+        r = self.random
+        name = r.choice(made.columns(exact=True) or ["ts"])
+        x, dtype = pl.col(name), made.stream.schema[name]
+        options = [x.is_not_null(), pl.lit(r.random() < 0.7)]
+        if dtype.is_numeric() and not dtype.is_decimal():
+            options += [x > 0, x <= 3]
+        elif dtype == pl.String:
+            options += [x != "A", x.str.contains("a|B")]
+        elif dtype == pl.Boolean:
+            options += [x, ~x]
+        elif isinstance(dtype, pl.Datetime):
+            options += [x.dt.epoch("us") // self.unit % 3 != 0]
+        elif isinstance(dtype, pl.List):
+            options += [x.list.len() > 1]
+        return r.choice(options)
+
+    def narrow(self, made: Made) -> Made:
+        """Select, drop or rename columns."""
+        r, stream, names = self.random, made.stream, made.columns()
+        kept = r.sample(names, r.randint(1, len(names))) if names else []
+        if not names:
+            return made
+        match r.randrange(3):
+            case 0:
+                return Made(stream.select(*kept), made.rounded & set(kept))
+            case 1 if len(kept) < len(names):
+                return Made(stream.drop(*kept), made.rounded - set(kept))
+        names = [r.choice(kept)]
+        to = self.fresh("n", names[0])
+        return Made(stream.rename({names[0]: to}), frozenset(to if n == names[0] else n for n in made.rounded))
+
+    def explode(self, made: Made) -> Made:
+        """Explode a list column; make one first if there is none."""
+        r, stream = self.random, made.stream
+        lists = made.columns(lambda t: isinstance(t, pl.List), exact=True)
+        if lists:
+            return replace(made, stream=stream.explode(r.choice(lists)))
+        name = r.choice(made.columns(lambda t: t == pl.Int64 or t == pl.String, exact=True) or ["ts"])
+        target = self.fresh("e", name)
+        return replace(made, stream=stream.map(pl.concat_list(name, name).alias(target)).explode(target))
+
+    def split(self, made: Made) -> list[Made]:
+        """Give the branches; sometimes brought together again, with the stream itself used twice."""
+        rest = "rest" if self.random.random() < 0.7 else None
+        branches = made.stream.split(rest=rest, a=self.predicate(made), b=self.predicate(made))
+        parts = [replace(made, stream=part) for part in branches]
+        if self.random.random() < 0.5:
+            parts.append(replace(made, stream=st.union(*branches)))
+        if self.random.random() < 0.2:
+            parts.append(replace(made, stream=made.stream.union(branches["a"])))
+        return parts
+
+    def union(self, one: Made, other: Made) -> Made:
+        """Put two streams together, on the columns that they share; the same stream twice is fine."""
+        left, right = one.stream.schema, other.stream.schema
+        shared = [n for n in one.columns() if n in right and left[n] == right[n]]
+        if not shared:
+            return self.union(other, other) if other.columns() else other
+        self.random.shuffle(shared)
+        streams = [m.stream if m.columns() == shared else m.stream.select(*shared) for m in (one, other)]
+        return Made(st.union(*streams), (one.rounded | other.rounded) & set(shared))
+
+    # ── aggregates ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def aggregate(self, made: Made) -> Made:
+        """Aggregate, over windows of time of every shape."""
+        r = self.random
+        keys = [n for n in made.columns(_is_key) if n not in ("window_start", "window_end")]
+        by = r.sample(keys, min(len(keys), r.choice([0, 1, 1, 1, 2])))
+        functions: dict[str, Any] = {}
+        rounded, ordered = set[str](), False
+        for _ in range(r.choice([1, 1, 2, 3])):
+            column = r.choice([None, *made.columns()])
+            name = self.fresh("a", column)
+            functions[name], inexact, needs_order = self.function(made, column)
+            ordered |= needs_order
+            if inexact:
+                rounded.add(name)
+        stream = made.stream
+        if ordered and made.rounded:  # a last bit would decide on the order
+            used = {n for f in functions.values() if f.input is not None for n in f.input.meta.root_names()}
+            if not used & made.rounded and set(made.columns()) - made.rounded:
+                stream = stream.drop(*made.rounded)
+            else:
+                functions, rounded = {self.fresh("a"): st.count()}, set()
+        window = self.window()
+        return Made(stream.aggregate(by=by, window=window, **functions), frozenset(rounded))
+
+    def function(self, made: Made, name: str | None) -> tuple[Any, bool, bool]:
+        """Choose an aggregate of a column; say whether its result carries rounding, and whether it needs the order."""
+        if name is None:
+            return st.count(), False, False
+        dtype = made.stream.schema[name]
+        options: list[tuple[Any, bool, bool]] = [
+            (st.count(name), False, False),
+            (st.first(name), False, True),
+            (st.last(name), False, True),
+            (st.collect(name), False, True),
+        ]
+        inexact = name in made.rounded
+        if _is_key(dtype):
+            options.append((st.count_distinct(name), False, False))
+        if not isinstance(dtype, pl.List):
+            options += [(st.min(name), inexact, False), (st.max(name), inexact, False)]
+        if dtype.is_numeric() or isinstance(dtype, pl.Duration) or dtype == pl.Boolean:
+            options += [(st.sum(name), inexact, False)]
+            if not name.startswith(LARGE):
+                options += [(st.mean(name), dtype.is_decimal() or inexact, False)]
+        if dtype.is_numeric() and not name.startswith(LARGE):
+            options += [(st.var(name), True, False), (st.std(name), True, False)]
+        if dtype == pl.Int64:
+            options += [(_spread_of(name), False, False), (_weighted(name), False, False)]
+        return self.random.choice(options)
+
+    def window(self) -> Any:
+        """Choose a window: tumbling, sliding by a divisor of its size, or not by one."""
+        r, unit = self.random, self.unit
+        every = r.choice([1, 1, 2, 3, 5, 10])
+        size = r.choice([every, every, every * r.randint(2, 6), every + r.randint(1, 2 * every + 1)])
+        fine = r.choice([unit, unit, max(1, unit // 2), max(1, unit // 7)])
+        return st.sliding(timedelta(microseconds=size * fine), every=timedelta(microseconds=every * fine))
+
+    def fresh(self, letter: str, origin: str | None = None) -> str:
+        """Give a name that no column has; it shows when the column comes from one with large numbers."""
+        letter = LARGE if origin is not None and origin.startswith(LARGE) else letter
+        self.numbers[letter] = self.numbers.get(letter, 0) + 1
+        return f"{letter}{self.numbers[letter]}"
+
+
+def _is_key(dtype: pl.DataType) -> bool:
+    return dtype.is_integer() or dtype.is_temporal() or dtype.is_decimal() or dtype in (pl.String, pl.Boolean)
+
+
+def _spread_of(name: str) -> Any:
+    """The user's own aggregate: the greatest less the smallest value."""
+    x = pl.col(name)
+    return st.user_aggregate(
+        init={"low": None, "high": None},
+        add={"low": x.min(), "high": x.max()},
+        merge={"low": pl.col("low").min(), "high": pl.col("high").max()},
+        finish=pl.col("high") - pl.col("low"),
+    )
+
+
+def _weighted(name: str) -> Any:
+    """The user's own aggregate: sum and count in one text."""
+    x = pl.col(name)
+    return st.user_aggregate(
+        init={"n": 0, "total": 0},
+        add={"n": x.count().cast(pl.Int64), "total": x.sum()},
+        merge={"n": pl.col("n").sum(), "total": pl.col("total").sum()},
+        finish=pl.format("{}/{}", "total", "n"),
+    )
+

@@ -1,0 +1,136 @@
+"""The contract: for the same input the engine gives the same rows as the sequential reference.
+
+Random queries × random data × random cuts into epochs × random instances, bucket maps, restarts and failures, all made from one
+seed (SC-4). The in-process runner runs the same tasks, blobs, segments and manifests as Spark does.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from springtide.query.errors import SpringtideError
+from springtide.runtime.engine import Engine, Options
+from springtide.runtime.inprocess import run
+from springtide.runtime.reference import Result
+from springtide.state.manifest import BucketMap
+from springtide.testing import compare
+from tests.properties.queries import Case, case
+
+CASES = 2_000
+MANY = 20_000
+CHUNK = 50
+
+MOST_INSTANCES = 5
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Cut the seeds into chunks; `--seed` leaves one."""
+    if "seeds" in metafunc.fixturenames:
+        one = metafunc.config.getoption("--seed", None)
+        first, last = metafunc.function.seeds
+        ranges = [range(low, min(low + CHUNK, last)) for low in range(first, last, CHUNK)]
+        if one is not None:
+            ranges = [range(one, one + 1)]
+        metafunc.parametrize("seeds", ranges, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    shutil.rmtree(tmp_path)
+
+
+def test_every_run_gives_the_rows_of_the_reference(seeds: range, folder: Path) -> None:
+    """SC-4, SC-6, SC-7, ST-1, ST-5, SE-1: whatever the instances, cuts, maps and restarts."""
+    for seed in seeds:
+        check(seed, folder / str(seed))
+
+
+test_every_run_gives_the_rows_of_the_reference.seeds = (0, CASES)  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+def test_many_more_runs_give_the_rows_of_the_reference(seeds: range, folder: Path) -> None:
+    """The same for ten times as many seeds."""
+    for seed in seeds:
+        check(seed, folder / str(seed))
+
+
+test_many_more_runs_give_the_rows_of_the_reference.seeds = (CASES, CASES + MANY)  # type: ignore[attr-defined]
+
+
+def check(seed: int, checkpoint: Path) -> None:
+    """Run one case both ways and compare; a failure says how to see it again."""
+    one: Case | None = None
+    try:
+        one = case(seed)
+        expected = one.query.run_reference()
+        told(one, run_at_random(one, checkpoint), expected)
+    except Exception as error:
+        query = "the query was not even made" if one is None else f"{one.query.explain()}\n\n{one.inputs}"
+        command = f"pytest tests/properties/test_engine.py --seed {seed}"
+        raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}\n\n{query}\n\nto run it again: {command}") from error
+    finally:
+        shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def told(one: Case, engine: Engine, expected: Result) -> None:
+    """Compare every sink and every count."""
+    for name, sink in one.sinks.items():
+        given, wanted = sink.rows(), expected.rows(name)
+        if name.startswith("rejected"):  # the row as JSON is for people: the reference writes it as it came, the engine as a column
+            given, wanted = given.drop("row"), wanted.drop("row")
+        try:
+            compare(given, wanted)
+        except AssertionError as error:
+            raise AssertionError(f"sink {name}: {error}") from None
+    for name, state in engine.manifest.sources.items():
+        assert state.late == expected.late[name].height, f"{name}: {state.late} late rows"
+        assert state.rejected == expected.rejected[name].height, f"{name}: {state.rejected} rejected rows"
+
+
+def run_at_random(one: Case, checkpoint: Path) -> Engine:
+    """Run a case to its end, with other maps and degrees between epochs, and in several starts."""
+    random = Random(one.seed + 0.5)
+    restless, stopping = random.choice([0, 0.2, 0.6]), random.choice([0, 0, 0.2])
+
+    def between(engine: Engine) -> bool:
+        for subquery in one.plan.subqueries:
+            if random.random() < restless:
+                reconfigure(engine, subquery.name, random)
+        return random.random() >= stopping
+
+    while True:
+        options = Options(degrees(one, random), one.rows_per_epoch)
+        try:
+            engine = run(one.plan, checkpoint, options, between=between)
+        except SpringtideError as error:
+            if "a test wanted" not in str(error):
+                raise
+            continue
+        if engine.manifest.ended:
+            return engine
+
+
+def degrees(one: Case, random: Random) -> int | dict[str, int]:
+    """Choose the instances of a start: for all subqueries, or for some of them."""
+    if random.random() < 0.4:
+        return random.randint(1, MOST_INSTANCES)
+    names = [s.name for s in one.plan.subqueries]
+    return {name: random.randint(1, MOST_INSTANCES) for name in random.sample(names, random.randint(0, len(names)))}
+
+
+def reconfigure(engine: Engine, name: str, random: Random) -> None:
+    """Give a subquery another number of instances, or any map at all."""
+    before = engine.maps[name]
+    if random.random() < 0.5:
+        engine.scale(name, random.randint(1, MOST_INSTANCES))
+        return
+    instances = random.randint(1, MOST_INSTANCES)
+    owners = tuple(random.randrange(instances) for _ in before.owners)
+    engine.maps[name] = BucketMap(before.version + 1, instances, owners)
