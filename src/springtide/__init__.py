@@ -29,8 +29,14 @@ from springtide.sinks.callback import callback
 from springtide.sinks.console import console
 from springtide.sinks.memory import memory_sink
 from springtide.sinks.parquet import parquet_sink
+from springtide.sinks.spark import spark_sink
+from springtide.sources.calls import call_records
+from springtide.sources.csv import csv
+from springtide.sources.generate import generate
+from springtide.sources.json import json
 from springtide.sources.memory import memory
 from springtide.sources.parquet import parquet
+from springtide.sources.profiles import constant, sine, steps, trace
 from springtide.sources.spark import spark
 from springtide.state.errors import CheckpointError
 
@@ -51,12 +57,17 @@ __all__ = [
     "approx_distinct",
     "approx_frequent",
     "approx_quantile",
+    "call_records",
     "callback",
     "collect",
     "console",
+    "constant",
     "count",
     "count_distinct",
+    "csv",
     "first",
+    "generate",
+    "json",
     "last",
     "last_n",
     "max",
@@ -68,12 +79,16 @@ __all__ = [
     "parquet",
     "parquet_sink",
     "session",
+    "sine",
     "sliding",
     "source",
     "spark",
     "spark_session",
+    "spark_sink",
     "std",
+    "steps",
     "sum",
+    "trace",
     "tumbling",
     "union",
     "user_aggregate",

@@ -43,8 +43,8 @@ from springtide.runtime.query import Query
 from springtide.runtime.reference.difference import difference
 from springtide.runtime.reference.fit import Misfit, fit
 from springtide.runtime.reference.ingest import arrive
-from springtide.runtime.reference.result import in_frame
 from springtide.runtime.reference.trial import try_cut
+from springtide.runtime.reference.tuples import in_frame
 from springtide.sinks.memory import MemorySink, memory_sink
 from springtide.sources.memory import memory
 
@@ -200,7 +200,7 @@ def check_operator(
     assert isinstance(step, steps.Operate)
     arrived = arrive(start, "tuples", {ONE_STREAM: tuples}, bounded=True)
     if arrived.late or arrived.rejected:
-        wrong = in_frame(arrived.late or arrived.rejected, start.schema).row(0, named=True)
+        wrong = (arrived.late or arrived.rejected)[0].frame.row(0, named=True)
         raise ValueError(f"tuples must fit their schema and be in the order of ts; this one does not: {wrong}")
     random = Random(seed)
     for number in range(cuts):

@@ -49,7 +49,19 @@ SCHEMA = {
 }
 LARGE = "big"
 """Columns with numbers near the ends of 64 bits; their sums wrap, their means and variances are not asked for."""
-WRONG: dict[str, Any] = {"k": 7, "g": "x", "i": 1.5, "u": 300, "big": True, "f": "1", "b": 1, "d": 5, "m": 1, "l": 3, "w": 2.0}
+WRONG: dict[str, Any] = {
+    "k": 7,
+    "g": "x",
+    "i": 1.5,
+    "u": 300,
+    "big": True,
+    "f": "1",
+    "b": 1,
+    "d": 5,
+    "m": 1,
+    "l": 3,
+    "w": 2.0,
+}
 """Values that do not fit."""
 
 
@@ -120,7 +132,9 @@ class _Maker:
             if r.random() < 0.3:
                 ends.append(self.end(source.rejected, "rejected", sinks))
         query = st.Query(f"case-{self.seed}", *ends)
-        return Case(self.seed, query, sinks, query.plan(buckets=r.choice(BUCKETS)), r.choice([1, 4, 10, 30, 1000, 1000]))
+        return Case(
+            self.seed, query, sinks, query.plan(buckets=r.choice(BUCKETS)), r.choice([1, 4, 10, 30, 1000, 1000])
+        )
 
     def leaves(self, pool: list[Made]) -> list[Made]:
         """Choose what goes to sinks: the last stream, and sometimes others."""
@@ -164,7 +178,9 @@ class _Maker:
                 return moment(micros).isoformat()
             if form == 1:
                 return moment(micros).replace(tzinfo=None).isoformat(" ", timespec="microseconds")
-            return moment(micros).astimezone(east).isoformat() if form == 2 else f"{moment(micros):%Y-%m-%dT%H:%M:%S.%fZ}"
+            return (
+                moment(micros).astimezone(east).isoformat() if form == 2 else f"{moment(micros):%Y-%m-%dT%H:%M:%S.%fZ}"
+            )
 
         kinds: list[tuple[str, Any, Callable[[int], Any]]] = [
             ("ts", st.TIME, moment),
@@ -465,4 +481,3 @@ def _weighted(name: str) -> Any:
         merge={"n": pl.col("n").sum(), "total": pl.col("total").sum()},
         finish=pl.format("{}/{}", "total", "n"),
     )
-

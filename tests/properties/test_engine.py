@@ -74,7 +74,9 @@ def check(seed: int, checkpoint: Path) -> None:
     except Exception as error:
         query = "the query was not even made" if one is None else f"{one.query.explain()}\n\n{one.inputs}"
         command = f"pytest tests/properties/test_engine.py --seed {seed}"
-        raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}\n\n{query}\n\nto run it again: {command}") from error
+        raise AssertionError(
+            f"seed {seed}: {type(error).__name__}: {error}\n\n{query}\n\nto run it again: {command}"
+        ) from error
     finally:
         shutil.rmtree(checkpoint, ignore_errors=True)
 
@@ -83,7 +85,9 @@ def told(one: Case, engine: Engine, expected: Result) -> None:
     """Compare every sink and every count."""
     for name, sink in one.sinks.items():
         given, wanted = sink.rows(), expected.rows(name)
-        if name.startswith("rejected"):  # the row as JSON is for people: the reference writes it as it came, the engine as a column
+        if name.startswith(
+            "rejected"
+        ):  # the row as JSON is for people: the reference writes it as it came, the engine as a column
             given, wanted = given.drop("row"), wanted.drop("row")
         try:
             compare(given, wanted)

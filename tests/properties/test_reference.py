@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
-from typing import Any
+from itertools import pairwise
+from typing import Any, ClassVar
 
 import polars as pl
 from hypothesis import given, settings
@@ -114,10 +115,10 @@ def test_sessions_are_as_large_as_the_gap_allows(inputs: Streams, gap: int) -> N
     for key in ("a", "b", None):
         of_key = found.filter(pl.col("k").eq_missing(pl.lit(key, dtype=pl.String))).sort("window_start")
         times = [[t.timestamp() * 1e6 // 1 for t in ts] for ts in of_key["ts_"].to_list()]
-        gaps = [b - a for ts in times for a, b in zip(ts, ts[1:], strict=False)]
+        gaps = [b - a for ts in times for a, b in pairwise(ts)]
         assert all(between < gap for between in gaps)
         edges = of_key.select("window_start", "window_end").rows()
-        assert all(end <= start for (_, end), (start, _) in zip(edges, edges[1:], strict=False))
+        assert all(end <= start for (_, end), (start, _) in pairwise(edges))
         assert sum(map(len, times)) == sum(row["k"] == key for row in accepted(inputs))
 
 
@@ -181,8 +182,8 @@ def test_a_theta_join_by_count_looks_back_over_the_last_n(left: Streams, right: 
 class Quiet(st.KeyOperator):
     """Says after a silence of 3 µs how many tuples there were, and again every 3 µs until the next tuple."""
 
-    state = {"n": pl.Int64, "due": pl.Int64}
-    output = {"k": pl.String, "n": pl.Int64, "ts": st.TIME}
+    state: ClassVar = {"n": pl.Int64, "due": pl.Int64}
+    output: ClassVar = {"k": pl.String, "n": pl.Int64, "ts": st.TIME}
     timer = "due"
 
     def init(self, key: Any) -> Any:

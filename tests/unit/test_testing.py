@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 import pytest
@@ -154,7 +154,7 @@ WORDS = [{"ts": at(f"{i // 2}s"), "word": "abc"[i % 3], "n": i} for i in range(3
 class Count(st.BucketOperator[Any]):
     """Counts words, correctly."""
 
-    output = {"word": pl.String, "n": pl.Int64, "ts": st.TIME}
+    output: ClassVar = {"word": pl.String, "n": pl.Int64, "ts": st.TIME}
 
     def init(self) -> Any:
         return {}
@@ -223,7 +223,7 @@ def test_check_operator_finds_rows_that_depend_on_when_time_is_told() -> None:
 
 def test_check_operator_gives_a_tuple_once_with_all_its_keys_in_a_state() -> None:
     class PerTag(st.BucketOperator[Any]):
-        output = {"tag": pl.String, "n": pl.Int64, "ts": st.TIME}
+        output: ClassVar = {"tag": pl.String, "n": pl.Int64, "ts": st.TIME}
 
         def init(self) -> Any:
             return {}
@@ -247,8 +247,8 @@ def test_check_operator_gives_a_tuple_once_with_all_its_keys_in_a_state() -> Non
 class Silence(st.KeyOperator):
     """Says after 3 s of silence how many tuples there were."""
 
-    state = {"n": pl.Int64, "due": pl.Int64}
-    output = {"word": pl.String, "n": pl.Int64, "ts": st.TIME}
+    state: ClassVar = {"n": pl.Int64, "due": pl.Int64}
+    output: ClassVar = {"word": pl.String, "n": pl.Int64, "ts": st.TIME}
     timer: Any = "due"
 
     def init(self, key: Any) -> Any:

@@ -1,82 +1,105 @@
-"""`springtide demo`: a first query, run in front of you."""
+"""`springtide demo`: heavy callers on Spark, over a stream of generated calls."""
 
 from __future__ import annotations
 
-import ast
+import inspect
+import shutil
+import sys
+import tempfile
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Annotated, Any
 
 import polars as pl
-from rich import box
+import typer
 from rich.console import Console
-from rich.table import Table
 
-import springtide
-from springtide.cli.errors import CommandError
-from springtide.cli.load import load_module
-from springtide.compiler.tables import columns
+import springtide as st
+from springtide.cli.figures import plural
+from springtide.cli.launch import Wish, launch
+from springtide.cli.run import summary
+from springtide.cli.tables import table_of
 
-_SHOWN = 10
+_RATE = 100_000
+_STREAMS = 2
+_PER_SECOND = 500
+"""Calls in a second of event time of each stream: it goes a hundred times faster than the clock."""
+_BEGIN = datetime(2024, 5, 1)
+_SHOWN = 5
 
 
-def demo() -> None:
-    """Run the heavy-callers example and show what comes out."""
-    console = Console(highlight=False)
-    console.print("[bold]heavy-callers[/bold] on the sequential reference; the Spark engine comes next\n")
-    file = _example("heavy_callers.py")
-    query = load_module(file).query
-    console.print(_code(file, "calls", "query") + "\n", markup=False)
-    wide = max(map(len, query.steps))
-    with console.status("running"):
-        result = query.run_reference(
-            observe=lambda step, rows, seconds: console.print(f"  {step:{wide}}  {rows:6,} rows in  {seconds:5.2f} s")
+def heavy_callers(calls: st.Stream, sink: Any) -> st.Query:
+    """Who talks for more than ten minutes per call, on average over the last hour?"""
+    heavy = (
+        calls.map(duration=(pl.col("end") - pl.col("start")).dt.total_seconds())
+        .aggregate(
+            by="src",
+            window=st.sliding("1h", every="1m"),
+            avg=st.mean("duration"),
+            calls=st.count(),
+            name="heavy",
         )
-    rows = result.rows()
-    console.print(f"\n{rows.height:,} rows out, the last {min(_SHOWN, rows.height)} of them:")
-    console.print(_table(rows.tail(_SHOWN).select("window_start", "window_end", "src", "avg", "calls")))
-    console.print("[bold]Next[/bold]")
-    shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
-    for line in columns(
-        [
-            (f"springtide explain {shown}", "what this query will run as"),
-            (f"{shown.parent}/", "short programs to begin with"),
-            ("docs/semantics.md", "which rows a query gives"),
-        ]
-    ):
-        console.print(f"  {line}", soft_wrap=True)
+        .filter(pl.col("avg") > 600)
+    )
+    return st.Query("heavy-callers", heavy.to(sink))
 
 
-def _example(name: str) -> Path:
-    """Find an example: in the installed package, or in the checkout around it."""
-    package = Path(springtide.__file__).parent
-    for folder in (package / "examples", package.parents[1] / "examples"):
-        if (folder / name).is_file():
-            return folder / name
-    raise CommandError("the examples are not installed; run this in a checkout of Springtide")
+def demo(
+    seconds: Annotated[int, typer.Option(min=1, help="How long calls come in.")] = 60,
+    plain: Annotated[bool, typer.Option("--plain", help="Lines, and no live view.")] = False,
+) -> None:
+    """Run a query on Spark, over generated calls, for about a minute."""
+    console = Console(highlight=False)
+    folder = Path(tempfile.mkdtemp(prefix="springtide-demo-"))
+    ckpt, out = folder / "ckpt", folder / "out"
+    records = st.generate(
+        st.call_records(callers=10_000, per_second=_PER_SECOND, begin=_BEGIN),
+        rate=st.sine(_RATE, _RATE / 2, "20s"),
+        streams=_STREAMS,
+        total=_RATE * seconds,
+        max_backlog=4 * _RATE,
+    )
+    query = heavy_callers(st.source("calls", records, ts="ts"), st.parquet_sink(out))
+    console.print(inspect.getsource(heavy_callers), markup=False)
+    console.print(
+        f"About {_RATE:,} call records come in each second, for {plural(seconds, 'second')}; in their own time that is "
+        f"{_RATE // (_STREAMS * _PER_SECOND)} times as long, so that every second or so a window of one hour closes. "
+        "Spark runs two instances of each part of the query.\n"
+    )
+    program = _program()
+    tips = [("try", f"{program} scale {ckpt} heavy 3"), ("", f"{program} status {ckpt}")]
+    outcome = launch(query, Wish(master="local[2,4]", checkpoint=ckpt, instances=("2",), plain=plain), console, tips)
+    summary(query, outcome, console)
+    _heaviest(out, seconds, console)
+    console.print("\n[bold]Next[/bold]")
+    for line in (f"{program} status {ckpt}", f"{program} run FILE  (examples/ has short programs to begin with)"):
+        console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
-def _code(file: Path, first: str, last: str) -> str:
-    """Cut the lines from the assignment of `first` to that of `last` out of a file."""
-    text = file.read_text("utf-8")
-    at = {
-        target.id: statement
-        for statement in ast.parse(text).body
-        if isinstance(statement, ast.Assign)
-        for target in statement.targets
-        if isinstance(target, ast.Name)
-    }
-    return "\n".join(text.splitlines()[at[first].lineno - 1 : at[last].end_lineno])
+def _heaviest(out: Path, seconds: int, console: Console) -> None:
+    """Show the callers with the longest calls in the last window that ended while calls came in."""
+    if not any(out.glob("*.parquet")):
+        return
+    minutes = _RATE * seconds // (_STREAMS * _PER_SECOND) // 60
+    end = _BEGIN + timedelta(minutes=minutes)
+    rows = pl.scan_parquet(out).filter(pl.col("window_end").dt.replace_time_zone(None) == end).collect()
+    if rows.height:
+        console.print(
+            f"\n[bold]The heaviest of {plural(rows.height, 'heavy caller')} in the hour up to {end:%H:%M}[/bold]"
+        )
+        for line in table_of(
+            rows.sort("avg", "src", descending=[True, False])
+            .head(_SHOWN)
+            .select("src", pl.col("avg").round(1), "calls")
+        ):
+            console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
-def _table(rows: pl.DataFrame) -> Table:
-    table = Table(box=box.SIMPLE_HEAD)
-    for name, dtype in rows.schema.items():
-        table.add_column(name, justify="right" if dtype.is_numeric() else "left")
-    for row in rows.iter_rows():
-        table.add_row(*(_cell(value) for value in row))
-    return table
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:,.1f}"
-    return f"{value:%H:%M}" if hasattr(value, "hour") else str(value)
+def _program() -> str:
+    """Say how a person calls this program from here."""
+    if shutil.which("springtide"):
+        return "springtide"
+    beside = Path(sys.executable).with_name("springtide")
+    if not beside.exists():
+        return "python -m springtide.cli"
+    return str(beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside)

@@ -32,6 +32,8 @@ from springtide.state.errors import CheckpointError
 if TYPE_CHECKING:
     from springtide.runtime.spark.run import Run
 
+AVAILABLE_NOW = "available now"
+"""The trigger that works through what is there and ends."""
 _LOOK = 0.2
 """Seconds between two looks at a run."""
 
@@ -61,8 +63,14 @@ class Outcome:
     checkpoint: Path
 
 
-def launch(query: Query, wish: Wish, console: Console, module: ModuleType | None = None) -> Outcome:
-    """Run a query to its end and show how it is doing; `module` is where its functions and classes are."""
+def launch(
+    query: Query,
+    wish: Wish,
+    console: Console,
+    tips: Sequence[tuple[str, str]] = (),
+    module: ModuleType | None = None,
+) -> Outcome:
+    """Run a query to its end and show how it is doing, and tips; `module` is where its functions and classes are."""
     plan = query.plan()
     instances = parse_instances(plan, wish.instances)
     trigger = None if wish.trigger is None else _trigger(wish.trigger)
@@ -81,7 +89,7 @@ def launch(query: Query, wish: Wish, console: Console, module: ModuleType | None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     hint = "Ctrl-C stops after the epoch at work"
-    view = PlainView(console) if plain else LiveView(console, query.name, places(query, root), hint)
+    view = PlainView(console) if plain else LiveView(console, query.name, [*places(query, root), *tips], hint)
     tracker, started = Tracker(before), time.time()
     with Interrupts() as interrupts:
         try:
@@ -135,6 +143,8 @@ def _filled(plan: Plan, wanted: Mapping[str, int], resumed: bool, slots: int) ->
 
 
 def _trigger(text: str) -> str:
+    if text in ("now", AVAILABLE_NOW):
+        return AVAILABLE_NOW
     try:
         length = micros(text)
     except ValueError as error:

@@ -31,7 +31,8 @@ def run(
         typer.Option(metavar="N|STEP=N", help="Instances of every subquery, or of that of one step. Repeatable."),
     ] = None,
     trigger: Annotated[
-        str | None, typer.Option(metavar="TIME", help="The least time between two epochs, such as 500ms.")
+        str | None,
+        typer.Option(metavar="TIME|now", help="The least time between two epochs; now: what is there, and then end."),
     ] = None,
     rows_per_epoch: Annotated[int, typer.Option(min=1, help="Take in at most so many at once.")] = ROWS_PER_EPOCH,
     plain: Annotated[bool, typer.Option("--plain", help="Lines, and no live view.")] = False,
@@ -43,7 +44,7 @@ def run(
     query = load_query(file)
     console = Console(highlight=False)
     wish = Wish(master, checkpoint, instances or (), trigger, rows_per_epoch, plain)
-    outcome = launch(query, wish, console, module_of(file))
+    outcome = launch(query, wish, console, module=module_of(file))
     summary(query, outcome, console)
     for sink in query.of_kind(Sink).values():
         if isinstance(sink.connector, MemorySink):  # it is gone when we are

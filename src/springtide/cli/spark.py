@@ -18,6 +18,7 @@ def start_spark(master: str, name: str, log: Path, module: ModuleType | None = N
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # nobody outside this machine needs to reach it
     log.parent.mkdir(parents=True, exist_ok=True)
+    size = log.stat().st_size if log.exists() else 0
     with _stderr_to(log):  # the JVM keeps the stderr that it was born with
         try:
             from springtide.runtime.spark.session import session  # here: PySpark takes a second to import
@@ -28,7 +29,8 @@ def start_spark(master: str, name: str, log: Path, module: ModuleType | None = N
             spark = session(master, name=name)
             spark.sparkContext.setLogLevel("WARN")
         except Exception as error:
-            raise CommandError(f"Spark did not start: {_reason(error, log)}; its log is {log}") from None
+            said = log.read_bytes()[size:].decode(errors="replace")
+            raise CommandError(f"Spark did not start: {_reason(error, said)}; its log is {log}") from None
     return spark
 
 
@@ -46,11 +48,9 @@ def _stderr_to(log: Path) -> Iterator[None]:
         os.close(kept)
 
 
-def _reason(error: Exception, log: Path) -> str:
-    """Find the line that says why."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if "JAVA_GATEWAY_EXITED" in str(error):  # Java never came up: only its own words help
-        lines = [line.strip() for line in log.read_text("utf-8", errors="replace").splitlines() if line.strip()][-1:]
-    causes = [line for line in lines if "Exception: " in line]
-    said = (causes or lines or [repr(error)])[0]
-    return said.rpartition("Exception: ")[2].rstrip(".")
+def _reason(error: Exception, said: str) -> str:
+    """Find the line that says why; `said` is what came on stderr."""
+    # where Java never came up, only stderr knows
+    lines = (said if "JAVA_GATEWAY_EXITED" in str(error) else str(error)).splitlines()
+    causes = [line for line in lines if "Exception: " in line] or [line for line in lines if ": " in line] or lines
+    return causes[0].strip().rpartition("Exception: ")[2].rstrip(".") if causes else repr(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -22,13 +23,23 @@ _DAY = 86_400
 def status(ckpt: CheckpointPath) -> None:
     """Show how far a query is: rows, instances, state."""
     checkpoint = Checkpoint(ckpt)
-    name = checkpoint.identity()["query"]
+    identity = checkpoint.identity()
+    name = identity["query"]
     running, manifest = checkpoint.in_use(), checkpoint.latest()
     if manifest is None:
         show(f"query {name}, {'running' if running else 'not running'}: no epoch is committed yet")
         return
     how = "running" if running else "ended with its input" if manifest.ended else "stopped"
-    show("\n\n".join([f"query {name}, {how}", _epoch(manifest, time.time()), _sources(manifest), _parts(manifest)]))
+    show(
+        "\n\n".join(
+            [
+                f"query {name}, {how}",
+                _epoch(manifest, time.time()),
+                _sources(manifest),
+                _parts(manifest, identity.get("state", {})),
+            ]
+        )
+    )
 
 
 def ago(at: float, now: float) -> str:
@@ -64,11 +75,12 @@ def _source(name: str, state: SourceState) -> list[str]:
     return [name, count(state.accepted), count(state.late), count(state.rejected), str(len(state.times)), time]
 
 
-def _parts(manifest: Manifest) -> str:
+def _parts(manifest: Manifest, known: Iterable[str]) -> str:
     rows = [["subquery", "instances", "buckets", "segments", "state rows", "state"]]
-    for name, bucket_map in manifest.maps.items():
-        state = manifest.state.get(name)
-        rows.append([name, str(bucket_map.instances), *_state(state, len(bucket_map.owners))])
+    stateless = [name for name in manifest.maps if name not in manifest.state]
+    for name in dict.fromkeys([*stateless, *(n for n in known if n in manifest.maps), *manifest.maps]):
+        bucket_map = manifest.maps[name]
+        rows.append([name, str(bucket_map.instances), *_state(manifest.state.get(name), len(bucket_map.owners))])
     return "\n".join(columns(rows, right=range(1, 6)))
 
 

@@ -7,7 +7,7 @@ import polars as pl
 from springtide.compiler.plan import Exchange, Hash, Plan
 from springtide.kernels import order
 from springtide.kernels.hashing import bucket_of
-from springtide.kernels.sliding import SlidingAggregate
+from springtide.kernels.sliding import sliding_kernel
 from springtide.query import steps
 from springtide.query.windows import Sliding
 
@@ -20,6 +20,6 @@ def balance(plan: Plan, exchange: Exchange, tuples: pl.LazyFrame) -> pl.LazyFram
     if exchange.ordered:
         tuples = tuples.with_columns(order.content(list(head.inputs[exchange.side].schema)))
     if isinstance(head, steps.Aggregate) and isinstance(head.window, Sliding):
-        tuples = SlidingAggregate(head).combine(tuples)
+        tuples = sliding_kernel(head).combine(tuples)
     keys = exchange.routing.keys if isinstance(exchange.routing, Hash) else ()
     return tuples.with_columns(bucket_of(keys, target.buckets))

@@ -41,6 +41,7 @@ def run_chain(
 
 def _run(step: steps.Step, inputs: list[pl.LazyFrame], ordered: bool) -> dict[str, pl.LazyFrame]:
     frame = inputs[0]
+    ordered = ordered and PLACE in frame.collect_schema()  # rejected rows have no place
     match step:
         case steps.Map():
             frame = frame.with_columns(step.exprs)
@@ -51,7 +52,8 @@ def _run(step: steps.Step, inputs: list[pl.LazyFrame], ordered: bool) -> dict[st
         case steps.Explode():
             frame = _explode(frame, step.column, ordered)
         case steps.Union():
-            frame = pl.concat(inputs) if len(inputs) > 1 else frame
+            columns = [*step.schema, *(PLACES if ordered else ())]
+            frame = pl.concat([i.select(columns) for i in inputs]) if len(inputs) > 1 else frame
         case steps.Split():
             return _split(frame, step)
         case _:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from springtide.kernels import order
+from springtide.kernels.iso import read_times
 from springtide.kernels.slices import Read, Slice
 from springtide.query.steps import Source
 from springtide.query.types import END_OF_TIME, TIME, TS
@@ -14,14 +15,6 @@ from springtide.query.types import END_OF_TIME, TIME, TS
 REJECTED = pl.Schema(
     {"source": pl.String(), "stream": pl.String(), "position": pl.Int64(), "reason": pl.String(), "row": pl.String()}
 )
-
-_TEXT_FORMATS = (
-    "%Y-%m-%dT%H:%M:%S%.f%#z",
-    "%Y-%m-%d %H:%M:%S%.f%#z",
-    "%Y-%m-%dT%H:%M%#z",
-    "%Y-%m-%d %H:%M%#z",
-)
-_TEXT_FORMATS_NAIVE = ("%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M")
 
 
 @dataclass(frozen=True)
@@ -88,13 +81,7 @@ def _time(source: Source) -> pl.Expr:
     if dtype == pl.Date:
         return column.cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
     if dtype == pl.String:
-        zoned = [column.str.to_datetime(f, time_unit="us", time_zone="UTC", strict=False) for f in _TEXT_FORMATS]
-        naive = [
-            column.str.to_datetime(f, time_unit="us", strict=False).dt.replace_time_zone("UTC")
-            for f in _TEXT_FORMATS_NAIVE
-        ]
-        day = column.str.to_datetime("%Y-%m-%d", time_unit="us", strict=False).dt.replace_time_zone("UTC")
-        return pl.coalesce(*zoned, *naive, day)
+        return column.map_batches(read_times, return_dtype=TIME, is_elementwise=True)
     return column.cast(TIME)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import polars as pl
@@ -66,6 +67,12 @@ class Panes:
     def last_window(self, pane: int) -> int:
         """Give the last window with this pane in it."""
         return pane // self.every
+
+
+@lru_cache(maxsize=64)
+def sliding_kernel(step: Aggregate) -> SlidingAggregate:
+    """Give the kernel of a step; its expressions are prepared once per process."""
+    return SlidingAggregate(step)
 
 
 class SlidingAggregate:

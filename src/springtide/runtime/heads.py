@@ -13,7 +13,7 @@ from springtide.compiler.plan import Plan, Subquery
 from springtide.kernels import gate
 from springtide.kernels.blob import Blob
 from springtide.kernels.hashing import BUCKET
-from springtide.kernels.sliding import PANE, Panes, SlidingAggregate
+from springtide.kernels.sliding import PANE, Panes, SlidingAggregate, sliding_kernel
 from springtide.query import steps
 from springtide.query.errors import SpringtideError
 from springtide.query.types import END_OF_TIME
@@ -94,7 +94,7 @@ def run_head(
     shelf = Shelf(epoch, subquery.name, instance)
     tuples = [b.tuples for b in blobs if b.tuples is not None]
     if isinstance(head, steps.Aggregate) and isinstance(head.window, Sliding):
-        return _sliding(SlidingAggregate(head), shelf, tuples, merged)
+        return _sliding(sliding_kernel(head), shelf, tuples, merged)
     raise SpringtideError(
         f"step {subquery.name} ({head.kind}): the engine does not run this kind of step yet; the reference does"
     )

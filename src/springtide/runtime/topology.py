@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from springtide.compiler.plan import Plan, Subquery
 
@@ -44,6 +45,11 @@ class Topology:
 
 def topology(plan: Plan, instances: Mapping[str, int]) -> Topology:
     """Lay out a plan."""
+    return Topology(_levels(plan), dict(instances))
+
+
+@lru_cache(maxsize=64)
+def _levels(plan: Plan) -> tuple[tuple[str, ...], ...]:
     level: dict[str, int] = {s.name: 0 for s in plan.subqueries if s.head is None}
     while len(level) < len(plan.subqueries):
         for subquery in plan.subqueries:
@@ -51,9 +57,10 @@ def topology(plan: Plan, instances: Mapping[str, int]) -> Topology:
             if subquery.name not in level and all(s in level for s in senders):
                 level[subquery.name] = 1 + max(level[s] for s in senders)
     height = 1 + max(level.values())
-    return Topology(tuple(tuple(n for n in level if level[n] == i) for i in range(height)), dict(instances))
+    return tuple(tuple(n for n in level if level[n] == i) for i in range(height))
 
 
+@lru_cache(maxsize=256)
 def sources_behind(plan: Plan, subquery: Subquery) -> tuple[str, ...]:
     """Name every source whose tuples can reach a subquery."""
     found: dict[str, None] = {}
@@ -68,6 +75,7 @@ def sources_behind(plan: Plan, subquery: Subquery) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+@lru_cache(maxsize=64)
 def origin_ranks(plan: Plan) -> dict[str, int]:
     """Rank the names of everything that makes tuples: it is part of the total order."""
     names = sorted({s for q in plan.subqueries for s in (*q.sources, *((q.head,) if q.head else ()))})

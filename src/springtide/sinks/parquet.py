@@ -42,7 +42,7 @@ class ParquetSink:
         folder.mkdir(parents=True, exist_ok=True)
         for number, file in enumerate(publication.files):
             target = folder / f"part-{publication.epoch:09d}-{number:04d}.parquet"
-            if target.exists():
+            if target.exists() or not file.exists():  # published before, and perhaps taken away by a reader since
                 file.unlink(missing_ok=True)
                 continue
             try:

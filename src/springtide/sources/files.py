@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import glob
+import json
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ from springtide.kernels.slices import POSITION, UNLIMITED, Read, Slice, Take
 from springtide.query.connectors import ONE_STREAM, Rows
 from springtide.query.errors import QueryError, SpringtideError, shown
 from springtide.query.types import END_OF_TIME
-from springtide.runtime.reference.fit import Misfit
+from springtide.runtime.reference.fit import Misfit, row_text
 
 
 @dataclass(frozen=True)
@@ -127,14 +128,17 @@ def path_text(kind: str, path: Any) -> str:
     return str(path)
 
 
-def judged(part: Slice, rows: pl.DataFrame, numbers: Sequence[int] | pl.Series, rejected: Mapping[int, Any]) -> Read:
+def judged(
+    part: Slice, rows: pl.DataFrame, numbers: pl.Series, rejected: Mapping[int, tuple[str, Mapping[str, Any]]]
+) -> Read:
     """Put the rows of a slice that fit beside those that do not.
 
-    `numbers` says which rows of the slice `rows` are; `rejected` has reason and text of the others by number.
+    `numbers` says which rows of the slice `rows` are; `rejected` has reason and content of the others by number.
     """
-    places = pl.Series(POSITION, numbers, dtype=pl.Int64) + part.position
+    places = (numbers.cast(pl.Int64) + part.position).alias(POSITION)
     wrong = tuple(
-        {"position": part.position + i, "reason": reason, "row": row} for i, (reason, row) in sorted(rejected.items())
+        {"position": part.position + i, "reason": reason, "row": row_text(row)}
+        for i, (reason, row) in sorted(rejected.items())
     )
     return Read(rows.with_columns(places).lazy(), wrong)
 
@@ -144,23 +148,15 @@ def cut(value: object) -> str:
     return reprlib.repr(value)
 
 
-class _Rejected(Mapping[str, Any]):
-    """A row that was rejected while it was read, for the reference, which asks a row for its columns."""
+class _Rejected(dict[str, Any]):
+    """A row that was rejected while it was read, for the reference: it asks a row for its columns, and hears the reason."""
 
     def __init__(self, reason: str, row: str) -> None:
-        self._reason, self._row = reason, row
+        super().__init__(json.loads(row))
+        self._reason = reason
 
     def __iter__(self) -> Iterator[str]:
         raise Misfit(self._reason)
-
-    def __getitem__(self, name: str) -> Any:
-        raise KeyError(name)
-
-    def __len__(self) -> int:
-        return 0
-
-    def __str__(self) -> str:
-        return self._row
 
 
 def _in_order(reads: list[Read], frames: list[pl.DataFrame], columns: pl.Schema) -> Iterator[Mapping[str, Any]]:

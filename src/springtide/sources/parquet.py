@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,7 +32,11 @@ class Parquet(FileSource):
     declared: pl.Schema | None
 
     def schema(self) -> pl.Schema:
-        """Names and types of the columns: as declared, or those of the first file."""
+        """Names and types of the columns: as declared, or those of the first file when this was first asked."""
+        return self._columns
+
+    @cached_property
+    def _columns(self) -> pl.Schema:
         if self.declared is not None:
             return self.declared
         files = self.files()
@@ -50,7 +54,11 @@ class Parquet(FileSource):
 
     def pieces(self, file: str, ts: str | None, *, whole: bool) -> tuple[Piece, ...]:
         """List the row groups of a file."""
-        return _row_groups(file, os.stat(file).st_mtime_ns, ts)
+        changed = os.stat(file).st_mtime_ns
+        groups = _row_groups(file, changed, ts)
+        if ts is None or not self._misfits(_schema(file, changed)):
+            return groups
+        return tuple(Piece(g.first, g.rows) for g in groups)  # rows that are rejected do not move time
 
     def rows_in(self, file: str) -> int:
         """Count the rows of a file."""
@@ -66,14 +74,8 @@ class Parquet(FileSource):
         frame = pl.scan_parquet(file)
         found = frame.collect_schema()
         columns = self.schema()
-        wrong = [
-            f"column {n!r} is {type_text(found[n])}, not {type_text(t)}"
-            for n, t in columns.items()
-            if n in found and found[n] != t
-        ]
-        wrong += [f"there is no column {n!r} in the source's schema" for n in found if n not in columns]
         frame = frame.slice(start, part.rows)
-        if wrong:
+        if wrong := self._misfits(found):
             return Read(
                 pl.LazyFrame(schema=columns),
                 _all_rejected(frame, part, f"{os.path.basename(file)}: {'; '.join(wrong)}"),
@@ -81,6 +83,13 @@ class Parquet(FileSource):
         if len(found) < len(columns):
             frame = frame.with_columns([pl.lit(None, dtype=t).alias(n) for n, t in columns.items() if n not in found])
         return Read(frame.select(list(columns)) if list(found) != list(columns) else frame)
+
+    def _misfits(self, found: pl.Schema) -> list[str]:
+        """Say why no row of a file with this schema fits."""
+        columns = self.schema()
+        other = [(n, t) for n, t in columns.items() if n in found and found[n] != t]
+        wrong = [f"column {n!r} is {type_text(found[n])}, not {type_text(t)}" for n, t in other]
+        return wrong + [f"there is no column {n!r} in the source's schema" for n in found if n not in columns]
 
 
 def parquet(path: str | Path, *, schema: Mapping[str, Any] | None = None, follow: bool = False) -> Parquet:
@@ -93,6 +102,11 @@ def parquet(path: str | Path, *, schema: Mapping[str, Any] | None = None, follow
     """
     declared = None if schema is None else schema_from("(parquet)", "schema", schema)
     return Parquet(path=path_text("parquet", path), follow=follow, declared=declared)
+
+
+@lru_cache(maxsize=65536)
+def _schema(file: str, changed: int) -> pl.Schema:
+    return pl.Schema(pl.read_parquet_schema(file))
 
 
 @lru_cache(maxsize=65536)

@@ -23,11 +23,17 @@ from pathlib import Path
 from typing import Any
 
 from springtide.state.errors import CheckpointError
-from springtide.state.manifest import Manifest
+from springtide.state.manifest import Manifest, NewerFormat
 
 FORMAT = 1
 KEEP = 10
 """How many manifests are kept."""
+
+_BEGUN = ("lock", "springtide.json.partial")
+"""What a run leaves that dies while it makes a checkpoint."""
+_IDENTITY = ("query", "steps", "buckets", "hash", "polars")
+"""What says whose a checkpoint is."""
+_NEWER = "use a newer version of Springtide"
 
 
 @dataclass
@@ -56,7 +62,9 @@ class Checkpoint:
     def acquire(self, identity: dict[str, Any]) -> Lease:
         """Take the checkpoint for one run of one query, making it if it is not there."""
         marker = self.root / "springtide.json"
-        if not marker.exists() and self.root.exists() and any(f.name != "lock" for f in self.root.iterdir()):
+        if self.root.exists() and not self.root.is_dir():
+            raise self._error("is a file", "give an empty or a new folder")
+        if not marker.exists() and self.root.exists() and any(f.name not in _BEGUN for f in self.root.iterdir()):
             raise self._error("is not empty and not a Springtide checkpoint", "give an empty or a new folder")
         self.root.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -121,7 +129,9 @@ class Checkpoint:
         """Say which query this checkpoint belongs to."""
         try:
             data = json.loads((self.root / "springtide.json").read_bytes())
-            version, identity = data["format"], data["identity"]
+            version, found = data["format"], {}
+            if version == FORMAT:
+                found = {key: data["identity"][key] for key in _IDENTITY} | data["identity"]
         except FileNotFoundError:
             raise self._error("is not there, or not a Springtide checkpoint", "check the path") from None
         except (ValueError, KeyError, TypeError):
@@ -129,11 +139,8 @@ class Checkpoint:
                 "has a damaged springtide.json", "restore that file from a copy, or start with a new checkpoint"
             ) from None
         if version != FORMAT:
-            raise self._error(
-                f"has format {version}, this version of Springtide reads {FORMAT}", "use a newer version of Springtide"
-            )
-        assert isinstance(identity, dict)
-        return identity
+            raise self._error(f"has format {version}, this version of Springtide reads {FORMAT}", _NEWER)
+        return found
 
     def in_use(self) -> bool:
         """Tell whether a run holds the checkpoint now."""
@@ -168,6 +175,8 @@ class Checkpoint:
             return Manifest.decode(path.read_bytes())
         except FileNotFoundError:
             raise self._error(f"has no manifest of epoch {epoch}", f"it has {self.epochs()}") from None
+        except NewerFormat as error:
+            raise self._error(f"cannot be read: the manifest of epoch {epoch} {error}", _NEWER) from None
         except (ValueError, KeyError, TypeError) as error:
             raise self._error(
                 f"cannot be read: the manifest of epoch {epoch} is damaged ({error})",

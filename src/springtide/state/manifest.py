@@ -12,6 +12,10 @@ from springtide.state.segment import Segment
 FORMAT = 1
 
 
+class NewerFormat(ValueError):
+    """A manifest that another version of Springtide wrote."""
+
+
 @dataclass(frozen=True)
 class SourceState:
     """How far a source was read."""
@@ -114,7 +118,7 @@ class Manifest:
         if not isinstance(outer, dict) or "format" not in outer:
             raise ValueError("it is not a manifest")
         if outer["format"] != FORMAT:
-            raise ValueError(f"it has format {outer['format']}, this version of Springtide reads {FORMAT}")
+            raise NewerFormat(f"has format {outer['format']}, this version of Springtide reads {FORMAT}")
         body = outer["body"]
         if zlib.crc32(json.dumps(body, separators=(",", ":"), sort_keys=True).encode()) != outer["crc"]:
             raise ValueError("its checksum does not fit")

@@ -77,22 +77,22 @@ def read_segment(path: Path, buckets: Iterable[int] | None = None) -> pl.DataFra
     try:
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
         meta = json.loads((reader.schema.metadata or {})[_KEY])
-        frame = pl.from_arrow(reader.read_all(), rechunk=False)
+        version = meta["format"]
+        if version == FORMAT:
+            directory, frame = meta["directory"], pl.from_arrow(reader.read_all(), rechunk=False)
     except FileNotFoundError:
         raise CheckpointError(str(path), "is missing", "restore the file, or start from an older checkpoint") from None
-    except (pa.ArrowInvalid, KeyError, ValueError) as error:
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
             str(path), f"is damaged ({error})", "restore the file, or start from an older checkpoint"
         ) from None
-    if meta["format"] != FORMAT:
+    if version != FORMAT:
         raise CheckpointError(
-            str(path),
-            f"has format {meta['format']}",
-            f"this version of Springtide reads format {FORMAT}; use a newer one",
+            str(path), f"has format {version}", f"this version of Springtide reads format {FORMAT}; use a newer one"
         )
     assert isinstance(frame, pl.DataFrame)
     if buckets is None:
         return frame
     wanted = set(buckets)
-    parts = [frame.slice(start, length) for bucket, start, length in meta["directory"] if bucket in wanted]
+    parts = [frame.slice(start, length) for bucket, start, length in directory if bucket in wanted]
     return pl.concat(parts, rechunk=False) if parts else frame.clear()

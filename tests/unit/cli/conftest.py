@@ -1,17 +1,28 @@
-"""Runs commands, and writes small files with queries in them."""
+"""Runs commands, writes small files with queries in them, and makes checkpoints without Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from textwrap import dedent
 
+import polars as pl
 import pytest
 from typer.testing import CliRunner, Result
 
+import springtide as st
 from springtide.cli.app import app
+from springtide.runtime import inprocess
+from springtide.runtime.engine import Options
 
 Run = Callable[..., Result]
+
+BEGIN = datetime(2024, 5, 1, tzinfo=UTC)
+ROWS = 600
 
 
 @pytest.fixture
@@ -36,3 +47,56 @@ def program(tmp_path: Path) -> Callable[[str], Path]:
         return path
 
     return write
+
+
+@pytest.fixture
+def query() -> st.Query:
+    """Ten minutes of numbers, one per second, of the keys a, b and c: per key and minute their mean, maximum and number."""
+    rows = [{"k": "abc"[i % 3], "n": i, "ts": BEGIN + timedelta(seconds=i)} for i in range(ROWS)]
+    frame = pl.DataFrame(rows, schema={"k": pl.String, "n": pl.Int64, "ts": st.TIME})
+    counts = st.source("x", st.memory(frame), ts="ts").aggregate(
+        by="k", window=st.sliding("4m", every="2m"), avg=st.mean("n"), top=st.max("n"), name="counts"
+    )
+    return st.Query("numbers", counts.filter(pl.col("avg") > 0, name="kept").to(st.memory_sink()))
+
+
+@pytest.fixture
+def checkpoint(query: st.Query, tmp_path: Path) -> Callable[..., Path]:
+    """Run the query in this process, 100 rows per epoch, for some epochs; give its checkpoint."""
+
+    def make(epochs: int = 3, instances: int = 2) -> Path:
+        left = iter(range(epochs))
+        inprocess.run(
+            query.plan(),
+            tmp_path / "ckpt",
+            Options(instances, rows_per_epoch=100),
+            between=lambda engine: next(left, None) is not None,
+        )
+        return tmp_path / "ckpt"
+
+    return make
+
+
+@pytest.fixture
+def running(query: st.Query, tmp_path: Path) -> Callable[[], AbstractContextManager[Path]]:
+    """Have the query at work in another thread, one row per epoch, until it is told to stop."""
+
+    @contextmanager
+    def start() -> Iterator[Path]:
+        def between(engine: inprocess.Engine) -> bool:
+            time.sleep(0.02)
+            return not engine.take_commands() and not over.is_set()
+
+        over = threading.Event()
+        arguments = (query.plan(), tmp_path / "ckpt", Options(2, rows_per_epoch=1))
+        thread = threading.Thread(target=inprocess.run, args=arguments, kwargs={"between": between})
+        thread.start()
+        while not (tmp_path / "ckpt" / "manifests" / f"{2:09d}").exists():
+            time.sleep(0.01)
+        try:
+            yield tmp_path / "ckpt"
+        finally:
+            over.set()
+            thread.join()
+
+    return start

@@ -1,16 +1,15 @@
+"""The demo's query is inside the package, so that an installed wheel has it; tests/spark runs the command."""
+
 from __future__ import annotations
 
-from collections.abc import Callable
+import springtide as st
+from springtide.cli.demo import heavy_callers
 
-from typer.testing import Result
 
-
-def test_demo_shows_the_query_and_what_comes_out(run: Callable[..., Result]) -> None:
-    result = run("demo")
-    assert result.exit_code == 0
-    first, *rest = result.stdout.splitlines()
-    assert first == "heavy-callers on the sequential reference; the Spark engine comes next"
-    text = "\n".join(rest)
-    assert 'query = st.Query("heavy-callers"' in text
-    assert "34-0" in text
-    assert "springtide explain" in text
+def test_query_of_the_demo_finds_the_talkative_callers() -> None:
+    records = st.call_records(callers=20, per_second=1)(0, 0, 4_000)
+    query = heavy_callers(st.source("calls", st.memory(records), ts="ts"), st.memory_sink())
+    rows = query.run_reference().rows()
+    full = rows.filter(rows["calls"] > 30)
+    assert set(full["src"]) == {"600000000", "600000010"}
+    assert full["avg"].min() > 600  # type: ignore[operator]

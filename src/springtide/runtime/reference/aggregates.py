@@ -15,7 +15,7 @@ from springtide.query.types import TS
 from springtide.runtime.reference.evaluate import evaluate
 from springtide.runtime.reference.functions import apply, wrap
 from springtide.runtime.reference.sketches import heavy, ranked
-from springtide.runtime.reference.tuples import Tuple, in_order, made
+from springtide.runtime.reference.tuples import Place, Tuple, in_order
 from springtide.runtime.reference.values import plain_rows
 from springtide.runtime.reference.windows import cut
 
@@ -42,7 +42,7 @@ def aggregate(label: str, origin: str, step: steps.Aggregate, tuples: list[Tuple
                     values[bound.name] = len(inside)
                 else:
                     values[bound.name] = apply(bound, [row[bound.name] for row in inside])
-            rows.append(made(origin, values, step.schema))
+            rows.append(Tuple(values[TS], Place(origin), values, step.schema))
     return rows
 
 
@@ -55,8 +55,9 @@ def top_k(label: str, origin: str, step: steps.TopK, tuples: list[Tuple], time: 
             counts = _exact(inside) if step.sketch is None else heavy(inside, step.sketch)
             best = ranked((list(value), wrap(count, step.schema[COUNT])) for value, count in counts)[: step.k]
             for rank, (value, count) in enumerate(best, 1):
-                ranking = {RANK: rank, **dict(zip(step.by, value, strict=True)), COUNT: count}
-                rows.append(made(origin, _window_columns(step.per, key, start, end) | ranking, step.schema))
+                values = _window_columns(step.per, key, start, end)
+                values |= {RANK: rank, **dict(zip(step.by, value, strict=True)), COUNT: count}
+                rows.append(Tuple(values[TS], Place(origin), values, step.schema))
     return rows
 
 

@@ -38,6 +38,8 @@ def column(name: str, value: Any, dtype: pl.DataType) -> pl.Series:
     if not _is_of(value, dtype):
         raise Misfit(f"column {name!r}: {reprlib.repr(value)} is not {type_text(dtype)}")
     try:
+        if isinstance(value, datetime) and isinstance(dtype, pl.Datetime):  # Polars is slow with zones
+            return time_column(name, micros_of(value), dtype)
         return pl.Series(name, [value], dtype=dtype, strict=True)
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
         raise Misfit(f"column {name!r}: {reprlib.repr(value)} is out of range for {type_text(dtype)}") from None
@@ -93,9 +95,10 @@ def micros_of(moment: datetime) -> int:
     return (_in_utc(moment) - _EPOCH) // timedelta(microseconds=1)
 
 
-def time_column(name: str, micros: int) -> pl.Series:
-    """Make the column `ts` of one row."""
-    return pl.Series(name, [micros], dtype=pl.Int64).cast(TIME)
+def time_column(name: str, micros: int, dtype: pl.Datetime = TIME) -> pl.Series:
+    """Make a column of one time."""
+    time = pl.Series(name, [micros], dtype=pl.Int64).cast(pl.Datetime("us", dtype.time_zone))
+    return time if dtype.time_unit == "us" else time.cast(dtype)
 
 
 def row_text(row: Any) -> str:

@@ -15,7 +15,6 @@ from springtide.query.stream import Stream
 from springtide.query.types import END_OF_TIME, TS
 from springtide.runtime.reference.fit import Misfit, event_time, fit, row_text, time_column
 from springtide.runtime.reference.tuples import BEGINNING_OF_TIME, Place, Tuple
-from springtide.runtime.reference.values import frame_of
 
 
 @dataclass
@@ -61,8 +60,7 @@ def _judge(source: steps.Source, name: str, stream: str, rows: Rows, arrived: Ar
     for item in _items(rows):
         if isinstance(item, Marker):
             time = _mark(name, stream, item, time)
-            if item.name == "idle":
-                arrived.greatest = max(arrived.greatest, time)
+            arrived.greatest = max(arrived.greatest, BEGINNING_OF_TIME if item.time is None else item.time)
             continue
         position += 1
         if time == END_OF_TIME:
@@ -82,7 +80,7 @@ def _judge(source: steps.Source, name: str, stream: str, rows: Rows, arrived: Ar
                 "reason": str(misfit),
                 "row": row_text(item),
             }
-            arrived.rejected.append(Tuple(0, Place(name, stream, position), frame_of(reason, rejected_schema(source))))
+            arrived.rejected.append(Tuple(0, Place(name, stream, position), reason, rejected_schema(source)))
             continue
         if source.ts is not None and one.ts < time:
             arrived.late.append(one)
@@ -120,7 +118,7 @@ def _mark(name: str, stream: str, marker: Marker, time: int) -> int:
 def _read(source: steps.Source, place: Place, row: Any) -> Tuple:
     frame = fit(row, source.columns, source.ts)
     if source.ts is None:
-        return Tuple(0, place, frame)
+        return Tuple(0, place, frame, source.schema)
     ts = event_time(frame[source.ts])
-    columns = [time_column(TS, ts) if c.name == source.ts else c for c in frame.get_columns()]
-    return Tuple(ts, place, pl.DataFrame(columns))
+    frame.replace_column(frame.columns.index(source.ts), time_column(TS, ts))
+    return Tuple(ts, place, frame, source.schema)

@@ -16,8 +16,8 @@ from springtide.runtime.reference.aggregates import aggregate, top_k
 from springtide.runtime.reference.ingest import Arrived, arrive, rejected_schema
 from springtide.runtime.reference.joins import Clock, join
 from springtide.runtime.reference.operators import operate
-from springtide.runtime.reference.result import Result, in_frame
-from springtide.runtime.reference.tuples import Tuple
+from springtide.runtime.reference.result import Result
+from springtide.runtime.reference.tuples import Tuple, in_frame
 
 Inputs = Mapping[str, Rows | Mapping[str, Rows]]
 """Source → its rows, or physical stream → rows."""

@@ -100,7 +100,9 @@ class _Pairs:
 
     def __init__(self, label: str, origin: str, step: steps.Join | steps.ThetaJoin) -> None:
         self._label, self._place, self._schema = label, Place(origin), step.schema
-        self._renamed = step.right_columns
+        self._names = step.right_columns
+        self._nulls = [pl.Series(here, [None], dtype=step.schema[here]) for _, here in self._names]
+        self._renamed: dict[Tuple, list[pl.Series]] = {}
         if isinstance(step, steps.Join):
             self._on, self._predicate, self._outer = (step.left_on, step.right_on), step.where, step.how == "left"
         else:
@@ -112,16 +114,17 @@ class _Pairs:
 
     def pair(self, left: Tuple, right: Tuple) -> Tuple | None:
         """Put two tuples together, if the predicate is true of the pair."""
-        columns = [right.frame[there].alias(here) for there, here in self._renamed]
-        pair = self._made(max(left.ts, right.ts), left, columns)
+        if right not in self._renamed:
+            self._renamed[right] = [right.frame[there].alias(here) for there, here in self._names]
+        later = left if left.ts >= right.ts else right
+        pair = self._made(left, later.frame[TS], later.ts, self._renamed[right])
         return pair if self._predicate is None or holds(self._label, pair.frame, self._predicate) else None
 
     def alone(self, left: Tuple, ts: int) -> Iterator[Tuple]:
         """Give a left tuple that is in no pair, if the join is to."""
         if self._outer:
-            nulls = [pl.Series(here, [None], dtype=self._schema[here]) for _, here in self._renamed]
-            yield self._made(ts, left, nulls)
+            yield self._made(left, time_column(TS, ts), ts, self._nulls)
 
-    def _made(self, ts: int, left: Tuple, right: list[pl.Series]) -> Tuple:
-        mine = [time_column(TS, ts) if c.name == TS else c for c in left.frame.get_columns()]
-        return Tuple(ts, self._place, pl.DataFrame([*mine, *right]))
+    def _made(self, left: Tuple, time: pl.Series, ts: int, right: list[pl.Series]) -> Tuple:
+        mine = left.frame.clone().replace_column(left.frame.columns.index(TS), time)
+        return Tuple(ts, self._place, mine.hstack(right), self._schema)

@@ -37,7 +37,7 @@ def operate(label: str, origin: str, step: steps.Operate, tuples: list[Tuple], t
         ]
     else:
         given = list(_run_buckets(caller, ready, time, keyed=bool(step.keys)))
-    return [Tuple(ts, Place(origin), row) for ts, row in given]
+    return [Tuple(ts, Place(origin), row, step.schema) for ts, row in given]
 
 
 def route(step: steps.Operate, t: Tuple) -> Iterator[Routed]:
@@ -49,7 +49,7 @@ def route(step: steps.Operate, t: Tuple) -> Iterator[Routed]:
     (column,) = step.keys
     different = dict(zip(t.values[column] or [], t.frame[column].to_list()[0] or [], strict=True))
     for plain, key in different.items():
-        own = frame_of({OWN_KEYS: [plain]}, pl.Schema({OWN_KEYS: t.frame.schema[column]}))
+        own = frame_of([{OWN_KEYS: [plain]}], pl.Schema({OWN_KEYS: t.frame.schema[column]}))
         yield Routed((order_key(plain),), (key,), t.ts, t.frame.hstack(own))
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
 
 from springtide.query.errors import QueryError, nearest
-from springtide.runtime.reference.tuples import Tuple
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,9 +36,3 @@ class Result:
         if sink not in self.sinks:
             raise QueryError("(result)", f"the query has no sink {sink!r}", nearest(sink, self.sinks))
         return self.sinks[sink]
-
-
-def in_frame(tuples: Iterable[Tuple], schema: pl.Schema) -> pl.DataFrame:
-    """Put tuples into one frame, in the order given."""
-    frames = [t.frame for t in tuples]
-    return pl.concat(frames) if frames else pl.DataFrame(schema=schema)

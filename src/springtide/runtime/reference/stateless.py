@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import polars as pl
 
 from springtide.query import steps
@@ -32,7 +30,7 @@ def explode_each(step: steps.Explode, tuples: list[Tuple]) -> list[Tuple]:
         if elements:  # neither null nor empty
             frame = t.frame.explode(step.column)
             for i in range(len(elements)):
-                exploded.append(replace(t, place=t.place.in_list(i), frame=frame.slice(i, 1)))
+                exploded.append(Tuple(t.ts, t.place.in_list(i), frame.slice(i, 1), step.schema))
     return exploded
 
 

@@ -29,7 +29,7 @@ def try_cut(label: str, step: steps.Operate, tuples: list[Tuple], random: Random
         given = _keys(caller, step, step.operator, pieces, random)
     else:
         given = _buckets(caller, step, step.operator, pieces, random)
-    return [Tuple(ts, Place(""), row) for ts, row in given]
+    return [Tuple(ts, Place(""), row, step.schema) for ts, row in given]
 
 
 def _pieces(tuples: list[Tuple], random: Random) -> Iterator[Piece]:

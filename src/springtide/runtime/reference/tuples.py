@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import polars as pl
 
-from springtide.query.types import TS
 from springtide.runtime.reference.values import Plain, content_key, frame_of, plain_rows
 
 BEGINNING_OF_TIME = -(2**63)
@@ -34,16 +33,22 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tuple:
-    """One tuple: a frame of one row, its time (0 in streams without time), its place."""
+    """One tuple: its time (0 in streams without time), its place, and its row as a frame or as plain values."""
 
     ts: int
     place: Place
-    frame: pl.DataFrame
+    row: pl.DataFrame | Plain
+    schema: pl.Schema
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """The row as a frame, for expressions and operators."""
+        return self.row if isinstance(self.row, pl.DataFrame) else frame_of([self.row], self.schema)
 
     @cached_property
     def values(self) -> Plain:
         """The plain values of the row."""
-        return plain_rows(self.frame)[0]
+        return plain_rows(self.row)[0] if isinstance(self.row, pl.DataFrame) else self.row
 
     @cached_property
     def content(self) -> list[Any]:
@@ -52,14 +57,14 @@ class Tuple:
 
     def with_frame(self, frame: pl.DataFrame) -> Tuple:
         """Give the same tuple with other columns."""
-        return replace(self, frame=frame)
-
-
-def made(origin: str, values: Plain, schema: pl.Schema) -> Tuple:
-    """Make a tuple that a stateful step gives."""
-    return Tuple(values[TS], Place(origin), frame_of(values, schema))
+        return Tuple(self.ts, self.place, frame, frame.schema)
 
 
 def in_order(tuples: Iterable[Tuple]) -> list[Tuple]:
     """Sort into the total order."""
     return sorted(tuples, key=lambda t: (t.ts, t.place, t.content))
+
+
+def in_frame(tuples: Iterable[Tuple], schema: pl.Schema) -> pl.DataFrame:
+    """Put tuples into one frame, in the order given."""
+    return frame_of([t.values for t in tuples], schema)

@@ -6,7 +6,7 @@ Times, dates and lengths of time become integers in the column's own unit: Pytho
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -50,15 +50,17 @@ def plain_rows(frame: pl.DataFrame) -> list[Plain]:
     return [{name: values[i] for name, values in columns} for i in range(frame.height)]
 
 
-def frame_of(values: Mapping[str, Any], schema: pl.Schema) -> pl.DataFrame:
-    """Undo `plain_rows` for one row.
+def frame_of(rows: Sequence[Mapping[str, Any]], schema: pl.Schema) -> pl.DataFrame:
+    """Undo `plain_rows`.
 
-    >>> frame_of({"d": 5}, pl.Schema({"d": pl.Duration("ns")}))["d"].dtype
+    >>> frame_of([{"d": 5}], pl.Schema({"d": pl.Duration("ns")}))["d"].dtype
     Duration(time_unit='ns')
     """
-    return pl.DataFrame(
-        [pl.Series(n, [values[n]], dtype=plain_type(t), strict=True).cast(t) for n, t in schema.items()]
-    )
+    columns = []
+    for name, dtype in schema.items():
+        plain = pl.Series(name, [row[name] for row in rows], dtype=plain_type(dtype), strict=True)
+        columns.append(plain if plain.dtype == dtype else plain.cast(dtype))
+    return pl.DataFrame(columns)
 
 
 def order_key(value: Any) -> Any:

@@ -27,6 +27,8 @@ from springtide.state.manifest import Manifest
 AVAILABLE_NOW = "available now"
 _POLL = 0.02
 """Seconds between two looks at sources that have nothing."""
+_BEAT = 1.0
+"""Seconds of epochs in one micro-batch of Spark, where Spark reads nothing and has no offsets to keep."""
 _REMEMBERED = 1000
 """Manifests of past epochs that are kept at hand."""
 
@@ -50,6 +52,7 @@ class Run:
         self._failure: BaseException | None = None
         self._history: list[Manifest] = []
         self._available_now = trigger == AVAILABLE_NOW
+        self._paced = trigger is not None and not self._available_now
         try:
             self._query = self._start(trigger)
         except BaseException:
@@ -158,7 +161,7 @@ class Run:
                 if self._spark_reads:
                     self._epoch_of_rows(rows, number)
                 else:
-                    self._epoch_when_due()
+                    self._epochs_when_due()
         except BaseException as error:
             if not self._stopping.is_set():
                 self._failure = _readable(error)
@@ -176,14 +179,17 @@ class Run:
         self._executor.rows = functools.partial(row_tasks, rows)
         self._remember(engine.run(batch=number))
 
-    def _epoch_when_due(self) -> None:
-        engine = self._engine
+    def _epochs_when_due(self) -> None:
+        """Run epochs of sources that are read in Python, as they have rows: one with a trigger, else as many as fit into a beat."""
+        engine, until = self._engine, 0.0 if self._paced else time.monotonic() + _BEAT
         while not engine.manifest.ended and not self._stopping.is_set():
             if self._between_epochs():
                 break
             if engine.has_work():
                 self._remember(engine.run())
-                return
+                if time.monotonic() >= until and not engine.manifest.ended:
+                    return
+                continue
             if self._available_now:
                 break
             time.sleep(_POLL)

@@ -14,7 +14,7 @@ def ship(module: ModuleType) -> None:
 
     Call it before the session is made: workers inherit the environment of the driver in local mode.
     """
-    cloudpickle.register_pickle_by_value(module)
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     assert module.__file__ is not None
     paths = [str(Path(module.__file__).resolve().parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))

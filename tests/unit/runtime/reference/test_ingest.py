@@ -78,16 +78,18 @@ def test_rejected_rows_and_late_rows_do_not_move_time() -> None:
 
 def test_rows_before_a_dummy_that_come_afterwards_are_late() -> None:
     """SC-6: a dummy moves the stream time; it never moves back."""
-    rows = [
-        {"ts": at("1s"), "x": 1},
-        idle(to="10s"),
-        {"ts": at("9s"), "x": 2},
-        idle(to="3s"),
-        {"ts": at("10s"), "x": 3},
-    ]
+    rows = table("""
+        ts   x
+        1s   1
+        idle 10s
+        9s   2
+        idle 3s
+        5s   3
+        10s  4
+    """)
     result = taken(rows)
-    assert result.rows()["x"].to_list() == [1, 3]
-    assert result.late["events"]["x"].to_list() == [2]
+    assert result.rows()["x"].to_list() == [1, 4]
+    assert result.late["events"]["x"].to_list() == [2, 3]
 
 
 # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 import pytest
 
 import springtide as st
 from springtide.query.errors import UserCodeError
-from springtide.testing import at, compare, idle, streams, table
+from springtide.testing import END, at, compare, idle, streams, table
 
 S = st.source("s", st.memory(schema={"ts": st.TIME, "k": pl.String, "x": pl.Int64}), ts="ts")
 ROWS = table("ts k x \n 1s a 1 \n 2s b 2 \n 3s a 3")
@@ -19,8 +19,8 @@ ROWS = table("ts k x \n 1s a 1 \n 2s b 2 \n 3s a 3")
 class RunningSum(st.KeyOperator):
     """The sum of each key so far."""
 
-    state = {"total": pl.Int64}
-    output = {"k": pl.String, "total": pl.Int64, "ts": st.TIME}
+    state: ClassVar = {"total": pl.Int64}
+    output: ClassVar = {"k": pl.String, "total": pl.Int64, "ts": st.TIME}
 
     def init(self, key: Any) -> Any:
         return {"total": 0}
@@ -36,7 +36,7 @@ class RunningSum(st.KeyOperator):
 class Calls(st.BucketOperator[Any]):
     """Says how it was called: one state, a list of what happened."""
 
-    output = {"what": pl.String, "n": pl.Int64, "ts": st.TIME}
+    output: ClassVar = {"what": pl.String, "n": pl.Int64, "ts": st.TIME}
 
     def __init__(self) -> None:
         self.log: list[tuple[Any, ...]] = []
@@ -122,7 +122,7 @@ def test_the_one_state_is_there_before_any_tuple(rows_of: Any) -> None:
 class Windows(st.BucketOperator[Any]):
     """Counts per 10 s, closed by time: rows that nobody's tuple causes."""
 
-    output = {"n": pl.Int64, "ts": st.TIME}
+    output: ClassVar = {"n": pl.Int64, "ts": st.TIME}
 
     def init(self) -> Any:
         return {}
@@ -153,7 +153,7 @@ TWEETS = st.source("tweets", st.memory(schema={"ts": st.TIME, "tags": pl.List(pl
 class Longest(st.BucketOperator[Any]):
     """The longest tweet of each hashtag so far (ST-2): one tuple, several keys."""
 
-    output = {"tag": pl.String, "n": pl.Int64, "ts": st.TIME}
+    output: ClassVar = {"tag": pl.String, "n": pl.Int64, "ts": st.TIME}
 
     def init(self) -> Any:
         return {}
@@ -184,8 +184,8 @@ def test_a_tuple_reaches_the_state_of_each_of_its_different_keys(rows_of: Any) -
 
 def test_own_keys_of_a_key_operator(rows_of: Any) -> None:
     class Show(st.KeyOperator):
-        state = {"n": pl.Int64}
-        output = {"key": pl.String, "own": pl.List(pl.String), "all": pl.List(pl.String), "ts": st.TIME}
+        state: ClassVar = {"n": pl.Int64}
+        output: ClassVar = {"key": pl.String, "own": pl.List(pl.String), "all": pl.List(pl.String), "ts": st.TIME}
 
         def init(self, key: Any) -> Any:
             return {"n": 0}
@@ -237,8 +237,8 @@ def test_a_key_that_is_not_kept_begins_again(rows_of: Any) -> None:
 class Quiet(st.KeyOperator):
     """Says when a key has been quiet for 5 s, and how many tuples there were until then."""
 
-    state = {"n": pl.Int64, "due": pl.Int64}
-    output = {"k": pl.String, "n": pl.Int64, "ts": st.TIME}
+    state: ClassVar = {"n": pl.Int64, "due": pl.Int64}
+    output: ClassVar = {"k": pl.String, "n": pl.Int64, "ts": st.TIME}
     timer = "due"
 
     def init(self, key: Any) -> Any:
@@ -275,8 +275,8 @@ def test_a_timer_goes_off_before_the_tuples_of_its_time(rows_of: Any) -> None:
 class Ticks(st.KeyOperator):
     """Every 10 s after the first tuple."""
 
-    state = {"due": pl.Int64}
-    output = {"k": pl.String, "ts": st.TIME}
+    state: ClassVar = {"due": pl.Int64}
+    output: ClassVar = {"k": pl.String, "ts": st.TIME}
     timer = "due"
 
     def init(self, key: Any) -> Any:
@@ -302,6 +302,7 @@ def test_a_periodic_timer_goes_on_while_time_does_and_once_more_at_the_end(rows_
     rows = table("ts k x \n 0s a 0 \n 35s b 0")
     assert of_a(rows) == [10, 20, 30, 40]
     assert of_a([*rows, idle(to="60s")]) == [10, 20, 30, 40, 50, 60, 70]
+    assert of_a([*rows, END, idle(to="60s")]) == [10, 20, 30, 40, 50, 60, 70]
     assert of_a([*rows, idle(to="60s")], bounded=False) == [10, 20, 30, 40, 50, 60]
     assert of_a(streams(p=rows[:1], q=rows[1:])) == [10, 20, 30, 40]
 

@@ -1,0 +1,34 @@
+"""Run one benchmark by name, or list them."""
+
+import importlib
+import sys
+
+BENCHMARKS = {
+    "heavy-callers": (
+        "benchmarks.cdr.aggregates",
+        "heavy_callers",
+        "1 h / 1 min by caller, against Spark's own windowed aggregate",
+    ),
+    "district": (
+        "benchmarks.cdr.aggregates",
+        "district",
+        "60 s / 10 s by district, against Spark's own windowed aggregate",
+    ),
+    "epoch-floor": ("benchmarks.engine.floor", "main", "an epoch with 100 rows, against a bare two-stage Python job"),
+    "growth": ("benchmarks.engine.growth", "main", "epoch time and memory at 10⁵, 10⁶, 10⁷ rows of state"),
+    "soak": ("benchmarks.engine.soak", "main", "500 epochs: do time, memory or files grow?"),
+}
+
+
+def main() -> int:
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name not in BENCHMARKS:
+        print("make bench NAME=…\n" + "\n".join(f"  {n:<14} {text}" for n, (_, _, text) in BENCHMARKS.items()))
+        return 0 if not name else 1
+    module, function, _ = BENCHMARKS[name]
+    getattr(importlib.import_module(module), function)(*sys.argv[2:])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""What every benchmark needs: a session, a place for data, medians with their spread, one JSON line at the end."""
+
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import psutil
+import pyspark
+
+import springtide as st
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "build" / "bench"
+
+
+def session(**settings: str) -> Any:
+    """Start Spark on two slots, with the engine's own settings."""
+    say("starting Spark")
+    return st.spark_session("local[2,4]", spark_driver_memory="6g", spark_sql_shuffle_partitions="2", **settings)
+
+
+def say(text: str) -> None:
+    """Show progress, beside the result."""
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Give a folder that is gone afterwards."""
+    DATA.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=DATA))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def summary(values: Sequence[float]) -> dict[str, float]:
+    """Give the median and the spread (smallest and largest) of several measurements."""
+    return {
+        "median": _round(statistics.median(values)),
+        "min": _round(min(values)),
+        "max": _round(max(values)),
+        "n": len(values),
+    }
+
+
+def memory() -> int:
+    """Count the resident bytes of this process and all below it, shared pages once (PSS)."""
+    total = 0
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        try:
+            total += process.memory_full_info().pss
+        except psutil.Error:
+            continue
+    return total
+
+
+def result(name: str, **figures: Any) -> None:
+    """Print the JSON line, and keep it with machine and revision."""
+    line = {
+        "name": name,
+        **{k: _round(v) if isinstance(v, float) else v for k, v in figures.items()},
+        "machine": _machine(),
+        "revision": _revision(),
+    }
+    folder = ROOT / "benchmarks" / "results"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(line, indent=1) + "\n")
+    print(json.dumps(line))
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _machine() -> dict[str, Any]:
+    memory_gb = round(psutil.virtual_memory().total / 2**30)
+    versions = {"python": platform.python_version(), "spark": pyspark.__version__, "polars": pl.__version__}
+    return {"cores": os.cpu_count(), "memory_gb": memory_gb, **versions}
+
+
+def _revision() -> str:
+    found = subprocess.run(
+        ["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    )
+    return found.stdout.strip() or "unknown"

@@ -1,0 +1,115 @@
+"""CSV files: one row per line, the schema declared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import polars as pl
+
+from springtide.kernels.slices import Read, Slice
+from springtide.query.errors import QueryError, nearest, shown
+from springtide.query.types import schema_from
+from springtide.sources.files import judged, path_text
+from springtide.sources.lines import LineSource, first_line, raw
+from springtide.sources.texts import check_types, others, typed
+
+_SPECIAL = r"\.+*?()|[]{}^$#&-~"
+"""What must be escaped in a regular expression."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Csv(LineSource):
+    """The CSV files of a folder or pattern."""
+
+    kind: ClassVar[str] = "csv"
+    suffixes: ClassVar[tuple[str, ...]] = (".csv",)
+
+    separator: str
+
+    def read(self, part: Slice) -> Read:
+        """Read the lines, split them into fields, convert the fields."""
+        file = part.data[0]
+        data, lines, faults = self.load(part)
+        names = _names(first_line(file), self.separator) if self.header else list(self.columns)
+        if wrong := self._wrong_header(names):
+            reason = f"{os.path.basename(file)}: {wrong}"
+            faults = dict.fromkeys(range(lines.len()), reason)
+        faults = _faults(lines, len(names), self.separator) | faults
+        good = others(lines.len(), faults)
+        if faults:
+            data = "\n".join(lines.gather(good)).encode()
+        texts = _fields(data, names, self.separator)
+        rows, fits, reasons = typed(texts, self.columns)
+        rejected: dict[int, tuple[str, Mapping[str, Any]]] = {i: (why, raw(lines[i])) for i, why in faults.items()}
+        rejected |= {good[i]: (why, texts.row(i, named=True)) for i, why in reasons.items()}
+        return judged(part, rows, good.gather(fits), rejected)
+
+    def _wrong_header(self, names: list[str]) -> str | None:
+        if len(set(names)) < len(names):
+            return f"the header {','.join(names)!r} has a name twice"
+        other = [n for n in names if n not in self.columns]
+        return (
+            f"there is no column {other[0]!r} in the source's schema; {nearest(other[0], self.columns)}"
+            if other
+            else None
+        )
+
+
+def csv(
+    path: str | Path,
+    *,
+    schema: Mapping[str, Any],
+    follow: bool = False,
+    header: bool = True,
+    separator: str = ",",
+) -> Csv:
+    """Read the CSV files of a folder (or a file, or a pattern), in the order of their names.
+
+    Each line is a row: a field in quotes may hold the separator, not a line break. With `header` the first line of each file names the
+    columns, in whatever order; without, they are those of the schema. An empty field is null, `""` an empty text. The input ends with
+    the last file; with `follow` the query waits for more lines in it and for new files, whose names must sort after those before.
+
+    A line with too many or too few fields, or with a value that is not of its column's type, is at the stream's `rejected`.
+
+    >>> st.csv("cdr/", schema={"src": pl.String, "ts": st.TIME}, follow=True).describe()
+    'csv cdr/, followed'
+    """
+    columns = schema_from("(csv)", "schema", schema)
+    check_types("(csv)", columns, nested=False)
+    if not isinstance(separator, str) or len(separator.encode()) != 1 or separator in '"\r\n':
+        raise QueryError(
+            "(csv)", f"separator={shown(separator)} is not one character", "write for example ';' or '\\t'"
+        )
+    return Csv(path=path_text("csv", path), follow=follow, columns=columns, header=header, separator=separator)
+
+
+def _faults(lines: pl.Series, width: int, separator: str) -> dict[int, str]:
+    """Say of each line that cannot be split into the right number of fields why."""
+    faults: dict[int, str] = {}
+    bare = lines
+    quoted = lines.str.contains('"', literal=True).arg_true()
+    if quoted.len():
+        other = f"\\{separator}" if separator in _SPECIAL else separator
+        field = rf'(?:"(?:[^"]|"")*"|[^"{other}]*)'
+        these = lines.gather(quoted)
+        odd = ~these.str.contains(rf"^{field}(?:{other}{field})*$")
+        faults |= dict.fromkeys(quoted.filter(odd), "the line has a quote inside a field, or one that is not closed")
+        bare = lines.clone().scatter(quoted, these.str.replace_all(r'"(?:[^"]|"")*"', ""))
+    widths = bare.str.count_matches(separator, literal=True) + 1
+    for i in (widths != width).arg_true():
+        faults.setdefault(i, f"the line has {widths[i]} field{'s' if widths[i] > 1 else ''}, not {width}")
+    return faults
+
+
+def _fields(data: bytes, names: list[str], separator: str) -> pl.DataFrame:
+    if not data:
+        return pl.DataFrame(schema=dict.fromkeys(names, pl.String()))
+    return pl.read_csv(data, has_header=False, schema=dict.fromkeys(names, pl.String()), separator=separator)
+
+
+def _names(line: bytes, separator: str) -> list[str]:
+    return [str(n or "") for n in pl.read_csv(line, has_header=False, infer_schema=False, separator=separator).row(0)]

@@ -1,0 +1,179 @@
+"""Files with one row per line: how many lines there are, and where in the file each begins."""
+
+from __future__ import annotations
+
+import io
+import os
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+import numpy as np
+import polars as pl
+
+from springtide.kernels.slices import Slice
+from springtide.query.errors import SpringtideError
+from springtide.sources.files import FileSource, Piece
+
+_CHUNK = 1 << 20
+_BOM = b"\xef\xbb\xbf"
+_NEWLINE = 10
+_KEPT = 4096
+
+
+@dataclass
+class LineFile:
+    """A file as lines; counted once, and gone on with when it has grown."""
+
+    path: str
+    changed: int = 0
+    size: int = 0
+    marks: list[int] = field(default_factory=lambda: [0])
+    """How many line ends there are before each chunk, and in all."""
+    first: int = 0
+    """Where the first line begins: after a byte order mark."""
+    terminated: bool = True
+    """The last line has its end."""
+
+    @property
+    def ends(self) -> int:
+        """How many lines have their end."""
+        return self.marks[-1]
+
+    @property
+    def lines(self) -> int:
+        """How many lines there are, with a last one that has no end yet."""
+        return self.ends + (not self.terminated)
+
+    def refresh(self) -> None:
+        """Count what is new."""
+        status = os.stat(self.path)
+        if (status.st_mtime_ns, status.st_size) == (self.changed, self.size):
+            return
+        if status.st_size <= self.size:  # not what it was: begin again
+            self.marks = [0]
+        whole = len(self.marks) - 2 if len(self.marks) > 1 else 0  # the last chunk may have been a part
+        del self.marks[whole + 1 :]
+        with open(self.path, "rb") as file:
+            head = file.read(len(_BOM))
+            self.first = len(_BOM) if head == _BOM else 0
+            self._count(file, whole, status.st_size)
+        self.changed, self.size = status.st_mtime_ns, status.st_size
+
+    def _count(self, file: BinaryIO, chunk: int, size: int) -> None:
+        """Count line ends from a chunk on, up to `size`: what is written meanwhile is for the next time."""
+        file.seek(chunk * _CHUNK)
+        left, data = size - chunk * _CHUNK, b""
+        while left > 0 and (data := file.read(min(_CHUNK, left))):
+            self.marks.append(self.marks[-1] + data.count(b"\n"))
+            left -= len(data)
+        self.terminated = size <= self.first or data.endswith(b"\n")
+
+    def offset(self, line: int) -> int:
+        """Give the place of the first byte of a line; of the file's end for the number of lines."""
+        if line == 0:
+            return self.first
+        if line > self.ends:
+            return self.size
+        chunk = bisect_left(self.marks, line) - 1
+        with open(self.path, "rb") as file:
+            file.seek(chunk * _CHUNK)
+            data = np.frombuffer(file.read(_CHUNK), dtype=np.uint8)
+        ends = np.flatnonzero(data == _NEWLINE)
+        return chunk * _CHUNK + int(ends[line - self.marks[chunk] - 1]) + 1
+
+
+_known: dict[str, LineFile] = {}
+
+
+def line_file(path: str) -> LineFile:
+    """Give a file, counted."""
+    file = _known.pop(path, None) or LineFile(path)
+    file.refresh()
+    _known[path] = file
+    if len(_known) > _KEPT:
+        del _known[next(iter(_known))]
+    return file
+
+
+def estimated_lines(path: str) -> int:
+    """Say how many lines a file has: as counted, or by its size and the lines of the files that were."""
+    size = os.stat(path).st_size
+    if path in _known and _known[path].size == size:
+        return _known[path].lines
+    lines, counted = sum(f.lines for f in _known.values()), sum(f.size for f in _known.values())
+    return -(-size * lines // counted) if lines else size
+
+
+def first_line(path: str) -> bytes:
+    """Read the first line of a file, without its end."""
+    with open(path, "rb") as file:
+        return file.readline().removeprefix(_BOM).rstrip(b"\r\n")
+
+
+def split_lines(data: bytes) -> tuple[pl.Series, dict[int, str]]:
+    """Split bytes into lines without their ends, and give the reason for each that is not UTF-8 by its number.
+
+    >>> lines, reasons = split_lines(b"one\\r\\n\\ntw\\xff\\nthree")
+    >>> lines.to_list(), reasons
+    (['one', '', 'tw�', 'three'], {2: 'the line is not UTF-8'})
+    """
+    try:
+        return pl.read_lines(io.BytesIO(data)).to_series(), {}
+    except pl.exceptions.ComputeError:  # not UTF-8, somewhere
+        lines = pl.read_lines(io.BytesIO(data.decode(errors="replace").encode())).to_series()
+    suspects, raw = lines.str.contains("\ufffd", literal=True).arg_true(), data.split(b"\n")
+    return lines, {i: "the line is not UTF-8" for i in suspects if not _is_utf8(raw[i])}
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LineSource(FileSource):
+    """Files in which each line is a row, after a header if there is one."""
+
+    columns: pl.Schema
+    header: bool = False
+
+    def schema(self) -> pl.Schema:
+        """Names and types of the columns."""
+        return self.columns
+
+    def pieces(self, file: str, ts: str | None, *, whole: bool) -> list[Piece]:
+        """Give all lines of a file; the last one only when it has its end or nothing will be added to it."""
+        lines = line_file(file)
+        return [Piece(0, max(0, (lines.lines if whole else lines.ends) - self.header))]
+
+    def rows_in(self, file: str) -> int:
+        """Say how many rows a file has."""
+        return max(0, estimated_lines(file) - self.header)
+
+    def place(self, file: str, start: int, stop: int) -> list[Any]:
+        """Say which bytes have the rows."""
+        lines = line_file(file)
+        return [file, lines.offset(start + self.header), lines.offset(stop + self.header)]
+
+    def load(self, part: Slice) -> tuple[bytes, pl.Series, dict[int, str]]:
+        """Read the bytes of a slice and split them into lines; give the reason for each that is none by its number."""
+        path, start, stop = part.data
+        with open(path, "rb") as file:
+            file.seek(start)
+            data = file.read(stop - start)
+        lines, reasons = split_lines(data)
+        if lines.len() != part.rows:
+            raise SpringtideError(
+                f"{path} was changed while it was read: it had {part.rows} lines here, now {lines.len()}; "
+                "files of a source may grow, but not change"
+            )
+        return data, lines, reasons
+
+
+def raw(line: str) -> dict[str, str]:
+    """Give a line that cannot be taken apart as the row that it is not."""
+    return {"line": line}

@@ -1,0 +1,162 @@
+"""`springtide run` as people use it: a process of its own, and others that look at it and tell it what to do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import dedent
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import springtide
+from springtide.cli.app import app
+
+pytestmark = pytest.mark.spark
+
+SOURCE = Path(springtide.__file__).parents[1]
+LONG = 240
+"""Seconds until a test gives up: a machine may be busy with other things."""
+
+PROGRAM = """
+    from pathlib import Path
+
+    import polars as pl
+    import springtide as st
+    from words import greeting
+
+    HERE = Path(__file__).parent
+
+    def numbers(stream, first, count):
+        i = pl.int_range(first, first + count, eager=True)
+        return pl.DataFrame({"k": i % 7, "n": i, "ts": (i * 100_000).cast(st.TIME)})
+
+    def note(rows, epoch):
+        with open(HERE / "noted", "a") as file:
+            file.write(f"{greeting} {rows.height}\\n")
+
+    def build(name, **options):
+        x = st.source("x", st.generate(numbers, **options), ts="ts")
+        per_key = x.aggregate(by="k", window=st.tumbling("1m"), n=st.sum("n"), name="sums")
+        return st.Query(name, per_key.to(st.parquet_sink(HERE / "out")), per_key.to(st.callback(note), name="note"))
+
+    short = build("short", rate=None, total=30_000)
+    endless = build("endless", rate=2_000)
+"""
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(SOURCE), "PYSPARK_PYTHON": sys.executable, "COLUMNS": "200"}
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    (tmp_path / "words.py").write_text("greeting = 'rows:'\n")
+    (tmp_path / "program.py").write_text(dedent(PROGRAM))
+    return tmp_path / "program.py"
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "springtide.cli", *map(str, arguments)]
+
+
+def ask(*arguments: object) -> str:
+    """Run a command in this process: another one than that of the query."""
+    result = CliRunner().invoke(app, [str(a) for a in arguments], prog_name="springtide")
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@contextmanager
+def started(*arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """Have a command at work; it is gone afterwards."""
+    process = subprocess.Popen(
+        command(*arguments), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> list[str]:
+    assert process.stdout is not None
+    lines: list[str] = []
+    for line in process.stdout:
+        lines.append(line)
+        if text in line:
+            return lines
+    pytest.fail(f"{text!r} never came: {''.join(lines)}\n{process.stderr.read() if process.stderr else ''}")
+
+
+def test_bounded_query_in_a_pipe(program: Path, tmp_path: Path) -> None:
+    ckpt = tmp_path / "ckpt"
+    run = ["run", f"{program}:short", "--checkpoint", ckpt, "--master", "local[2,4]", "--instances", 2]
+    done = subprocess.run(
+        command(*run, "--instances", "sums=3", "--rows-per-epoch", 8_000),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    first, *lines = done.stdout.splitlines()
+    assert first == f"short: starting Spark; checkpoint {ckpt}"
+    assert "\x1b" not in done.stdout
+    assert any("epoch 3  in 30,000 " in line for line in lines)
+    summary = lines[lines.index("short has come to the end of its input") :]
+    assert summary[1].startswith("  epochs      4 in ")
+    assert summary[2].startswith("  rows in     30,000, ")
+    assert summary[4:6] == ["  late        0", "  rejected    0"]
+    assert f"parquet {tmp_path / 'out'}" in done.stdout
+
+    rows = pl.read_parquet(tmp_path / "out")  # 30,000 rows, ten per second, 50 minutes
+    assert (rows.height, rows["n"].sum()) == (50 * 7, sum(range(30_000)))
+    assert all(line.startswith("rows: ") for line in (tmp_path / "noted").read_text().splitlines())
+    assert "WARN" in (ckpt / "logs" / "spark.log").read_text()  # Spark's start-up noise went there
+
+    status = ask("status", ckpt)
+    assert status.startswith("query short, ended with its input")
+    assert [line.split()[:2] for line in status.splitlines()[-2:]] == [["x", "2"], ["sums", "3"]]
+    assert ask("state", ckpt, "sums") == "sums after epoch 3: 0 rows\n"
+
+
+def test_endless_query_is_scaled_and_stopped_by_others(program: Path, tmp_path: Path) -> None:
+    ckpt = tmp_path / "ckpt"
+    run = ["run", f"{program}:endless", "--checkpoint", ckpt, "--master", "local[2,4]", "--instances", 2]
+    with started(*run, "--trigger", "100ms", "--plain") as process:
+        read_until(process, "epoch 1")
+        assert ask("status", ckpt).startswith("query endless, running")
+        assert "sums: 2 → 4 instances, since epoch " in ask("scale", ckpt, "sums", 4, "--wait", LONG)
+        assert ask("state", ckpt, "sums", "--key", 3, "--limit", 2).startswith("sums after epoch ")
+        refused = CliRunner().invoke(app, run)
+        assert refused.exit_code == 1
+        assert "is in use by process" in refused.output
+        assert ask("stop", ckpt, "--wait", LONG).startswith("endless stopped after epoch ")
+        out, err = process.communicate(timeout=LONG)
+    assert (process.returncode, err) == (0, "")
+    assert "scaled sums: 2 → 4 instances" in out
+    assert "endless was stopped; the next run goes on from here" in out
+    assert ask("status", ckpt).startswith("query endless, stopped")
+
+
+def test_demo_and_one_interrupt(tmp_path: Path) -> None:
+    before = time.time()
+    with started("demo", "--seconds", 20) as process:
+        shown = read_until(process, "  epoch 2")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=LONG)
+    assert (process.returncode, err) == (0, "")
+    assert shown[0].startswith("def heavy_callers(")
+    assert "heavy-callers was stopped" in out
+    assert "\nNext\n" in out
+    (place,) = [line.split()[-1] for line in out.splitlines() if line.startswith("  output ")]
+    assert Path(place).stat().st_mtime > before

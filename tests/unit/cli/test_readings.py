@@ -1,0 +1,156 @@
+"""What is said of a run, from its manifests."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from springtide.cli.live import LiveView, draw, latency
+from springtide.cli.plain import PlainView
+from springtide.cli.readings import Reading, Tracker
+from springtide.state.manifest import BucketMap, Manifest, SourceState, SubqueryState
+from springtide.state.segment import Segment
+
+
+def manifest(epoch: int, at: float, took: float = 0.5, rows: int = 1_000, backlog: int = 0, late: int = 0) -> Manifest:
+    segment = Segment("state/x", "panes", epoch, 0, 0, rows=70, bytes=7_000, low=0, high=1)
+    return Manifest(
+        epoch=epoch,
+        generation=1,
+        sources={"calls": SourceState(accepted=rows * (epoch + 1), late=late)},
+        maps={"calls": BucketMap(0, 2, ()), "heavy": BucketMap(0, 2, (0, 1))},
+        state={"heavy": SubqueryState(3, (segment, segment))},
+        metrics={
+            "at": at,
+            "seconds": took,
+            "rows": rows,
+            "published": rows // 10,
+            "backlog": backlog,
+            "subqueries": {
+                "calls": {"rows_in": [rows, 0], "rows_out": [50, 0], "busy": [0.4, 0.0]},
+                "heavy": {"rows_in": [25, 25], "rows_out": [rows // 10, 0], "busy": [0.1, 0.3]},
+            },
+        },
+    )
+
+
+# One epoch per second, each half a second long.
+#
+#   100   101   102   103
+#   │  ▇▇▇│  ▇▇▇│  ▇▇▇│
+
+
+def reading(epochs: int = 3, *, before: Manifest | None = None, now: float | None = None, **more: int) -> Reading:
+    tracker = Tracker(before)
+    first = 0 if before is None else before.epoch + 1
+    manifests = [manifest(first + i, 101.0 + i, **more) for i in range(epochs)]
+    for upto in range(epochs + 1):
+        tracker.add(manifests[:upto])  # the same manifests come again and again
+    return tracker.reading(100.0 + epochs if now is None else now)
+
+
+def test_totals_and_rates() -> None:
+    r = reading()
+    assert (r.epoch, r.epochs, r.rows_in, r.rows_out) == (2, 3, 3_000, 300)
+    assert r.rate_in == pytest.approx(3_000 / 2.5)  # from the begin of the first epoch to the end of the last
+    assert r.rates == pytest.approx((1_000, 1_000))
+    assert (r.last, r.median) == (0.5, 0.5)
+
+
+def test_rates_look_back_a_few_seconds_only() -> None:
+    tracker = Tracker(None)
+    tracker.add(manifest(i, 101.0 + i, rows=1_000 if i < 10 else 3_000) for i in range(20))
+    assert tracker.reading(120.0).rate_in == pytest.approx(3_000)
+
+
+def test_rates_go_down_in_a_pause() -> None:
+    assert reading(now=103.2).rate_in == reading(now=103.0).rate_in  # an epoch is at work
+    assert reading(now=200.0).rate_in is None
+
+
+def test_latency_is_from_the_begin_of_the_epoch_before() -> None:
+    r = reading()
+    assert r.latency == pytest.approx(1.5)
+    assert latency(r) == r.latency
+    behind = reading(backlog=2_400)
+    assert latency(behind) == pytest.approx(1.5 + 2.0)
+
+
+def test_busy_share_and_state() -> None:
+    calls, heavy = reading().parts
+    assert (heavy.name, heavy.instances, heavy.state_rows, heavy.state_bytes) == ("heavy", 2, 140, 14_000)
+    assert heavy.busy == pytest.approx(3 * 0.4 / 2 / 2.5)
+    assert heavy.busiest == pytest.approx(3 * 0.3 / 2.5)
+    assert (calls.rate_in, calls.state_rows) == (pytest.approx(1_200), 0)
+
+
+def test_only_this_run_is_counted() -> None:
+    r = reading(before=manifest(9, 50.0, late=4), late=7)
+    assert (r.epoch, r.epochs, r.rows_in, r.late, r.rejected) == (12, 3, 3_000, 3, 0)
+
+
+def test_nothing_to_say_before_the_first_epoch() -> None:
+    r = reading(0)
+    assert (r.epoch, r.rate_in, r.last, r.latency, r.parts) == (-1, None, None, None, ())
+
+
+def drawn(r: Reading, width: int = 80) -> str:
+    console = Console(width=width, file=StringIO(), record=True)
+    console.print(draw("heavy-callers", r, [(0.0, "scaled heavy: 1 → 2")], 75.0, [("output", "parquet out")], "Ctrl-C"))
+    return console.export_text()
+
+
+def test_live_view_fits_a_small_terminal() -> None:
+    shown = drawn(reading(late=3, backlog=5_000))
+    assert max(map(len, shown.splitlines())) <= 80
+    for text in (
+        "heavy-callers   1:15   epoch 2",
+        "1.20 k/s",
+        "3,000",
+        "late 3",
+        "backlog 5,000",
+        "14 kB",
+        "scaled heavy",
+    ):
+        assert text in shown
+    heavy = next(line for line in shown.splitlines() if line.startswith("heavy "))
+    assert "24%" in heavy
+
+
+def test_live_view_before_the_first_epoch() -> None:
+    assert "waiting for the first epoch" in drawn(reading(0))
+
+
+def test_live_view_goes_away() -> None:
+    console = Console(width=80, file=StringIO(), force_terminal=True)
+    with LiveView(console, "q", [], "Ctrl-C stops") as view:
+        view.show(reading(), [], 1.0, stopping=False)
+        view.show(reading(), [], 1.0, stopping=True)
+    written = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "Ctrl-C again ends at once" in written
+    assert written.endswith("\x1b[?25h") or "\x1b[?25h" in written  # the cursor is back
+
+
+def lines(*shows: tuple[int, float, bool]) -> list[str]:
+    console = Console(width=80, file=StringIO())
+    events: list[tuple[float, str]] = []
+    with PlainView(console) as view:
+        for epochs, elapsed, stopping in shows:
+            view.show(reading(epochs), events, elapsed, stopping=stopping)
+            events = [(5.0, "scaled heavy: 1 → 2 instances")]
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_plain_lines_come_once_a_second_at_most() -> None:
+    shown = lines((0, 0.0, False), (1, 0.2, False), (2, 0.4, False), (2, 1.0, False), (3, 1.3, False), (3, 9.9, False))
+    event, first, second = shown
+    assert event.endswith("  scaled heavy: 1 → 2 instances")
+    assert first.split("  ")[:3] == ["0.20 s", "epoch 0", "in 1,000 (2 k/s)"]
+    assert second.split("  ")[:2] == ["1.30 s", "epoch 2"]
+
+
+def test_plain_line_says_only_what_is_worth_it() -> None:
+    assert " late " not in lines((1, 0.0, False))[0]
+    assert lines((0, 0.0, True), (0, 0.1, True))[0] == "stopping after the epoch at work"
