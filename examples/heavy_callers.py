@@ -5,6 +5,7 @@ hourly mean per caller, every minute, and a filter keeps the heavy ones.
 
     python examples/heavy_callers.py
     springtide explain examples/heavy_callers.py
+    springtide run examples/heavy_callers.py
 """
 
 import random

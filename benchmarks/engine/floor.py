@@ -59,7 +59,9 @@ def _bare(context: Any) -> list[float]:
     times = []
     for _ in range(EPOCHS):
         started = time.time()
-        first = context.parallelize(range(2), 2).mapPartitionsWithIndex(lambda i, _: [(0, b""), (1, b"")])
-        first.partitionBy(2, lambda k: k).mapPartitionsWithIndex(lambda i, _: [i]).collect()
+        first = context.parallelize(range(2), 2).mapPartitionsWithIndex(
+            lambda _, it: [(k, b"") for _ in it for k in (0, 1)]
+        )
+        first.partitionBy(2, lambda k: k).mapPartitionsWithIndex(lambda _, it: [len(list(it))]).collect()
         times.append(time.time() - started)
     return times[WARM_UP:]

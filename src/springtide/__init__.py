@@ -18,9 +18,11 @@ from springtide.query.aggregates import (
     user_aggregate,
     var,
 )
-from springtide.query.errors import QueryError, SpringtideError
+from springtide.query.branches import Branches
+from springtide.query.errors import QueryError, SpringtideError, UserCodeError
 from springtide.query.operators import BucketOperator, KeyOperator
-from springtide.query.stream import Branches, Stream, source, union
+from springtide.query.source import source
+from springtide.query.stream import Stream, union
 from springtide.query.types import END_OF_TIME, TIME, micros
 from springtide.query.windows import last_n, session, sliding, tumbling
 from springtide.runtime.query import Query
@@ -54,6 +56,7 @@ __all__ = [
     "QueryError",
     "SpringtideError",
     "Stream",
+    "UserCodeError",
     "approx_distinct",
     "approx_frequent",
     "approx_quantile",

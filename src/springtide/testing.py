@@ -37,8 +37,8 @@ import polars as pl
 from springtide.query import steps
 from springtide.query.connectors import ONE_STREAM, Marker, Rows
 from springtide.query.operators import UserOperator
-from springtide.query.stream import Names, source
-from springtide.query.types import TS, Length, micros
+from springtide.query.source import source
+from springtide.query.types import TS, Length, Names, micros
 from springtide.runtime.query import Query
 from springtide.runtime.reference.difference import difference
 from springtide.runtime.reference.fit import Misfit, fit

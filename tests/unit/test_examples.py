@@ -1,4 +1,4 @@
-"""Every example is explained and run: SC-3 and SC-5 on the first queries of the papers."""
+"""Every example is explained and run: SC-3 and SC-5 on the first queries of the papers. Those that the engine runs, run there too."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from springtide.cli.app import app
+from springtide.cli.load import load_query
+from springtide.query.steps import Sink
+from springtide.runtime import inprocess
+from springtide.runtime.engine import Options
+from springtide.sinks.memory import MemorySink
+from springtide.testing import compare
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -41,3 +47,11 @@ def test_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert shown.startswith("shape: (")
     assert "shape: (0" not in shown
     assert variables["__doc__"]
+
+
+def test_heavy_callers_on_the_engine(tmp_path: Path) -> None:
+    query = load_query(str(EXAMPLES / "heavy_callers.py"))
+    (sink,) = query.of_kind(Sink).values()
+    assert isinstance(sink.connector, MemorySink)
+    inprocess.run(query.plan(), tmp_path / "ckpt", Options(instances=3, rows_per_epoch=400))
+    compare(sink.connector.rows(), query.run_reference().rows())

@@ -60,7 +60,7 @@ def demo(
         max_backlog=4 * _RATE,
     )
     query = heavy_callers(st.source("calls", records, ts="ts"), st.parquet_sink(out))
-    console.print(inspect.getsource(heavy_callers), markup=False)
+    console.print(inspect.getsource(heavy_callers), markup=False, soft_wrap=True)
     console.print(
         f"About {_RATE:,} call records come in each second, for {plural(seconds, 'second')}; in their own time that is "
         f"{_RATE // (_STREAMS * _PER_SECOND)} times as long, so that every second or so a window of one hour closes. "

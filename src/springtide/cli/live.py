@@ -74,7 +74,7 @@ def _flow(reading: Reading) -> Table:
     grid.add_column(justify="right")
     grid.add_column(justify="right")
     grid.add_column(no_wrap=True)
-    bars = Text(sparkline(reading.rates[-30:]), style="cyan")
+    bars = Text(sparkline(reading.rates), style="cyan")
     grid.add_row("rows in", rate(reading.rate_in), count(reading.rows_in), bars)
     grid.add_row("rows out", rate(reading.rate_out), count(reading.rows_out), _wrong(reading))
     waiting = Text(f"latency ≤ {seconds(latency(reading))}")

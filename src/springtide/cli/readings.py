@@ -14,6 +14,9 @@ _SPAN = 5.0
 """Seconds that a rate looks back."""
 _KEPT = 200
 """Epochs that are looked back at."""
+_BAR = 2.0
+"""Seconds of one bar."""
+_BARS = 30
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Reading:
     backlog: int
     parts: tuple[Part, ...]
     rates: tuple[float, ...]
-    """Rows in per second, epoch by epoch, the last one last."""
+    """Rows in per second, of every two seconds, the last ones last."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class Tracker:
         self._before = before
         self._newest = before
         self._epochs: deque[_Epoch] = deque(maxlen=_KEPT)
+        self._bars: dict[int, float] = {}
         self._done = self._rows_in = self._rows_out = 0
 
     def add(self, manifests: Iterable[Manifest]) -> bool:
@@ -85,6 +89,7 @@ class Tracker:
             epoch = _Epoch(
                 metrics["at"], metrics["seconds"], metrics["rows"], metrics["published"], metrics["subqueries"]
             )
+            self._spread(epoch)
             self._epochs.append(epoch)
             self._done += 1
             self._rows_in += epoch.rows
@@ -127,9 +132,21 @@ class Tracker:
         return recent, max(end - start, 1e-6)
 
     def _rates(self) -> tuple[float, ...]:
-        epochs = list(self._epochs)
-        starts = [e.at for e in epochs[:-1]]
-        return tuple(e.rows / max(e.at - at, 1e-6) for e, at in zip(epochs[1:], starts, strict=True))
+        """Give the rate of each bar; the last one is not whole yet and left out."""
+        if not self._bars:
+            return ()
+        last = max(self._bars)
+        return tuple(self._bars.get(bar, 0.0) / _BAR for bar in range(max(min(self._bars), last - _BARS), last))
+
+    def _spread(self, epoch: _Epoch) -> None:
+        """Share the rows of an epoch out over the time since the one before."""
+        start = self._epochs[-1].at if self._epochs else epoch.at - epoch.seconds
+        length = max(epoch.at - start, 1e-6)
+        for bar in range(int(start // _BAR), int(epoch.at // _BAR) + 1):
+            part = min(epoch.at, (bar + 1) * _BAR) - max(start, bar * _BAR)
+            self._bars[bar] = self._bars.get(bar, 0.0) + epoch.rows * max(part, 0.0) / length
+        for bar in [bar for bar in self._bars if bar < epoch.at // _BAR - _BARS]:
+            del self._bars[bar]
 
     def _latency(self) -> float | None:
         if not self._epochs:

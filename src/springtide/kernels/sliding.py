@@ -24,8 +24,7 @@ from springtide.kernels import order
 from springtide.kernels.hashing import BUCKET, bucket_of
 from springtide.kernels.partials import ROWS, Partials
 from springtide.query.steps import Aggregate
-from springtide.query.stream import WINDOW_END, WINDOW_START
-from springtide.query.types import END_OF_TIME, TIME, TS
+from springtide.query.types import END_OF_TIME, TIME, TS, WINDOW_END, WINDOW_START
 from springtide.query.windows import Sliding
 
 PANE = "__pane"

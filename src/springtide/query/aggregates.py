@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -13,9 +13,10 @@ import polars as pl
 
 from springtide.query.errors import QueryError, brief, nearest, shown
 from springtide.query.expressions import IntoExpr, as_expr, resolve, resolve_scalars
+from springtide.query.functions import RULES
 from springtide.query.spelling import spell_out
 from springtide.query.text import expr_text
-from springtide.query.types import is_key_type, type_text, whole
+from springtide.query.types import type_text, whole
 
 INPUT: Final = "_input"
 
@@ -59,9 +60,9 @@ class Aggregate:
         where = f"{step}, aggregate {name!r}"
         if self.user is not None:
             return _bind_user(where, name, self, self.user, schema)
-        if self.function not in _RULES:
-            raise QueryError(where, f"there is no aggregate {self.function!r}", nearest(self.function, _RULES))
-        rule = _RULES[self.function]
+        if self.function not in RULES:
+            raise QueryError(where, f"there is no aggregate {self.function!r}", nearest(self.function, RULES))
+        rule = RULES[self.function]
         if self.input is None:
             if self.function != "count":
                 raise QueryError(where, f"{self.function} needs a column", f"write st.{self.function}('x')")
@@ -337,66 +338,3 @@ def _is_value(value: Any, dtype: pl.DataType) -> bool:
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
         return False
     return True
-
-
-@dataclass(frozen=True)
-class _Rule:
-    output: Callable[[pl.DataType], pl.DataType | None]
-    takes: str
-    combines: bool = True
-    invertible: bool = False
-    ordered: bool = False
-
-
-def _sum_type(dtype: pl.DataType) -> pl.DataType | None:
-    if dtype.is_float():
-        return pl.Float64()
-    if dtype.is_unsigned_integer():
-        return pl.UInt64()
-    if dtype.is_integer() or dtype == pl.Boolean:
-        return pl.Int64()
-    if isinstance(dtype, pl.Decimal):
-        return pl.Decimal(38, dtype.scale)
-    return dtype if isinstance(dtype, pl.Duration) else None
-
-
-def _mean_type(dtype: pl.DataType) -> pl.DataType | None:
-    if isinstance(dtype, pl.Duration):
-        return dtype
-    return pl.Float64() if dtype.is_numeric() or dtype == pl.Boolean else None
-
-
-def _ordered_type(dtype: pl.DataType) -> pl.DataType | None:
-    return dtype if dtype.is_numeric() or dtype.is_temporal() or dtype in (pl.String, pl.Boolean, pl.Binary) else None
-
-
-def _numeric(output: pl.DataType) -> Callable[[pl.DataType], pl.DataType | None]:
-    return lambda dtype: output if dtype.is_numeric() else None
-
-
-def _key(output: Callable[[pl.DataType], pl.DataType]) -> Callable[[pl.DataType], pl.DataType | None]:
-    return lambda dtype: output(dtype) if is_key_type(dtype) else None
-
-
-def _frequent_type(dtype: pl.DataType) -> pl.DataType:
-    return pl.List(pl.Struct({"value": dtype, "count": pl.Int64()}))
-
-
-_NUMBERS: Final = "numbers"
-_KEYS: Final = "integers, strings, times, bools, bytes and decimals"
-_RULES: Final[Mapping[str, _Rule]] = {
-    "count": _Rule(lambda _: pl.Int64(), "anything", invertible=True),
-    "sum": _Rule(_sum_type, "numbers, bools and durations", invertible=True),
-    "mean": _Rule(_mean_type, "numbers, bools and durations", invertible=True),
-    "min": _Rule(_ordered_type, "numbers, strings, times, bools and bytes"),
-    "max": _Rule(_ordered_type, "numbers, strings, times, bools and bytes"),
-    "var": _Rule(_numeric(pl.Float64()), _NUMBERS),
-    "std": _Rule(_numeric(pl.Float64()), _NUMBERS),
-    "first": _Rule(lambda dtype: dtype, "anything", ordered=True),
-    "last": _Rule(lambda dtype: dtype, "anything", ordered=True),
-    "count_distinct": _Rule(_key(lambda _: pl.Int64()), _KEYS),
-    "collect": _Rule(lambda dtype: pl.List(dtype), "anything", combines=False, ordered=True),
-    "approx_distinct": _Rule(_key(lambda _: pl.Int64()), _KEYS),
-    "approx_quantile": _Rule(_numeric(pl.Float64()), _NUMBERS),
-    "approx_frequent": _Rule(_key(_frequent_type), _KEYS),
-}

@@ -122,6 +122,11 @@ class Split(Step):
     predicates: tuple[tuple[str, pl.Expr], ...]
     rest: str | None
 
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """The names of its outputs, in order."""
+        return (*(port for port, _ in self.predicates), *([self.rest] if self.rest else []))
+
     def describe(self) -> str:
         """Say the outputs in order."""
         parts = [f"{port}: {expr_text(p)}" for port, p in self.predicates]

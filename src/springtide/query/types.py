@@ -1,10 +1,10 @@
-"""Schemas, event time and lengths of time."""
+"""Schemas, names of columns, event time and lengths of time."""
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -17,6 +17,17 @@ TS: Final = "ts"
 
 TIME: Final = pl.Datetime("us", "UTC")
 """Its type: microseconds, UTC."""
+
+WINDOW_START: Final = "window_start"
+WINDOW_END: Final = "window_end"
+"""The columns with the bounds of a window, in what is computed of windows."""
+
+RANK: Final = "rank"
+COUNT: Final = "count"
+"""The columns of a ranking: the place, and how often or how heavy."""
+
+Names = str | Sequence[str]
+"""Columns as users name them: one, or several."""
 
 END_OF_TIME: Final = 2**63 - 1
 """The time after a bounded input has ended: later than every event."""
@@ -63,6 +74,20 @@ def _bounded(length: Length, total: int) -> int:
     if abs(total) >= END_OF_TIME:
         raise ValueError(f"{shown(length)} is longer than time itself: give a length under 290000 years")
     return total
+
+
+def micros_of(step: str, length: Length, option: str | None = None) -> int:
+    """Turn a length of time that is given to a step into microseconds, and refuse what is none.
+
+    >>> micros_of("events (source)", "soon", "idle_after")
+    Traceback (most recent call last):
+    springtide.query.errors.QueryError: step events (source): idle_after: 'soon' is not a length of time; write for example ...
+    """
+    try:
+        return micros(length)
+    except ValueError as error:
+        problem, _, hint = str(error).partition(": ")
+        raise QueryError(step, problem if option is None else f"{option}: {problem}", hint) from None
 
 
 def length_text(length: int) -> str:

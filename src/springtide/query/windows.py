@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from springtide.query.errors import QueryError
-from springtide.query.types import Length, length_text, micros, whole
+from springtide.query.types import Length, length_text, micros_of, whole
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def sliding(size: Length, *, every: Length) -> Sliding:
     >>> print(st.sliding("1h", every="1m"))
     sliding 1h every 1m
     """
-    return Sliding(_micros(size), _micros(every))
+    return Sliding(micros_of("(window)", size), micros_of("(window)", every))
 
 
 def last_n(size: int, *, every: int = 1) -> LastN:
@@ -126,12 +126,4 @@ def session(gap: Length) -> Session:
     >>> print(st.session("30m"))
     session gap 30m
     """
-    return Session(_micros(gap))
-
-
-def _micros(length: Length) -> int:
-    try:
-        return micros(length)
-    except ValueError as error:
-        problem, _, hint = str(error).partition(": ")
-        raise QueryError("(window)", problem, hint) from None
+    return Session(micros_of("(window)", gap))

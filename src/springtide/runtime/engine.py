@@ -84,7 +84,7 @@ class Engine:
             elif command.name == "scale":
                 try:
                     self.scale(str(command.options["step"]), int(command.options["instances"]))
-                except (SpringtideError, KeyError, ValueError) as error:
+                except (SpringtideError, KeyError, TypeError, ValueError) as error:
                     self.note(f"the command {command.name!r} was refused: {error}")
             else:
                 self.note(f"the command {command.name!r} is unknown and was left out")

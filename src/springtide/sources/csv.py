@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from csv import reader
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +15,7 @@ from springtide.kernels.slices import Read, Slice
 from springtide.query.errors import QueryError, nearest, shown
 from springtide.query.types import schema_from
 from springtide.sources.files import judged, path_text
-from springtide.sources.lines import LineSource, first_line, raw
+from springtide.sources.lines import BOM, LineSource, first_line, raw
 from springtide.sources.texts import check_types, others, typed
 
 _SPECIAL = r"\.+*?()|[]{}^$#&-~"
@@ -106,10 +107,14 @@ def _faults(lines: pl.Series, width: int, separator: str) -> dict[int, str]:
 
 
 def _fields(data: bytes, names: list[str], separator: str) -> pl.DataFrame:
+    """Split lines that are known to be sound."""
+    columns = dict.fromkeys(names, pl.String())
     if not data:
-        return pl.DataFrame(schema=dict.fromkeys(names, pl.String()))
-    return pl.read_csv(data, has_header=False, schema=dict.fromkeys(names, pl.String()), separator=separator)
+        return pl.DataFrame(schema=columns)
+    if data.startswith(BOM):  # here it is text, which Polars would leave out at the beginning
+        return _fields(separator.encode() * (len(names) - 1) + b"\n" + data, names, separator)[1:]
+    return pl.read_csv(data, has_header=False, schema=columns, separator=separator)
 
 
 def _names(line: bytes, separator: str) -> list[str]:
-    return [str(n or "") for n in pl.read_csv(line, has_header=False, infer_schema=False, separator=separator).row(0)]
+    return next(reader([line.decode(errors="replace")], delimiter=separator), None) or [""]

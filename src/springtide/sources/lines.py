@@ -16,7 +16,8 @@ from springtide.query.errors import SpringtideError
 from springtide.sources.files import FileSource, Piece
 
 _CHUNK = 1 << 20
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
+"""The byte order mark that some programs put before UTF-8."""
 _NEWLINE = 10
 _KEPT = 4096
 
@@ -55,8 +56,8 @@ class LineFile:
         whole = len(self.marks) - 2 if len(self.marks) > 1 else 0  # the last chunk may have been a part
         del self.marks[whole + 1 :]
         with open(self.path, "rb") as file:
-            head = file.read(len(_BOM))
-            self.first = len(_BOM) if head == _BOM else 0
+            head = file.read(len(BOM))
+            self.first = len(BOM) if head == BOM else 0
             self._count(file, whole, status.st_size)
         self.changed, self.size = status.st_mtime_ns, status.st_size
 
@@ -97,18 +98,18 @@ def line_file(path: str) -> LineFile:
 
 
 def estimated_lines(path: str) -> int:
-    """Say how many lines a file has: as counted, or by its size and the lines of the files that were."""
+    """Say how many lines a file has: as counted, or by its size and the lines of the file that was counted last."""
     size = os.stat(path).st_size
     if path in _known and _known[path].size == size:
         return _known[path].lines
-    lines, counted = sum(f.lines for f in _known.values()), sum(f.size for f in _known.values())
-    return -(-size * lines // counted) if lines else size
+    last = next(reversed(_known.values()), None)
+    return -(-size * last.lines // last.size) if last is not None and last.lines else size
 
 
 def first_line(path: str) -> bytes:
     """Read the first line of a file, without its end."""
     with open(path, "rb") as file:
-        return file.readline().removeprefix(_BOM).rstrip(b"\r\n")
+        return file.readline().removeprefix(BOM).rstrip(b"\r\n")
 
 
 def split_lines(data: bytes) -> tuple[pl.Series, dict[int, str]]:

@@ -71,7 +71,7 @@ class Parquet(FileSource):
     def read(self, part: Slice) -> Read:
         """Scan the rows lazily: only the columns that the query needs are read."""
         file, start = part.data
-        frame = pl.scan_parquet(file)
+        frame = pl.scan_parquet(file, glob=False)
         found = frame.collect_schema()
         columns = self.schema()
         frame = frame.slice(start, part.rows)

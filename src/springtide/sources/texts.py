@@ -48,6 +48,8 @@ def others(count: int, numbers: Collection[int]) -> pl.Series:
 
 def read_text(texts: pl.Series, dtype: pl.DataType) -> pl.Series:
     """Convert a column of text; null where a value does not fit."""
+    if texts.dtype != pl.String:
+        return texts.cast(dtype, strict=False)
     if isinstance(dtype, pl.Datetime):
         times = read_times(texts)
         zoned = times.dt.convert_time_zone(dtype.time_zone) if dtype.time_zone else times.dt.replace_time_zone(None)

@@ -16,7 +16,8 @@ Run = Callable[..., Result]
 def test_help_names_every_command(run: Run) -> None:
     for arguments in (["--help"], ["-h"]):
         shown = run(*arguments).output
-        assert all(command in shown for command in ("explain", "plan", "demo", "--version"))
+        commands = ("explain", "plan", "run", "status", "state", "scale", "stop", "demo", "--version")
+        assert all(command in shown for command in commands)
 
 
 def test_no_command_shows_the_help(run: Run) -> None:

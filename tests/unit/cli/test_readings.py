@@ -55,7 +55,6 @@ def test_totals_and_rates() -> None:
     r = reading()
     assert (r.epoch, r.epochs, r.rows_in, r.rows_out) == (2, 3, 3_000, 300)
     assert r.rate_in == pytest.approx(3_000 / 2.5)  # from the begin of the first epoch to the end of the last
-    assert r.rates == pytest.approx((1_000, 1_000))
     assert (r.last, r.median) == (0.5, 0.5)
 
 
@@ -63,6 +62,15 @@ def test_rates_look_back_a_few_seconds_only() -> None:
     tracker = Tracker(None)
     tracker.add(manifest(i, 101.0 + i, rows=1_000 if i < 10 else 3_000) for i in range(20))
     assert tracker.reading(120.0).rate_in == pytest.approx(3_000)
+
+
+def test_bars_share_rows_out_over_time() -> None:
+    tracker = Tracker(None)
+    tracker.add([manifest(0, 100.0), manifest(1, 103.0, rows=3_000), manifest(2, 106.5, rows=7_000)])
+    # 1,000 rows come up to 100.0; 1,000 a second up to 103.0; 2,000 a second up to 106.5: the last bar is not whole
+    assert tracker.reading(106.5).rates == pytest.approx((500, 1_000, 1_500, 2_000))
+    tracker.add(manifest(i, 100.0 + i) for i in range(7, 300))
+    assert tracker.reading(399.0).rates == pytest.approx((1_000,) * 30)
 
 
 def test_rates_go_down_in_a_pause() -> None:

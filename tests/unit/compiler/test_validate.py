@@ -95,12 +95,6 @@ def test_output_that_the_step_does_not_have(stream: Streams) -> None:
     assert "it expects y:i64 ts:time but cut gives x:i64 ts:time" in refused(stale)
 
 
-def test_grid_cannot_tell_the_last_n(stream: Streams) -> None:
-    s, t = stream("s", x=pl.Int64), stream("t", y=pl.Int64)
-    joined = s.theta_join(t, pl.col("x") < pl.col("y"), within=st.last_n(5), routing="grid", name="j")
-    assert "step j (theta_join): in a grid no instance sees every tuple" in refused(joined.to(st.memory_sink()))
-
-
 def test_sink_that_cannot_take_the_rows(stream: Streams) -> None:
     s = stream("s", x=pl.Int64)
     sink = replace(s.to(st.parquet_sink("out/")), schema=pl.Schema({"x": pl.Object, "ts": st.TIME}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 import polars as pl
@@ -59,3 +60,9 @@ def every_row_is_there_once(folder: Path) -> None:
     expected = files_to_files(folder).run_reference()
     for sink in ("copy", "sums", "counts"):
         compare(pl.read_parquet(folder / sink / "*.parquet"), expected.rows(sink))
+
+
+def run_with_small_files(folder: Path, limit: int) -> None:
+    """Run the query in a process that may write files of at most `limit` bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    run_files(folder, 2, None)

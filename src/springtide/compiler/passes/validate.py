@@ -17,19 +17,17 @@ from springtide.query.errors import QueryError, nearest
 from springtide.query.graph import Graph
 from springtide.query.stream import Stream
 from springtide.query.types import TIME, TS, schema_text, type_text
-from springtide.query.windows import LastN
 
 MOST_BUCKETS: Final = 2**16
 """More buckets than that cost more in headers than they give in balance."""
 
 
 def validate(plan: Plan) -> Plan:
-    """Refuse a bad number of buckets, names used twice, cycles, grids for windows of tuples, and edges that do not fit."""
+    """Refuse a bad number of buckets, names used twice, cycles, and edges that do not fit."""
     _check_buckets(plan)
     _check_names(plan.graph)
     for name, step in plan.graph.steps.items():
         label = f"{name} ({step.kind})"
-        _check_routing(label, step)
         for side, stream in enumerate(step.inputs):
             _check_output(label, stream)
             _check_time(label, step, stream)
@@ -67,15 +65,6 @@ def _check_names(graph: Graph) -> None:
         seen[step] = name
 
 
-def _check_routing(label: str, step: steps.Step) -> None:
-    if isinstance(step, steps.ThetaJoin) and step.routing == "grid" and isinstance(step.window, LastN):
-        raise QueryError(
-            label,
-            "in a grid no instance sees every tuple, so none knows which are the last n",
-            "use routing='broadcast', or a window of time",
-        )
-
-
 def _check_output(label: str, stream: Stream) -> None:
     """Refuse an input from an output that the step before does not have, or has with other columns."""
     outputs = _outputs(stream.step)
@@ -96,7 +85,7 @@ def _outputs(step: steps.Step) -> dict[str, pl.Schema | None]:
     if isinstance(step, steps.Source):
         return {steps.OUT: step.schema, steps.LATE: step.schema, steps.REJECTED: None}
     if isinstance(step, steps.Split):
-        return dict.fromkeys([*(port for port, _ in step.predicates), *([step.rest] if step.rest else [])], step.schema)
+        return dict.fromkeys(step.ports, step.schema)
     return {} if isinstance(step, steps.Sink) else {steps.OUT: step.schema}
 
 

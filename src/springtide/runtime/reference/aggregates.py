@@ -10,8 +10,7 @@ import polars as pl
 from springtide.query import steps
 from springtide.query.aggregates import INPUT, BoundAggregate, UserFunction
 from springtide.query.errors import UserCodeError
-from springtide.query.stream import COUNT, RANK, WINDOW_END, WINDOW_START
-from springtide.query.types import TS
+from springtide.query.types import COUNT, RANK, TS, WINDOW_END, WINDOW_START
 from springtide.runtime.reference.evaluate import evaluate
 from springtide.runtime.reference.functions import apply, wrap
 from springtide.runtime.reference.sketches import heavy, ranked

@@ -38,6 +38,10 @@ class SourceStage:
 
     def __call__(self, partition: int, nothing: Iterable[int]) -> Iterator[Pair]:
         """Run one task."""
+        for _ in (
+            nothing
+        ):  # a worker that leaves input unread is thrown away by Spark, and the next one must import everything anew
+            pass
         plan = unpack(self.plan)
         yield from addressed(topology(plan, self.epoch.instances), 1, source_task(plan, self.epoch, partition))
 

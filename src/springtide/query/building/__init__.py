@@ -1,0 +1,1 @@
+"""The steps that the methods of `Stream` make: arguments checked, one module per family."""

@@ -1,0 +1,73 @@
+"""Checks that several families of steps share: names, keys, time and windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from springtide.query.building.labels import label_of
+from springtide.query.errors import QueryError, shown
+from springtide.query.expressions import check_columns, name_hint
+from springtide.query.types import TS, Names, check_keys
+from springtide.query.windows import Window
+
+if TYPE_CHECKING:
+    from springtide.query.stream import Stream
+
+
+def names_of(label: str, option: str, names: Any) -> tuple[str, ...]:
+    """Take one name or a sequence of names; whether there are such columns is seen later."""
+    if isinstance(names, str):
+        return (names,)
+    if isinstance(names, list | tuple):
+        return tuple(names)
+    hint = "write one name, or a list of names"
+    if isinstance(names, pl.Expr):
+        hint = name_hint(names)
+    elif isinstance(names, set | frozenset):
+        hint = "a set has no order: write a list"
+    raise QueryError(label, f"{option}={shown(names)} does not name columns", hint)
+
+
+def keys_of(label: str, stream: Stream, option: str, names: Names) -> tuple[str, ...]:
+    """Take the names of columns to group by."""
+    keys = names_of(label, option, names)
+    check_columns(label, stream.schema, keys)
+    check_unique(label, keys)
+    if stream.timed and TS in keys:
+        raise QueryError(
+            label,
+            "ts cannot be a key",
+            "a window groups by time; copy ts into another column to group by it all the same",
+        )
+    check_keys(label, keys, stream.schema)
+    return keys
+
+
+def check_unique(label: str, names: Sequence[str], what: str = "column") -> None:
+    """Refuse a name that is there twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise QueryError(label, f"the {what} {name!r} is there twice", "give one of them another name")
+        seen.add(name)
+
+
+def check_timed(label: str, stream: Stream) -> None:
+    """Refuse a stream without time: a step with state needs an order."""
+    if not stream.timed:
+        raise QueryError(
+            label,
+            f"{label_of(stream)} has no time",
+            "give the source a ts=; late and rejected rows have no order and take only stateless steps",
+        )
+
+
+def check_window(label: str, window: Window) -> None:
+    """Refuse what is not a window, and a window with nothing in it."""
+    if not isinstance(window, Window):
+        hint = "use st.tumbling, st.sliding, st.last_n or st.session"
+        raise QueryError(label, f"{shown(window)} is not a window", hint)
+    window.check(label)

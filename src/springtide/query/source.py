@@ -1,0 +1,100 @@
+"""Sources: where a query begins."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from springtide.query import steps
+from springtide.query.connectors import SourceConnector
+from springtide.query.errors import QueryError, shown
+from springtide.query.expressions import check_columns
+from springtide.query.stream import Stream
+from springtide.query.types import TIME, TS, Length, micros_of, type_text
+
+
+def source(
+    name: str,
+    connector: SourceConnector,
+    *,
+    ts: str | None = None,
+    max_disorder: Length = "0s",
+    idle_after: Length | None = None,
+) -> Stream:
+    """Begin a query with tuples from outside.
+
+    `ts` names the column with the event time: a time (taken as UTC when it has no zone), or an integer of microseconds; in
+    the stream it is called `ts`. Rows of one physical stream may be out of order by `max_disorder`; a physical stream
+    without rows for `idle_after` no longer holds the others back.
+
+    >>> events = st.source("events", st.memory(schema={"when": pl.Datetime("ms"), "x": pl.Int64}), ts="when")
+    >>> events.schema
+    Schema([('ts', Datetime(time_unit='us', time_zone='UTC')), ('x', Int64)])
+    """
+    if not isinstance(name, str):
+        raise QueryError("(source)", "the source has no name", "st.source('calls', …): the name comes first")
+    steps.check_name("source", name)
+    label = f"{name} (source)"
+    columns = _columns(label, connector)
+    step = steps.Source(
+        name=name,
+        inputs=(),
+        schema=_schema(label, columns, ts),
+        connector=connector,
+        ts=ts,
+        max_disorder=_length(label, "max_disorder", max_disorder) or 0,
+        idle_after=_length(label, "idle_after", idle_after),
+        columns=columns,
+    )
+    return Stream(step, steps.OUT, step.schema, timed=ts is not None)
+
+
+def _columns(label: str, connector: SourceConnector) -> pl.Schema:
+    """Take the columns as the connector has them."""
+    if isinstance(connector, pl.DataFrame | pl.LazyFrame):
+        raise QueryError(label, f"{shown(connector)} is not a source", "wrap a frame: st.memory(frame)")
+    if isinstance(connector, type) or not isinstance(connector, SourceConnector):
+        hint = "use st.parquet(path), st.memory(rows) and the like"
+        raise QueryError(label, f"{shown(connector)} is not a source", hint)
+    try:
+        columns = connector.schema()
+    except QueryError as error:
+        raise QueryError(label, error.problem, error.hint) from None
+    if not columns:
+        raise QueryError(label, f"{connector.describe()} has no columns", "give it a schema=")
+    return columns
+
+
+def _schema(label: str, columns: pl.Schema, ts: str | None) -> pl.Schema:
+    """Give the columns of the stream: the event time is called `ts` and has the type of all times."""
+    if ts is None:
+        if TS in columns:
+            raise QueryError(
+                label,
+                "there is a column 'ts' but it is not the event time",
+                "say ts='ts', or rename that column in the source",
+            )
+        return pl.Schema(columns)
+    check_columns(label, columns, [ts])
+    dtype = columns[ts]
+    if not (isinstance(dtype, pl.Datetime | pl.Date) or dtype in (pl.Int64, pl.String)):
+        raise QueryError(
+            label,
+            f"the time {ts!r} is {type_text(dtype)}",
+            "give a column of times, of ISO texts, or of microseconds as i64",
+        )
+    if ts != TS and TS in columns:
+        raise QueryError(
+            label,
+            f"{ts!r} is to become ts but there is a column 'ts' already",
+            "use ts='ts', or rename that column in the source",
+        )
+    return pl.Schema({TS if n == ts else n: TIME if n == ts else t for n, t in columns.items()})
+
+
+def _length(label: str, option: str, value: Length | None) -> int | None:
+    if value is None:
+        return None
+    length = micros_of(label, value, option)
+    if length < 0:
+        raise QueryError(label, f"{option}={shown(value)} is below zero", "give a length of zero or more")
+    return length

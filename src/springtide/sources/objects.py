@@ -1,0 +1,166 @@
+"""Lines that are JSON objects, read as columns; and which lines cannot be, with the reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from decimal import Decimal, InvalidOperation
+from json import JSONDecodeError, loads
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+from pyarrow.json import ParseOptions, ReadOptions, read_json
+
+from springtide.query.errors import nearest
+from springtide.query.types import instance, type_text
+from springtide.runtime.reference.fit import Misfit, column
+from springtide.sources.files import cut
+from springtide.sources.lines import raw
+from springtide.sources.texts import is_text_type, others
+
+_BLOCKS = (4096, 64)
+"""Where some lines are wrong, as many are read at once; if that fails, as many."""
+
+
+class ObjectReader:
+    """Reads lines as columns, strictly: whether a line fits does not depend on others."""
+
+    def __init__(self, columns: pl.Schema) -> None:
+        """Prepare for these columns. Those that are always written as text are read as text."""
+        self._columns = columns
+        self._read = pl.Schema({n: _as_read(t) for n, t in columns.items()})
+        explicit = pa.schema({n: _arrow_type(t) for n, t in self._read.items()})
+        self._options = ParseOptions(explicit_schema=explicit, unexpected_field_behavior="error")
+        self._tests = {n: _test(t) for n, t in columns.items()}
+
+    def read(
+        self, data: bytes, lines: pl.Series, faults: Mapping[int, str]
+    ) -> tuple[pl.DataFrame, pl.Series, dict[int, str]]:
+        """Read the lines of `data`, but not those with known faults; give rows, their numbers, and all faults by number."""
+        bare = lines.str.strip_chars(" \t")
+        other = ~(bare.str.starts_with("{") & bare.str.ends_with("}"))
+        found = {i: self.fault(lines[i]) or "the line is no object" for i in other.arg_true()} | dict(faults)
+        if not found:
+            with suppress(pa.ArrowInvalid):
+                return self._parse(data, lines.len()), others(lines.len(), ()), {}
+        return self._sift(lines.to_list(), others(lines.len(), found).to_list(), found)
+
+    def fault(self, line: str) -> str | None:
+        """Say what is wrong with a line, as far as Python can tell. What it finds wrong can never be read."""
+        try:
+            row = loads(line)
+        except JSONDecodeError as error:
+            return f"the line is not JSON: {error.msg} at character {error.pos + 1}" if line else "the line is empty"
+        except RecursionError:
+            return "the line is not JSON that can be read: it is nested too deeply"
+        if not isinstance(row, dict):
+            return f"{cut(row)} is not a row of named columns"
+        for name in row:
+            if name not in self._columns:
+                return f"there is no column {name!r}; {nearest(name, self._columns)}"
+        for name, fits in self._tests.items():
+            if (value := row.get(name)) is not None and not fits(value):
+                return _misfit(name, value, self._columns[name])
+        return None
+
+    def _sift(
+        self, lines: list[str], numbers: list[int], faults: dict[int, str]
+    ) -> tuple[pl.DataFrame, pl.Series, dict[int, str]]:
+        """Read block by block, smaller ones where something is wrong, and look at single lines only there."""
+        frames: list[pl.DataFrame] = [pl.DataFrame(schema=self._read)]
+        done: list[int] = []
+
+        def attempt(some: list[int]) -> str | None:
+            try:
+                frames.append(self._parse("\n".join([lines[i] for i in some]).encode(), len(some)))
+            except pa.ArrowInvalid as error:
+                return str(error)
+            done.extend(some)
+            return None
+
+        large, small = _BLOCKS
+        for block in _blocks(numbers, large):
+            for few in _blocks(block, small) if attempt(block) else ():
+                if attempt(few):
+                    faults |= {i: fault for i in few if (fault := self.fault(lines[i]))}
+                    rest = [i for i in few if i not in faults]
+                    for i in rest if attempt(rest) else ():
+                        if problem := attempt([i]):
+                            plain = re.sub(r"^JSON parse error: | in row \d+$", "", problem)
+                            faults[i] = f"the line cannot be read: {plain}"
+        return pl.concat(frames), pl.Series(done, dtype=pl.Int64), faults
+
+    def _parse(self, data: bytes, rows: int) -> pl.DataFrame:
+        if not rows:
+            return pl.DataFrame(schema=self._read)
+        one_block = ReadOptions(use_threads=False, block_size=len(data) + 1)
+        table = read_json(pa.BufferReader(data), read_options=one_block, parse_options=self._options)
+        if table.num_rows != rows:  # every line begins and ends as an object does, so some have more than one
+            raise pa.ArrowInvalid("it has more than one object")
+        frame = pl.from_arrow(table)
+        assert isinstance(frame, pl.DataFrame)
+        return frame.cast(self._read) if frame.schema != self._read else frame
+
+
+def row_of(line: str) -> Mapping[str, Any]:
+    """Give the row in a line, or the line itself if there is none."""
+    try:
+        row = loads(line)
+    except (ValueError, RecursionError):
+        return raw(line)
+    return row if isinstance(row, dict) else raw(line)
+
+
+def _blocks(numbers: list[int], size: int) -> Iterator[list[int]]:
+    return (numbers[i : i + size] for i in range(0, len(numbers), size))
+
+
+def _test(dtype: pl.DataType) -> Callable[[Any], bool]:
+    """Give a quick test whether a value from JSON is of a type. What is written as text is converted later."""
+    if dtype == pl.String or is_text_type(dtype):
+        return lambda value: type(value) is str
+    if dtype == pl.Boolean:
+        return lambda value: type(value) is bool
+    if dtype.is_float():
+        return lambda value: type(value) in (int, float)
+    if dtype.is_integer():
+        low, high = pl.select(low=dtype.min(), high=dtype.max()).row(0)
+        return lambda value: type(value) is int and low <= value <= high
+    return lambda value: not isinstance(_tried("", value, dtype), Misfit)
+
+
+def _misfit(name: str, value: Any, dtype: pl.DataType) -> str:
+    tried = None if is_text_type(dtype) or isinstance(dtype, pl.Decimal) else _tried(name, value, dtype)
+    return str(tried) if isinstance(tried, Misfit) else f"column {name!r}: {cut(value)} is not {type_text(dtype)}"
+
+
+def _tried(name: str, value: Any, dtype: pl.DataType) -> pl.Series | Misfit:
+    try:
+        if isinstance(dtype, pl.Decimal):
+            value = Decimal(str(value))
+        return column(name, value, dtype)
+    except InvalidOperation:
+        return Misfit()
+    except Misfit as misfit:
+        return misfit
+
+
+def _as_read(dtype: pl.DataType) -> pl.DataType:
+    """Give the type under which a column is read, before it is converted."""
+    if isinstance(dtype, pl.Decimal):  # Arrow does not see that a number is too large
+        return pl.Decimal(38, dtype.scale)
+    return pl.String() if is_text_type(dtype) else dtype
+
+
+def _arrow_type(dtype: pl.DataType) -> pa.DataType:
+    if isinstance(dtype, pl.List):
+        return pa.list_(_arrow_type(instance(dtype.inner)))
+    if isinstance(dtype, pl.Struct):
+        return pa.struct({f.name: _arrow_type(instance(f.dtype)) for f in dtype.fields})
+    if isinstance(dtype, pl.Decimal):
+        return pa.decimal128(dtype.precision, dtype.scale)
+    if dtype == pl.String:
+        return pa.large_string()
+    return pl.Series(dtype=dtype).to_arrow().type

@@ -1,0 +1,56 @@
+"""What tests run in a process of its own, with a small Spark session of its own: python -m tests.spark.child WHAT FOLDER.
+
+`whole` runs the query of `tests.unit.runtime.crashing` to its end; `stopped` runs one without end and stops it twice, after its
+epoch and at once. What Spark says while it starts is not ours: everything after the line STARTED is.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+
+import springtide as st
+from tests.unit.runtime.crashing import SCHEMA, files_to_files
+
+STARTED = "--- started"
+
+
+def main(what: str, folder: Path) -> None:
+    spark = st.spark_session("local[2,4]", name=f"child-{what}", spark_driver_memory="512m")
+    print(STARTED, file=sys.stderr, flush=True)
+    if what == "whole":
+        run = files_to_files(folder).start(
+            spark, checkpoint=folder / "checkpoint", instances=2, buckets=8, rows_per_epoch=10
+        )
+        run.wait()
+    else:
+        for at_once in (False, True):
+            checkpoint = folder / f"checkpoint-{at_once}"
+            run = endless(folder, f"sums-{at_once}").start(
+                spark, checkpoint=checkpoint, instances=2, buckets=8, rows_per_epoch=5
+            )
+            while run.status()["epoch"] < 1:
+                time.sleep(0.01)
+            run.stop(at_once=at_once)
+    spark.stop()
+
+
+def endless(folder: Path, sums_to: str) -> st.Query:
+    """Make a query that waits for more files, slow enough to be met at work."""
+    source = st.source("numbers", st.parquet(folder / "in", schema=SCHEMA, follow=True), ts="ts")
+
+    def slow(x: int) -> int:
+        time.sleep(0.02)
+        return x
+
+    sums = source.map(pl.col("x").map_elements(slow, return_dtype=pl.Int64)).aggregate(
+        by="key", window=st.tumbling("5s"), total=st.sum("x")
+    )
+    return st.Query("endless", sums.to(st.parquet_sink(folder / sums_to), name="sums"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
