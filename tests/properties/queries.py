@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -100,15 +101,16 @@ class Made:
         return [n for n, t in self.stream.schema.items() if n != "ts" and fits(t) and not (exact and n in self.rounded)]
 
 
-def case(seed: int) -> Case:
-    """Make the case of a seed."""
-    return _Maker(Random(seed), seed).case()
+def case(seed: int, folder: Path) -> Case:
+    """Make the case of a seed; input that comes from files is written to the folder."""
+    return _Maker(Random(seed), seed, folder).case()
 
 
 @dataclass
 class _Maker:
     random: Random
     seed: int
+    folder: Path
     numbers: dict[str, int] = field(default_factory=dict)
 
     def case(self) -> Case:
@@ -157,13 +159,29 @@ class _Maker:
         columns = [*self.schema.items(), (ts, dtype)]
         r.shuffle(columns)
         streams: dict[str, Rows] = {}
-        framed = r.random() < 0.1
+        framed = r.random() < 0.2
         for stream in r.sample(["0", "1", "a", "b"], r.choice([1, 1, 2, 3])):
             rows = self.rows(ts, write, disorder, late=positions, plain=framed)
             streams[stream] = pl.DataFrame(rows, schema=dict(columns)) if framed else rows
+        if framed and len(streams) == 1 and positions:
+            files = self.files(name, next(iter(streams.values())))
+            return st.source(
+                name, st.parquet(files, schema=dict(columns)), ts=ts, max_disorder=timedelta(microseconds=disorder)
+            )
         given: Any = streams if len(streams) > 1 or r.random() < 0.5 else next(iter(streams.values()))
         memory = st.memory(given, schema=dict(columns), positions=positions)
         return st.source(name, memory, ts=ts, max_disorder=timedelta(microseconds=disorder))
+
+    def files(self, name: str, rows: Any) -> Path:
+        """Write rows to some Parquet files, in row groups whose greatest time the engine sees without reading them."""
+        folder = self.folder / name
+        folder.mkdir(parents=True)
+        size = self.random.choice([3, 7, 100])
+        for start in range(0, rows.height, size):
+            rows[start : start + size].write_parquet(
+                folder / f"{start:03d}.parquet", row_group_size=self.random.choice([2, 5])
+            )
+        return folder
 
     def time_column(self) -> tuple[str, Any, Callable[[int], Any]]:
         """Choose how the source writes its event time: name, type, and a value for microseconds."""

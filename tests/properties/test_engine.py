@@ -68,7 +68,7 @@ def check(seed: int, checkpoint: Path) -> None:
     """Run one case both ways and compare; a failure says how to see it again."""
     one: Case | None = None
     try:
-        one = case(seed)
+        one = case(seed, checkpoint.with_suffix(".input"))
         expected = one.query.run_reference()
         told(one, run_at_random(one, checkpoint), expected)
     except Exception as error:
@@ -78,7 +78,8 @@ def check(seed: int, checkpoint: Path) -> None:
             f"seed {seed}: {type(error).__name__}: {error}\n\n{query}\n\nto run it again: {command}"
         ) from error
     finally:
-        shutil.rmtree(checkpoint, ignore_errors=True)
+        for used in (checkpoint, checkpoint.with_suffix(".input")):
+            shutil.rmtree(used, ignore_errors=True)
 
 
 def told(one: Case, engine: Engine, expected: Result) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.steps import Sink
 from springtide.query.types import micros
 from springtide.runtime.engine import ROWS_PER_EPOCH, identity
+from springtide.runtime.heads import check_runs
 from springtide.runtime.query import Query
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError
@@ -76,6 +77,7 @@ def launch(
     trigger = None if wish.trigger is None else _trigger(wish.trigger)
     root = wish.checkpoint or Path(tempfile.mkdtemp(prefix=f"springtide-{query.name}-"))
     checkpoint = Checkpoint(root)
+    check_runs(plan)
     checkpoint.acquire(identity(plan)).release()  # what is wrong with it is told now, not after Spark's long start
     before = checkpoint.latest()
     log = checkpoint.root / "logs" / "spark.log"
@@ -96,7 +98,7 @@ def launch(
             run = query.start(
                 spark,
                 checkpoint=root,
-                instances=_filled(plan, instances, before is not None, int(spark.sparkContext.defaultParallelism)),
+                instances=instances or None,
                 rows_per_epoch=wish.rows_per_epoch,
                 trigger=trigger,
             )
@@ -135,11 +137,6 @@ def parse_instances(plan: Plan, wanted: Sequence[str]) -> dict[str, int]:
         names = [plan.subquery(step).name] if equals else [q.name for q in plan.subqueries]
         found |= dict.fromkeys(names, int(number))
     return found
-
-
-def _filled(plan: Plan, wanted: Mapping[str, int], resumed: bool, slots: int) -> Mapping[str, int]:
-    """Give the subqueries of a new query that nobody spoke of as many instances as Spark has slots."""
-    return dict(wanted) if resumed else {q.name: wanted.get(q.name, slots) for q in plan.subqueries}
 
 
 def _trigger(text: str) -> str:

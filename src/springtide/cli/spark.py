@@ -15,8 +15,6 @@ from springtide.cli.errors import CommandError
 
 def start_spark(master: str, name: str, log: Path, module: ModuleType | None = None) -> Any:
     """Start a Spark session; its tasks can have what `module` defines."""
-    if master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # nobody outside this machine needs to reach it
     log.parent.mkdir(parents=True, exist_ok=True)
     size = log.stat().st_size if log.exists() else 0
     with _stderr_to(log):  # the JVM keeps the stderr that it was born with

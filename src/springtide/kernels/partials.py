@@ -195,6 +195,11 @@ _RECIPES: dict[str, Callable[[str, BoundAggregate, pl.Expr], _Recipe]] = {
 }
 
 
+def knows(aggregate: BoundAggregate) -> bool:
+    """Tell whether an aggregate has partial results here."""
+    return aggregate.aggregate.user is not None or aggregate.aggregate.function in _RECIPES
+
+
 def _exact(aggregate: BoundAggregate) -> bool:
     dtype = aggregate.input_type
     return dtype is not None and (dtype.is_integer() or isinstance(dtype, pl.Duration) or dtype == pl.Boolean)

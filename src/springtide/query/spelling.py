@@ -46,7 +46,7 @@ def _spell_out(step: str, schema: pl.Schema, expr: pl.Expr) -> list[pl.Expr]:
         spelled = [_expr(node) for node in _each(frame, json.loads(expr.meta.serialize(format="json")))]
         if frame.select(spelled).collect_schema() == wanted and not any(e.meta.has_multiple_outputs() for e in spelled):
             return spelled
-    except (PolarsError, KeyError, TypeError, ValueError):  # a Python function, which has no JSON, or new JSON
+    except (PolarsError, KeyError, TypeError, ValueError):  # new JSON
         pass
     raise QueryError(step, f"{brief(expr)} stands for several columns", "write it once for each column, by its name")
 

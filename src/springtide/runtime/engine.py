@@ -22,7 +22,7 @@ from springtide.query import steps
 from springtide.query.errors import QueryError, SpringtideError, nearest
 from springtide.runtime.epoch import Epoch, Report, compaction, deal
 from springtide.runtime.failpoints import failpoint
-from springtide.runtime.heads import oldest_slot
+from springtide.runtime.heads import check_runs, oldest_slot
 from springtide.runtime.intake import Intake
 from springtide.runtime.layout import layout
 from springtide.sinks.publication import Publication, Publisher
@@ -41,8 +41,10 @@ Execute = Callable[[Epoch], Sequence[Report]]
 class Options:
     """How a query is to run."""
 
-    instances: int | Mapping[str, int] = 1
-    """For every subquery, or by step."""
+    instances: int | Mapping[str, int] | None = None
+    """For every subquery, or by step; those not named have as many as before."""
+    usual: int = 1
+    """How many a subquery gets that never had any and is not named."""
     rows_per_epoch: int = ROWS_PER_EPOCH
     """Admission: a burst makes more epochs, not larger ones."""
     clock: Callable[[], float] = field(default=time.time)
@@ -53,6 +55,7 @@ class Engine:
 
     def __init__(self, plan: Plan, checkpoint: Checkpoint, execute: Execute, options: Options) -> None:
         """Take the checkpoint; go on where it ends."""
+        check_runs(plan)
         self.plan, self.checkpoint, self.options = plan, checkpoint, options
         self._execute = execute
         self._sources = plan.graph.of_kind(steps.Source)
@@ -166,7 +169,7 @@ class Engine:
         maps = {}
         for subquery in self.plan.subqueries:
             before = self.manifest.maps.get(subquery.name)
-            usual = before.instances if before else 1
+            usual = before.instances if before else self.options.usual
             n = wanted if isinstance(wanted, int) else by_name.get(subquery.name, usual)
             maps[subquery.name] = self._map(subquery.name, n, before)
         return maps
@@ -248,6 +251,7 @@ class Engine:
             "published": sum(d.rows for r in reports for d in r.outbox),
             "backlog": self.intake.backlog,
             "subqueries": subqueries,
+            "events": self.events[-10:],
         }
 
     def _fail_once(self, number: int) -> bool:

@@ -13,9 +13,10 @@ from springtide.compiler.plan import Plan, Subquery
 from springtide.kernels import gate
 from springtide.kernels.blob import Blob
 from springtide.kernels.hashing import BUCKET
+from springtide.kernels.partials import knows
 from springtide.kernels.sliding import PANE, Panes, SlidingAggregate, sliding_kernel
 from springtide.query import steps
-from springtide.query.errors import SpringtideError
+from springtide.query.errors import QueryError
 from springtide.query.types import END_OF_TIME
 from springtide.query.windows import Sliding
 from springtide.runtime.epoch import Epoch
@@ -86,6 +87,23 @@ class Shelf:
         return (Segment(file, kind, self.epoch.number, self.instance, self.map.version, rows.height, size, low, high),)
 
 
+def check_runs(plan: Plan) -> None:
+    """Refuse a plan with a step that the engine does not run yet, before anything is started."""
+    for subquery in plan.subqueries:
+        if subquery.head is None:
+            continue
+        head, where = plan.step(subquery.head), f"{subquery.head} ({plan.step(subquery.head).kind})"
+        if not isinstance(head, steps.Aggregate):
+            raise QueryError(where, "the engine does not run this kind of step yet", "query.run_reference() does")
+        if not isinstance(head.window, Sliding):
+            raise QueryError(
+                where, f"the engine does not run the window {head.window} yet", "query.run_reference() does"
+            )
+        for bound in head.aggregates:
+            if not knows(bound):
+                raise QueryError(where, f"the engine does not run {bound.aggregate} yet", "query.run_reference() does")
+
+
 def run_head(
     plan: Plan, epoch: Epoch, subquery: Subquery, instance: int, blobs: Sequence[Blob], merged: int
 ) -> HeadResult:
@@ -95,9 +113,7 @@ def run_head(
     tuples = [b.tuples for b in blobs if b.tuples is not None]
     if isinstance(head, steps.Aggregate) and isinstance(head.window, Sliding):
         return _sliding(sliding_kernel(head), shelf, tuples, merged)
-    raise SpringtideError(
-        f"step {subquery.name} ({head.kind}): the engine does not run this kind of step yet; the reference does"
-    )
+    raise TypeError(f"{head.kind} is not a step that the engine runs")
 
 
 def _sliding(kernel: SlidingAggregate, shelf: Shelf, tuples: list[pl.DataFrame], merged: int) -> HeadResult:

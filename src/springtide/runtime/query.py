@@ -92,5 +92,6 @@ class Query(Graph):
         """
         from springtide.runtime.spark.run import Run
 
-        wanted = int(spark.sparkContext.defaultParallelism) if instances is None else instances
-        return Run(self.plan(buckets=buckets), spark, checkpoint, Options(wanted, rows_per_epoch), trigger)
+        usual = int(spark.sparkContext.defaultParallelism)
+        options = Options(instances, usual, rows_per_epoch)
+        return Run(self.plan(buckets=buckets), spark, checkpoint, options, trigger)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
-from json import JSONDecodeError, loads
+from json import JSONDecodeError, dumps, loads
 from typing import Any
 
 import polars as pl
@@ -20,7 +19,7 @@ from springtide.sources.files import cut
 from springtide.sources.lines import raw
 from springtide.sources.texts import is_text_type, others
 
-_BLOCKS = (4096, 64)
+_BLOCKS = (1 << 16, 1 << 10)
 """Where some lines are wrong, as many are read at once; if that fails, as many."""
 
 
@@ -50,11 +49,17 @@ class ObjectReader:
     def fault(self, line: str) -> str | None:
         """Say what is wrong with a line, as far as Python can tell. What it finds wrong can never be read."""
         try:
-            row = loads(line)
+            row = loads(line, object_pairs_hook=_unique)
+            if "\\u" in line:
+                dumps(row, ensure_ascii=False).encode()
         except JSONDecodeError as error:
             return f"the line is not JSON: {error.msg} at character {error.pos + 1}" if line else "the line is empty"
         except RecursionError:
             return "the line is not JSON that can be read: it is nested too deeply"
+        except UnicodeEncodeError:
+            return "the line is not JSON that can be read: it has half of a surrogate pair"
+        except Misfit as misfit:
+            return str(misfit)
         if not isinstance(row, dict):
             return f"{cut(row)} is not a row of named columns"
         for name in row:
@@ -68,7 +73,10 @@ class ObjectReader:
     def _sift(
         self, lines: list[str], numbers: list[int], faults: dict[int, str]
     ) -> tuple[pl.DataFrame, pl.Series, dict[int, str]]:
-        """Read block by block, smaller ones where something is wrong, and look at single lines only there."""
+        """Read block by block, smaller ones where something is wrong, and look at single lines only there.
+
+        A reading costs as much as a look at a hundred lines.
+        """
         frames: list[pl.DataFrame] = [pl.DataFrame(schema=self._read)]
         done: list[int] = []
 
@@ -88,8 +96,7 @@ class ObjectReader:
                     rest = [i for i in few if i not in faults]
                     for i in rest if attempt(rest) else ():
                         if problem := attempt([i]):
-                            plain = re.sub(r"^JSON parse error: | in row \d+$", "", problem)
-                            faults[i] = f"the line cannot be read: {plain}"
+                            faults[i] = f"the line cannot be read: {problem}"
         return pl.concat(frames), pl.Series(done, dtype=pl.Int64), faults
 
     def _parse(self, data: bytes, rows: int) -> pl.DataFrame:
@@ -113,6 +120,14 @@ def row_of(line: str) -> Mapping[str, Any]:
     return row if isinstance(row, dict) else raw(line)
 
 
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise Misfit(f"the line has {next(n for n in names if names.count(n) > 1)!r} twice")
+    return row
+
+
 def _blocks(numbers: list[int], size: int) -> Iterator[list[int]]:
     return (numbers[i : i + size] for i in range(0, len(numbers), size))
 
@@ -126,7 +141,8 @@ def _test(dtype: pl.DataType) -> Callable[[Any], bool]:
     if dtype.is_float():
         return lambda value: type(value) in (int, float)
     if dtype.is_integer():
-        low, high = pl.select(low=dtype.min(), high=dtype.max()).row(0)
+        extremes: Any = dtype  # Polars does not say that integers have them
+        low, high = pl.select(low=extremes.min(), high=extremes.max()).row(0)
         return lambda value: type(value) is int and low <= value <= high
     return lambda value: not isinstance(_tried("", value, dtype), Misfit)
 

@@ -28,6 +28,7 @@ from springtide.state.manifest import Manifest, NewerFormat
 FORMAT = 1
 KEEP = 10
 """How many manifests are kept."""
+_ATTEMPTS = 5
 
 _BEGUN = ("lock", "springtide.json.partial")
 """What a run leaves that dies while it makes a checkpoint."""
@@ -85,13 +86,16 @@ class Checkpoint:
         return Lease(generation, descriptor)
 
     def _lock(self, descriptor: int) -> None:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            owner = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another run"
-            raise self._error(
-                f"is in use by {owner}", "stop that run first, or give this one another checkpoint"
-            ) from None
+        for attempt in range(_ATTEMPTS):  # somebody who only looks whether it is in use holds it for a moment
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if attempt == _ATTEMPTS - 1:
+                    owner = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another run"
+                    hint = "stop that run first, or give this one another checkpoint"
+                    raise self._error(f"is in use by {owner}", hint) from None
+                time.sleep(0.05)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
@@ -103,7 +104,8 @@ def test_rows_that_do_not_fit_are_rejected_at_their_places_and_shift_no_other(re
     assert reasons[7] == "[1, 2] is not a row of named columns"
     assert reasons[8] == "the line is not JSON: Expecting ',' delimiter at character 8"
     assert reasons[10] == "column 'x': 99999999999999999999 is out of range for i64"
-    assert reasons[11] == "the line cannot be read: Column(/x) was specified twice"
+    assert reasons[11] == "the line has 'x' twice"
+    assert reasons[15] == "the line is not JSON that can be read: it has half of a surrogate pair"
     assert reasons[17] == "column 'y': True is not str"
     assert reasons[18] == "column 'x': True is not i64"
     assert reasons[21] == "there is no column 'yy'; did you mean 'y'?"
@@ -175,6 +177,43 @@ def test_types_that_cannot_be_read(dtype: Any) -> None:
 
 
 # ── cuts, and many that are wrong ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"x": 1, "x": 1}',
+        '{"o": {"a": 1, "a": 1}}',
+        '{"y": "\\ud800"}',
+        '{"y": "\\udc00x"}',
+        '{"o": {"s": "\\ud83d"}}',
+        '{"y": "a\tb"}',
+        '{"y": "a\x00b"}',
+        '{"x": 1,}',
+        '{"x": .5}',
+        '{"x": +1}',
+        '{"x": -}',
+        '{x: 1}',
+        '{"x": 1}//',
+        '{"x": 1e}',
+        '{"y": "\\x"}',
+        '{"x": undefined}',
+        '{"x": 128}',
+        '{"f": "1"}',
+        '{"o": []}',
+        '{"o": {"a": 1.5}}',
+    ],
+)
+def test_what_is_wrong_in_company_is_wrong_alone(read: Read, line: str) -> None:
+    """Two parsers look at wrong lines; whether a line is wrong must not depend on which of them saw it first."""
+    schema = {"x": pl.Int8, "y": pl.String, "f": pl.Float64, "o": pl.Struct({"a": pl.Int64, "s": pl.String})}
+    reader = objects.ObjectReader(pl.Schema(schema))
+    with pytest.raises(pa.ArrowInvalid, match=r".+"):
+        reader._parse(line.encode(), 1)
+    assert reader.fault(line) is not None
+    alone, among = read([line], schema=schema), read(['{"x": 1}', line, '{"x": "1"}', '{"x": 2}'], schema=schema)
+    assert alone.reasons[0] == among.reasons[1]
+    assert among.values("x") == [1, 2]
 
 
 @pytest.mark.parametrize("limit", [1, 3, 7, 100])
