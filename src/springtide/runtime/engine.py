@@ -43,10 +43,10 @@ class Options:
 
     instances: int | Mapping[str, int] | None = None
     """For every subquery, or by step; those not named have as many as before."""
-    usual: int = 1
-    """How many a subquery gets that never had any and is not named."""
     rows_per_epoch: int = ROWS_PER_EPOCH
     """Admission: a burst makes more epochs, not larger ones."""
+    usual: int = 1
+    """How many instances a subquery gets that never had any and is not named."""
     clock: Callable[[], float] = field(default=time.time)
 
 

@@ -93,5 +93,5 @@ class Query(Graph):
         from springtide.runtime.spark.run import Run
 
         usual = int(spark.sparkContext.defaultParallelism)
-        options = Options(instances, usual, rows_per_epoch)
+        options = Options(instances, rows_per_epoch, usual)
         return Run(self.plan(buckets=buckets), spark, checkpoint, options, trigger)
