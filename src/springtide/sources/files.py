@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import json
+import os
 import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,7 +35,7 @@ class Piece:
 class FileSource(ABC):
     """The files of a folder or pattern: one physical stream, files in the order of their names.
 
-    A position is the last file that was read, how many of its rows, and how many rows in all. With `follow`, files that come later
+    A position is the name of the last file that was read, how many of its rows, and how many rows in all. With `follow`, files that come later
     are read when their names sort after that one.
     """
 
@@ -72,25 +73,28 @@ class FileSource(ABC):
 
     def files(self) -> list[str]:
         """List the files that are there now, in order. Names that begin with . or _ are not meant."""
-        path = Path(self.path)
-        if path.is_dir():
-            found: Iterable[Path] = (f for f in path.iterdir() if f.suffix in self.suffixes)
+        path = os.path.abspath(self.path)
+        if os.path.isdir(path):
+            with os.scandir(path) as entries:
+                found = [e.path for e in entries if e.name.endswith(self.suffixes) and e.is_file()]
         else:
-            found = [path] if path.exists() else map(Path, glob.glob(self.path))
-        return sorted(str(f) for f in found if f.is_file() and not f.name.startswith((".", "_")))
+            found = [f for f in ([path] if os.path.exists(path) else glob.glob(path)) if os.path.isfile(f)]
+        return sorted(f for f in found if not os.path.basename(f).startswith((".", "_")))
 
     def take(self, position: Any, limit: int, ts: str | None) -> Take:
         """Take the next rows, file after file."""
         at = position or {"file": "", "row": 0, "rows": 0}
         slices: list[Slice] = []
         backlog, taken = 0, 0
-        files = [f for f in self._files_to_read() if f >= at["file"]]
-        for file in files:
-            done = at["row"] if file == at["file"] else 0
+        root = self._root()
+        files = {f[len(root) :]: f for f in self._files_to_read() if f[len(root) :] >= at["file"]}
+        for name, file in files.items():
+            done = at["row"] if name == at["file"] else 0
             if taken >= limit:
                 backlog += max(0, self.rows_in(file) - done)
                 continue
-            for piece in self.pieces(file, ts, whole=not self.follow or file != files[-1]):
+            last = name == next(reversed(files))
+            for piece in self.pieces(file, ts, whole=not (self.follow and last)):
                 start, end = max(piece.first, done), piece.first + piece.rows
                 stop = min(end, start + limit - taken)
                 backlog += max(0, end - max(start, stop))
@@ -100,7 +104,7 @@ class FileSource(ABC):
                 place = self.place(file, start, stop)
                 slices.append(Slice(ONE_STREAM, at["rows"], stop - start, place, greatest))
                 taken += stop - start
-                at = {"file": file, "row": stop, "rows": at["rows"] + stop - start}
+                at = {"file": name, "row": stop, "rows": at["rows"] + stop - start}
         ended = not self.follow and backlog == 0
         times = {ONE_STREAM: END_OF_TIME} if ended else {}
         return Take(tuple(slices), at if slices else position, times, (ONE_STREAM,), ended, backlog)
@@ -114,9 +118,18 @@ class FileSource(ABC):
             return {ONE_STREAM: list(_in_order(reads, frames, columns))}
         return {ONE_STREAM: pl.concat([pl.DataFrame(schema=columns), *(f.select(list(columns)) for f in frames)])}
 
+    def _root(self) -> str:
+        """Give what all files have before their names in positions: a folder may be moved, or named in another way."""
+        path = os.path.abspath(self.path)
+        if os.path.isdir(path):
+            return os.path.join(path, "")
+        while glob.has_magic(path) and not os.path.exists(path):
+            path = os.path.dirname(path)
+        return os.path.join(path if os.path.isdir(path) else os.path.dirname(path), "")
+
     def _files_to_read(self) -> list[str]:
         files = self.files()
-        if not files and not self.follow and not Path(self.path).is_dir():
+        if not files and not self.follow and not os.path.isdir(self.path):
             raise SpringtideError(f"there is no file {self.path}; check the path, or wait for it with follow=True")
         return files
 

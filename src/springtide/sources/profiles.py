@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -138,7 +138,7 @@ def trace(rates: Sequence[float], *, every: float | Length = "1s") -> Steps:
     >>> st.trace([10, 30, 20], every="1m").due(120)
     2400
     """
-    if isinstance(rates, str) or not len(rates):
+    if isinstance(rates, str) or not isinstance(rates, Iterable) or not (rates := list(rates)):
         raise QueryError("(trace)", f"{shown(rates)} is not a list of rates", "write [100, 250, ...]")
     length = _seconds("trace", every)
     return Steps(tuple((length, _rate("trace", rate)) for rate in rates))

@@ -89,10 +89,33 @@ def test_every_limit(kind: str, folder: Path, drain: Drain, limit: int) -> None:
 
 def test_the_position_is_plain_and_enough_to_go_on(kind: str, folder: Path, drain: Drain) -> None:
     first = source(kind, folder).take(None, 4, None)
-    assert first.position == {"file": str(folder / f"a.{kind}"), "row": 4, "rows": 4}
+    assert first.position == {"file": f"a.{kind}", "row": 4, "rows": 4}
     later = drain(source(kind, folder), 3, position=json.loads(json.dumps(first.position)))
     assert later.values("x") == list(range(4, 10))
     assert list(later.rows) == list(range(4, 10))
+
+
+def test_a_folder_may_be_moved_or_named_in_another_way(
+    kind: str, folder: Path, drain: Drain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    position = source(kind, folder).take(None, 8, None).position
+    monkeypatch.chdir(folder)
+    for path in (".", f"*.{kind}", f"../{folder.name}/", f"[a-d].{kind}", f"{folder}/c.{kind}"):
+        assert drain(source(kind, path), position=position).rows == {8: {"x": 8}, 9: {"x": 9}}
+    moved = folder.rename(folder.with_name("0-moved"))
+    monkeypatch.chdir(moved.parent)
+    assert drain(source(kind, "0-moved"), position=position).rows == {8: {"x": 8}, 9: {"x": 9}}
+
+
+def test_a_pattern_over_several_folders(kind: str, tmp_path: Path, drain: Drain) -> None:
+    for i, day in enumerate(("day=1", "day=2", "day=3")):
+        (tmp_path / day).mkdir()
+        KINDS[kind][1](tmp_path / day / f"part.{kind}", [2 * i, 2 * i + 1])
+    made = source(kind, tmp_path / "day=*" / "part.*")
+    assert drain(made, 1).values("x") == list(range(6))
+    position = made.take(None, 3, None).position
+    assert position == {"file": f"day=2/part.{kind}", "row": 1, "rows": 3}
+    assert drain(made, position=position).values("x") == [3, 4, 5]
 
 
 def test_asking_twice_gives_the_same(kind: str, folder: Path) -> None:

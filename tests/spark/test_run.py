@@ -1,0 +1,129 @@
+"""A run on Spark, and the handle to it: Spark's own sources, stopping, scaling, attaching (ST-3)."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import springtide as st
+import springtide.testing
+from springtide.testing import at, compare
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = {"key": pl.String, "value": pl.Int64, "ts": st.TIME}
+
+
+def frame(first: int, count: int) -> pl.DataFrame:
+    """Make one row per second, from second `first` on."""
+    numbers = range(first, first + count)
+    return pl.DataFrame(
+        {"key": [f"k{i % 3}" for i in numbers], "value": list(numbers), "ts": [at(f"{i}s") for i in numbers]},
+        schema=SCHEMA,
+    )
+
+
+def counting(source: st.Stream) -> tuple[st.Query, Any]:
+    sink = st.memory_sink()
+    counts = source.aggregate(by="key", window=st.tumbling("10s"), n=st.count(), total=st.sum("value"), name="counts")
+    return st.Query("counting", counts.to(sink, name="out")), sink
+
+
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def accepted(run: Any, source: str) -> int:
+    found: int = run.status()["sources"].get(source, {"accepted": 0})["accepted"]
+    return found
+
+
+def test_a_streaming_dataframe_is_a_source(spark: Any, tmp_path: Path) -> None:
+    """Rows that Spark reads: all that is there, then on after a restart with another degree, nothing lost or doubled."""
+    files = tmp_path / "in"
+    files.mkdir()
+    for i in range(4):
+        frame(i * 25, 25).write_parquet(files / f"{i}.parquet")
+    schema = spark.read.parquet(str(files)).schema
+    stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 2).parquet(str(files))
+    query, sink = counting(st.source("rows", st.spark(stream), ts="ts", max_disorder="100s"))
+    query.start(spark, checkpoint=tmp_path / "ckpt", instances=2, trigger="available now").wait()
+    for i in range(4, 10):
+        frame(i * 25, 25).write_parquet(files / f"{i}.parquet")
+    run = query.start(spark, checkpoint=tmp_path / "ckpt", instances=3)
+    until(lambda: accepted(run, "rows") == 250)
+    run.stop()
+    expected = query.run_reference({"rows": frame(0, 250)}, bounded=False)
+    assert expected.rows().height > 0
+    compare(sink.rows(), expected.rows())
+
+
+def test_two_streaming_dataframes_beside_a_source_read_in_python(spark: Any, tmp_path: Path) -> None:
+    """Sources of both kinds in one query: one epoch takes from all of them."""
+    streams = []
+    for name, first in (("a", 0), ("b", 5)):
+        folder = tmp_path / name
+        folder.mkdir()
+        frame(first, 60).write_parquet(folder / "0.parquet")
+        stream = spark.readStream.schema(spark.read.parquet(str(folder)).schema).parquet(str(folder))
+        streams.append(st.source(name, st.spark(stream), ts="ts"))
+    native = st.source("c", st.memory(frame(2, 60)), ts="ts")
+    query, sink = counting(st.union(*streams, native))
+    query.start(spark, checkpoint=tmp_path / "ckpt", instances=2, trigger="available now").wait()
+    inputs = {"a": frame(0, 60), "b": frame(5, 60)}
+    # the streams of Spark do not end: what is given is what is certain without their end
+    expected = query.run_reference(inputs | {"c": [*frame(2, 60).to_dicts(), st.testing.END]}, bounded=False)
+    compare(sink.rows(), expected.rows())
+    assert expected.rows().height > 0
+
+
+def test_not_a_streaming_dataframe(spark: Any) -> None:
+    with pytest.raises(st.QueryError, match="this is not a streaming DataFrame"):
+        st.spark(spark.range(3))
+    with pytest.raises(st.QueryError, match="there is no column 'partition'"):
+        st.spark(spark.readStream.format("rate").load(), stream="partition")
+
+
+def test_stop_scale_and_attach_while_running(spark: Any, tmp_path: Path) -> None:
+    """An endless query is stopped between epochs and at once, scaled, given another input, and loses nothing."""
+    files = tmp_path / "in"
+    files.mkdir()
+    frame(0, 100).write_parquet(files / "0.parquet")
+    query, sink = counting(st.source("rows", st.parquet(files, follow=True), ts="ts"))
+    run = query.start(spark, checkpoint=tmp_path / "ckpt", instances=2, rows_per_epoch=20)
+    run.stop(at_once=True)
+    assert not run.active
+    run = query.start(spark, checkpoint=tmp_path / "ckpt", rows_per_epoch=20)
+    until(lambda: accepted(run, "rows") == 100)
+    run.scale("counts", 3)
+    with pytest.raises(st.QueryError, match="did you mean 'counts'"):
+        run.scale("count", 3)
+    run.attach("rows", "more", st.memory(frame(100, 30)))
+    until(lambda: accepted(run, "rows") == 130)
+    frame(100, 50).write_parquet(files / "1.parquet")
+    until(lambda: accepted(run, "rows") == 180)
+    assert [text for _, text in run.events()] == ["scaled counts: 2 → 3 instances"]
+    assert run.status()["subqueries"]["counts"]["instances"] == 3
+    run.stop()
+    inputs = {"0": frame(0, 150), "more/0": [*frame(100, 30).to_dicts(), st.testing.END]}
+    compare(sink.rows(), query.run_reference({"rows": inputs}, bounded=False).rows())
+
+
+def test_a_run_tells_what_it_measured(spark: Any, tmp_path: Path) -> None:
+    query, sink = counting(st.source("rows", st.memory(frame(0, 40)), ts="ts"))
+    run = query.start(spark, checkpoint=tmp_path / "ckpt", instances=2, rows_per_epoch=20)
+    assert run.wait(60)
+    assert [m["rows"] for m in run.metrics()] == [20, 20]
+    assert [m.epoch for m in run.epochs()] == [0, 1]
+    status = run.status()
+    assert status["ended"]
+    assert status["sources"]["rows"] == {"accepted": 40, "late": 0, "rejected": 0, "ended": True}
+    again = query.start(spark, checkpoint=tmp_path / "ckpt")
+    assert again.wait(60), "a query that has ended ends at once"
+    assert sink.rows()["n"].sum() == 40

@@ -1,0 +1,127 @@
+"""What comes into an epoch: inputs attached and detached while running (ST-3), admission (SM-9)."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import springtide as st
+from springtide.runtime.engine import Engine, Options
+from springtide.runtime.inprocess import run
+from springtide.testing import PAUSE, at, compare, idle
+
+SCHEMA = {"key": pl.String, "ts": st.TIME}
+
+
+def rows(*seconds: int, key: str = "a") -> list[dict[str, object]]:
+    return [{"key": key, "ts": at(f"{s}s")} for s in seconds]
+
+
+def query(*main: object) -> st.Query:
+    source = st.source("calls", st.memory(main, schema=SCHEMA), ts="ts")
+    counts = source.aggregate(by="key", window=st.tumbling("10s"), n=st.count(), name="counts")
+    return st.Query("intake", counts.to(st.memory_sink(), name="out"))
+
+
+def result(made: st.Query) -> pl.DataFrame:
+    sink = made.step("out")
+    return sink.connector.rows()  # type: ignore[attr-defined]
+
+
+def test_an_attached_input_is_read_from_the_next_epoch_on(tmp_path: Path) -> None:
+    """ST-3: an input comes while the query runs.
+
+    main      0  5  | 12 15 | 25 31 |
+    attached           7  13 26 30         7 is before the time of the source when it was attached: late
+    """
+    made = query(*rows(0, 8), PAUSE, *rows(12, 15), PAUSE, *rows(25, 31))
+    more = st.memory(rows(7, 13, 26, 30, key="b"), schema=SCHEMA)
+
+    def attach(engine: Engine) -> bool:
+        if engine.manifest.epoch == 0:
+            engine.intake.attach("calls", "more", more, engine.manifest.sources)
+        return True
+
+    engine = run(made.plan(buckets=4), tmp_path, Options(2), between=attach)
+    inputs = {"0": rows(0, 8, 12, 15, 25, 31), "more/0": [idle(to="8s"), *rows(7, 13, 26, 30, key="b")]}
+    reference = made.run_reference({"calls": inputs})
+    compare(result(made), reference.rows("out"))
+    assert engine.manifest.sources["calls"].late == 1 == reference.late["calls"].height
+
+
+def test_a_detached_input_holds_the_others_back_no_longer(tmp_path: Path) -> None:
+    """ST-3: an input goes; without it, time moves on."""
+    made = query(*rows(0, 8), PAUSE, *rows(12), PAUSE, *rows(25), PAUSE, *rows(31), PAUSE, *rows(45), PAUSE, *rows(55))
+    slow = st.memory([item for _ in range(50) for item in (*rows(9, key="b"), PAUSE)], schema=SCHEMA)
+    given: list[int] = []
+
+    def steer(engine: Engine) -> bool:
+        if engine.manifest.epoch == 0:
+            engine.intake.attach("calls", "slow", slow, engine.manifest.sources)
+        if engine.manifest.epoch == 3:
+            engine.intake.detach("calls", "slow")
+        given.append(result(made).height)
+        return True
+
+    run(made.plan(buckets=4), tmp_path, Options(2), between=steer)
+    assert given[4] == 0, "the slow input held the first window back"
+    assert given[5] > 0, "detached, it does not"
+    inputs = {"0": rows(0, 8, 12, 25, 31, 45, 55), "slow/0": [idle(to="8s"), *rows(9, 9, 9, key="b")]}
+    compare(result(made), made.run_reference({"calls": inputs}).rows("out"))
+
+
+def test_an_attached_input_goes_on_after_a_restart(tmp_path: Path) -> None:
+    made = query(*rows(0, 8), PAUSE, *rows(12), PAUSE, *rows(25), PAUSE, *rows(31))
+    more = st.memory([*rows(9, key="b"), PAUSE, *rows(14, key="b"), PAUSE, *rows(28, key="b")], schema=SCHEMA)
+
+    def attach(engine: Engine, at_epoch: int) -> None:
+        if engine.manifest.epoch == at_epoch:
+            engine.intake.attach("calls", "more", more, engine.manifest.sources)
+
+    def first(engine: Engine) -> bool:
+        attach(engine, 0)
+        return engine.manifest.epoch < 1
+
+    def second(engine: Engine) -> bool:
+        attach(engine, 1)
+        return True
+
+    run(made.plan(buckets=4), tmp_path, Options(2), between=first)
+    run(made.plan(buckets=4), tmp_path, Options(3), between=second)
+    inputs = {"0": rows(0, 8, 12, 25, 31), "more/0": [idle(to="8s"), *rows(9, 14, 28, key="b")]}
+    compare(result(made), made.run_reference({"calls": inputs}).rows("out"))
+
+
+def test_what_cannot_be_attached_is_refused(tmp_path: Path) -> None:
+    made = query(*rows(0), PAUSE, *rows(1))
+    good = st.memory(rows(1), schema=SCHEMA)
+    other = st.memory([{"x": 1}])
+
+    def attempt(engine: Engine) -> bool:
+        sources = engine.manifest.sources
+        with pytest.raises(st.QueryError, match="did you mean 'calls'"):
+            engine.intake.attach("call", "more", good, sources)
+        with pytest.raises(st.QueryError, match="has the columns"):
+            engine.intake.attach("calls", "more", other, sources)
+        with pytest.raises(st.QueryError, match="give a new name"):
+            engine.intake.attach("calls", "a/b", good, sources)
+        with pytest.raises(st.QueryError, match="has no input 'more'"):
+            engine.intake.detach("calls", "more")
+        return False
+
+    run(made.plan(buckets=4), tmp_path, between=attempt)
+
+
+def test_a_burst_makes_more_epochs_not_larger_ones(tmp_path: Path) -> None:
+    """SM-9: admission bounds what an epoch takes; the rest waits, and is counted as backlog."""
+    made = query(*rows(*range(100)))
+    taken: list[tuple[int, int]] = []
+
+    def look(engine: Engine) -> bool:
+        if engine.manifest.epoch >= 0:
+            taken.append((engine.manifest.metrics["rows"], engine.manifest.metrics["backlog"]))
+        return True
+
+    run(made.plan(buckets=4), tmp_path, Options(2, rows_per_epoch=30), between=look)
+    assert taken == [(30, 70), (30, 40), (30, 10)]
+    assert result(made)["n"].sum() == 100
