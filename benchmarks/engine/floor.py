@@ -1,5 +1,6 @@
 """The floor: an epoch with 100 rows and one stateful subquery at 2 instances, beside a bare two-stage Python job on the same session."""
 
+import itertools
 import statistics
 import time
 from datetime import UTC, datetime, timedelta
@@ -51,7 +52,7 @@ def _epochs(spark: Any) -> list[float]:
         run = query.start(spark, checkpoint=folder / "checkpoint", instances=2, rows_per_epoch=ROWS)
         run.wait()
         at = [m["at"] for m in run.metrics()]
-    return [b - a for a, b in zip(at, at[1:], strict=False)][WARM_UP:]
+    return [b - a for a, b in itertools.pairwise(at)][WARM_UP:]
 
 
 def _bare(context: Any) -> list[float]:

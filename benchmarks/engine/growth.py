@@ -1,5 +1,6 @@
 """Growth: the same input per epoch at 10⁵, 10⁶ and 10⁷ rows of state, in epochs that close no window."""
 
+import itertools
 import statistics
 import time
 from datetime import UTC, datetime
@@ -54,7 +55,7 @@ def _measure(spark: Any, size: int) -> tuple[list[float], float]:
         at = [m["at"] for m in run.metrics()]
         used = memory()
         run.stop()
-    return [b - a for a, b in zip(at, at[1:], strict=False)][10:], used
+    return [b - a for a, b in itertools.pairwise(at)][10:], used
 
 
 def _rows(first: int, count: int, second: int) -> pl.DataFrame:

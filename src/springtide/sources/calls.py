@@ -91,7 +91,7 @@ def call_records(
 
     >>> make = st.call_records(callers=100, per_second=10)
     >>> make(0, 5, 1).select("src", "dst", "ts").row(0)
-    ('600000049', '600000029', datetime.datetime(2024, 5, 1, 0, 0, 0, 500000, tzinfo=zoneinfo.ZoneInfo(key='UTC')))
+    ('600000049', '600000068', datetime.datetime(2024, 5, 1, 0, 0, 0, 500000, tzinfo=zoneinfo.ZoneInfo(key='UTC')))
     >>> calls = st.source("calls", st.generate(make, rate=1000, streams=2), ts="ts")
     """
     if not 2 <= whole("(call_records)", "callers", callers) <= 100_000_000:

@@ -85,13 +85,13 @@ class FileSource(ABC):
         """Take the next rows, file after file."""
         at = position or {"file": "", "row": 0, "rows": 0}
         slices: list[Slice] = []
-        backlog, taken = 0, 0
+        backlog, taken, unseen = 0, 0, False
         root = self._root()
         files = {f[len(root) :]: f for f in self._files_to_read() if f[len(root) :] >= at["file"]}
         for name, file in files.items():
             done = at["row"] if name == at["file"] else 0
             if taken >= limit:
-                backlog += max(0, self.rows_in(file) - done)
+                backlog, unseen = backlog + max(0, self.rows_in(file) - done), True
                 continue
             last = name == next(reversed(files))
             for piece in self.pieces(file, ts, whole=not (self.follow and last)):
@@ -105,7 +105,7 @@ class FileSource(ABC):
                 slices.append(Slice(ONE_STREAM, at["rows"], stop - start, place, greatest))
                 taken += stop - start
                 at = {"file": name, "row": stop, "rows": at["rows"] + stop - start}
-        ended = not self.follow and backlog == 0
+        ended = not self.follow and not unseen and backlog == 0
         times = {ONE_STREAM: END_OF_TIME} if ended else {}
         return Take(tuple(slices), at if slices else position, times, (ONE_STREAM,), ended, backlog)
 

@@ -27,7 +27,9 @@ def tuples(data: list[Any], *, ordered: bool, origin: int = 0) -> pl.LazyFrame:
     return frame.with_columns(order.of_source(origin, "0", 10)) if ordered else frame
 
 
-def run(*ends: st.Stream, ordered: bool = False, data: Any = None, sources: tuple[str, ...] = ("rows",)) -> dict[Output, pl.DataFrame]:
+def run(
+    *ends: st.Stream, ordered: bool = False, data: Any = None, sources: tuple[str, ...] = ("rows",)
+) -> dict[Output, pl.DataFrame]:
     """Run the chain of the prefix; give each output that a sink takes."""
     query = st.Query("q", *(end.to(st.memory_sink()) for end in ends))
     plan = query.plan()
@@ -96,7 +98,7 @@ def test_split_without_rest() -> None:
 def test_split_loses_nothing_and_doubles_nothing(values: list[int | None]) -> None:
     parts = rows().split(a=pl.col("x") > 0, b=pl.col("x") > -3, c=pl.col("x").is_null(), rest="d")
     got = run(*parts, data=[(v, None) for v in values])
-    assert sorted((str(v) for f in got.values() for v in f["x"])) == sorted(map(str, values))
+    assert sorted(str(v) for f in got.values() for v in f["x"]) == sorted(map(str, values))
 
 
 @pytest.mark.parametrize("ordered", [False, True])

@@ -50,7 +50,11 @@ def test_buckets_are_in_range_and_shared_out_evenly(keys: list[str], n: int) -> 
     ],
 )
 def test_a_key_has_one_bucket_wherever_it_is(dtype: Any, values: list[Any]) -> None:
-    column = pl.Series("k", values, dtype=pl.Int64).cast(st.TIME) if dtype == st.TIME else pl.Series("k", values, dtype=dtype)
+    column = (
+        pl.Series("k", values, dtype=pl.Int64).cast(st.TIME)
+        if dtype == st.TIME
+        else pl.Series("k", values, dtype=dtype)
+    )
     frame = pl.DataFrame([column, pl.Series("other", range(len(values)))])
     together = buckets(frame, ["k"])
     assert [buckets(frame[i : i + 1], ["k"])[0] for i in range(frame.height)] == together

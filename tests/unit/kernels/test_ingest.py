@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import polars as pl
@@ -204,7 +205,7 @@ def test_any_cut_gives_what_the_reference_says(times: list[int | None], disorder
     expected = arrive(step, "s", {"0": rows}, bounded=False)
     accepted, late, rejected, now = [], [], [], BEGINNING
     edges = [0, *sorted(c for c in cuts if 0 < c < len(times)), len(times)]
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in pairwise(edges):
         part = pl.LazyFrame(rows[low:high], schema=step.columns)
         got = ingest(step, "s", Slice("0", low, high - low, None), Read(part), now, ordered=False, origin=0)
         accepted += xs(got.accepted)

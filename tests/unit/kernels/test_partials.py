@@ -78,9 +78,11 @@ CASES: list[tuple[str, Any, list[Any], st.Aggregate]] = [
 
 def step_of(dtype: Any, **aggregates: st.Aggregate) -> Aggregate:
     columns = {"k": pl.String, "x": dtype, "ts": st.TIME}
-    step = st.source("s", st.memory(schema=columns), ts="ts").aggregate(
-        by="k", window=st.tumbling("1h"), **aggregates
-    ).step
+    step = (
+        st.source("s", st.memory(schema=columns), ts="ts")
+        .aggregate(by="k", window=st.tumbling("1h"), **aggregates)
+        .step
+    )
     assert isinstance(step, Aggregate)
     return step
 
@@ -88,7 +90,9 @@ def step_of(dtype: Any, **aggregates: st.Aggregate) -> Aggregate:
 def rows_of(values: list[Any], dtype: Any) -> pl.DataFrame:
     """All values with one key and times that go up by ones and stand still."""
     times = [i // 2 for i in range(len(values))]
-    rows = pl.DataFrame({"k": ["a"] * len(values), "x": values, "ts": times}, schema={"k": pl.String, "x": dtype, "ts": pl.Int64})
+    rows = pl.DataFrame(
+        {"k": ["a"] * len(values), "x": values, "ts": times}, schema={"k": pl.String, "x": dtype, "ts": pl.Int64}
+    )
     return rows.with_columns(pl.col("ts").cast(st.TIME))
 
 

@@ -192,9 +192,7 @@ def test_any_schedule_gives_the_windows_of_one_look(
 
 
 @pytest.mark.parametrize("aggregates", [ADDITIVE, MERGED], ids=["running totals", "merged from panes"])
-def test_a_key_that_comes_back_after_a_jump(
-    aggregate: Callable[..., Aggregate], aggregates: dict[str, Any]
-) -> None:
+def test_a_key_that_comes_back_after_a_jump(aggregate: Callable[..., Aggregate], aggregates: dict[str, Any]) -> None:
     #   a a b         ·  ·  ·            a
     #   0 1 2       10 (all closed)     1_000_000
     parts: list[tuple[list[Row], int]] = [

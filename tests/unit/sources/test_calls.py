@@ -32,7 +32,7 @@ def test_the_columns_are_those_of_the_paper() -> None:
         assert made.height == count
 
 
-def test_a_million_records_look_like_calls() -> None:
+def test_they_look_like_calls() -> None:
     rows = MAKE(0, 0, 200_000)
     assert rows["src"].n_unique() == 1000
     assert rows["src"].str.contains(r"^\d{9}$").all()
@@ -81,7 +81,8 @@ def test_the_formula_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"callers": 1}, {"callers": 10**9}, {"callers": "x"}, {"per_second": 0}, {"per_second": "x"}, {"seed": 0.5}]
+    "options",
+    [{"callers": 1}, {"callers": 10**9}, {"callers": "x"}, {"per_second": 0}, {"per_second": "x"}, {"seed": 0.5}],
 )
 def test_options_that_make_no_sense(options: dict[str, Any]) -> None:
     with pytest.raises(st.QueryError, match=r"\(call_records\): "):

@@ -190,7 +190,8 @@ def test_every_type(read: Any, dtype: Any, good: dict[str, Any], bad: list[str])
 
 
 @pytest.mark.parametrize(
-    "dtype", [pl.List(pl.Int64), pl.Struct({"a": pl.Int64}), pl.Binary, pl.Duration("us"), pl.Int128, pl.Null, pl.Object]
+    "dtype",
+    [pl.List(pl.Int64), pl.Struct({"a": pl.Int64}), pl.Binary, pl.Duration("us"), pl.Int128, pl.Null, pl.Object],
 )
 def test_types_that_a_csv_file_cannot_hold(dtype: Any) -> None:
     with pytest.raises(st.QueryError, match=r"\(csv\): 'v' is .*; declare it as pl.String"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from hypothesis import strategies as some
 
 import springtide as st
 from springtide.query.types import END_OF_TIME
+from springtide.runtime.engine import Options
+from springtide.runtime.inprocess import run
 from springtide.sources.files import FileSource
 from tests.unit.sources.conftest import Drain
 
@@ -102,9 +105,9 @@ def test_a_folder_may_be_moved_or_named_in_another_way(
     monkeypatch.chdir(folder)
     for path in (".", f"*.{kind}", f"../{folder.name}/", f"[a-d].{kind}", f"{folder}/c.{kind}"):
         assert drain(source(kind, path), position=position).rows == {8: {"x": 8}, 9: {"x": 9}}
-    moved = folder.rename(folder.with_name("0-moved"))
+    moved = folder.rename(folder.with_name(f"0-{kind}"))
     monkeypatch.chdir(moved.parent)
-    assert drain(source(kind, "0-moved"), position=position).rows == {8: {"x": 8}, 9: {"x": 9}}
+    assert drain(source(kind, moved.name), position=position).rows == {8: {"x": 8}, 9: {"x": 9}}
 
 
 def test_a_pattern_over_several_folders(kind: str, tmp_path: Path, drain: Drain) -> None:
@@ -188,9 +191,6 @@ def test_the_reference_reads_the_same(kind: str, folder: Path, frame_of: Any) ->
 
 
 def test_it_works_in_a_query_with_time(kind: str, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    from springtide.runtime.engine import Options
-    from springtide.runtime.inprocess import run
-
     stream = st.source("s", source(kind, folder), ts="x")
     sink = st.memory_sink()
     counted = stream.aggregate(window=st.tumbling("4us"), n=st.count(), last=st.last("ts"))
@@ -207,8 +207,6 @@ def test_it_works_in_a_query_with_time(kind: str, folder: Path, tmp_path_factory
     some.sampled_from(sorted(KINDS)),
 )
 def test_any_files_in_any_cuts(files: list[list[int]], limits: list[int], kind: str) -> None:
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         for i, xs in enumerate(files):
             KINDS[kind][1](Path(folder) / f"{i}.{kind}", xs)
@@ -271,13 +269,24 @@ def test_the_backlog_of_files_that_were_not_counted_is_estimated(tmp_path: Path)
     assert not take.ended
 
 
+def test_an_estimate_does_not_end_the_input(tmp_path: Path, drain: Drain) -> None:
+    """Where rows were long so far, a short file looks as if it had a header only."""
+    write_csv(tmp_path / "a.csv", [10**17] * 10)
+    write_csv(tmp_path / "b.csv", [1, 2])
+    assert drain(st.csv(tmp_path, schema=COLUMNS), 10).values("x")[10:] == [1, 2]
+
+
 # ── Parquet only ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_row_groups_tell_their_greatest_time(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a.parquet", [5, 1, 3, 2, 9, 4, 7])
     made = st.parquet(tmp_path, schema=COLUMNS)
-    assert [(p.position, p.rows, p.greatest) for p in made.take(None, 10, "x").slices] == [(0, 3, 5), (3, 3, 9), (6, 1, 7)]
+    assert [(p.position, p.rows, p.greatest) for p in made.take(None, 10, "x").slices] == [
+        (0, 3, 5),
+        (3, 3, 9),
+        (6, 1, 7),
+    ]
     assert [p.greatest for p in made.take(None, 10, None).slices] == [None, None, None]
     cut = made.take(None, 4, "x").slices
     assert [(p.rows, p.greatest) for p in cut] == [(3, 5), (1, None)]

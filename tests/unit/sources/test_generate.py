@@ -11,11 +11,15 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from pyspark import cloudpickle
 
 import springtide as st
 from springtide.query.errors import UserCodeError
 from springtide.query.types import END_OF_TIME
+from springtide.runtime.engine import Engine, Options
+from springtide.runtime.inprocess import execute, run
 from springtide.sources.generate import Generator
+from springtide.state.checkpoint import Checkpoint
 from tests.unit.sources.conftest import Drain
 
 
@@ -295,17 +299,35 @@ def test_it_says_what_it_makes(options: dict[str, Any], text: str) -> None:
 
 
 def test_it_survives_the_trip_to_a_task() -> None:
-    from pyspark import cloudpickle
-
     source = cloudpickle.loads(cloudpickle.dumps(st.generate(lambda s, f, n: numbers(s, f, n), rate=5)))
     (part,) = replace(source, rate=None, total=3).take(None, 10, None).slices
     assert source.read(part).rows.collect()["x"].to_list() == [0, 1, 2]
 
 
-def test_in_a_query(tmp_path: Any) -> None:
-    from springtide.runtime.engine import Options
-    from springtide.runtime.inprocess import run
+def test_the_engine_writes_the_beginning_down_and_goes_on_from_it(tmp_path: Any) -> None:
+    clock, sink = Clock(), st.memory_sink()
+    query = st.Query("q", st.source("numbers", paced(clock)).to(sink))
 
+    def start() -> Engine:
+        plan = query.plan()
+        return Engine(plan, Checkpoint(tmp_path), lambda epoch: execute(plan, epoch), Options(clock=clock))
+
+    engine = start()
+    assert engine.has_work()
+    engine.run()
+    assert engine.manifest.sources["numbers"].position == {"rows": 0, "origin": 1000.0}
+    assert not engine.has_work()
+    clock.now += 0.5
+    engine.close()
+    engine = start()
+    assert engine.has_work()
+    engine.run()
+    assert sink.rows()["x"].to_list() == [0, 1, 2, 3, 4]
+    assert not engine.has_work()
+    engine.close()
+
+
+def test_in_a_query(tmp_path: Any) -> None:
     make = st.call_records(callers=5, per_second=10)
     source = st.source("calls", st.generate(make, rate=None, total=300, streams=2), ts="ts")
     sink = st.memory_sink()

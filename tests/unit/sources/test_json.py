@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -169,7 +170,8 @@ def test_every_type(read: Read, dtype: Any, good: list[tuple[str, Any]], bad: li
 
 
 @pytest.mark.parametrize(
-    "dtype", [pl.Binary, pl.Duration("us"), pl.List(st.TIME), pl.Struct({}), pl.Array(pl.Int64, 2), pl.Object, pl.Int128]
+    "dtype",
+    [pl.Binary, pl.Duration("us"), pl.List(st.TIME), pl.Struct({}), pl.Array(pl.Int64, 2), pl.Object, pl.Int128],
 )
 def test_types_that_cannot_be_read(dtype: Any) -> None:
     with pytest.raises(st.QueryError, match=r"\(json\): 'v' is .*; declare it as pl.String"):
@@ -193,7 +195,7 @@ def test_types_that_cannot_be_read(dtype: Any) -> None:
         '{"x": .5}',
         '{"x": +1}',
         '{"x": -}',
-        '{x: 1}',
+        "{x: 1}",
         '{"x": 1}//',
         '{"x": 1e}',
         '{"y": "\\x"}',
@@ -242,20 +244,29 @@ def test_lines_that_are_all_wrong(read: Read) -> None:
 
 
 VALUES: Any = some.recursive(
-    some.none() | some.booleans() | some.integers(-300, 300) | some.sampled_from([0.5, 2.0, 1e300]) | some.text(max_size=3),
+    some.none()
+    | some.booleans()
+    | some.integers(-300, 300)
+    | some.sampled_from([0.5, 2.0, 1e300])
+    | some.text(max_size=3),
     lambda inner: some.lists(inner, max_size=2) | some.dictionaries(some.sampled_from("ab"), inner, max_size=2),
     max_leaves=3,
 )
 SCHEMA = pl.Schema(
-    {"i": pl.Int8(), "f": pl.Float64(), "s": pl.String(), "b": pl.Boolean(), "l": pl.List(pl.Int64()), "o": pl.Struct({"a": pl.Int64()})}
+    {
+        "i": pl.Int8(),
+        "f": pl.Float64(),
+        "s": pl.String(),
+        "b": pl.Boolean(),
+        "l": pl.List(pl.Int64()),
+        "o": pl.Struct({"a": pl.Int64()}),
+    }
 )
 
 
 @settings(max_examples=150)
 @given(some.lists(some.dictionaries(some.sampled_from([*SCHEMA, "other"]), VALUES, max_size=3), max_size=6))
 def test_what_fits_is_what_the_reference_says_fits(rows: list[dict[str, Any]]) -> None:
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.json"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -39,13 +40,10 @@ DATA = some.lists(some.sampled_from([b"\n", b"a", b"bb", b"\r\n"]), max_size=40)
 
 @given(DATA, some.booleans())
 def test_every_line_is_found(data: bytes, mark: bool) -> None:
-    import tempfile
-
     data = b"\xef\xbb\xbf" + data if mark else data
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a"
         path.write_bytes(data)
-        module._CHUNK = CHUNK
         file = counted(path)
         expected = starts(data)
         assert file.lines == len(expected) - 1
@@ -56,12 +54,9 @@ def test_every_line_is_found(data: bytes, mark: bool) -> None:
 
 @given(some.lists(DATA, min_size=1, max_size=5))
 def test_a_file_that_grows_is_gone_on_with(parts: list[bytes]) -> None:
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a"
         path.touch()
-        module._CHUNK = CHUNK
         file = counted(path)
         written = b""
         for part in parts:

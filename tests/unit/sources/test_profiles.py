@@ -34,7 +34,9 @@ def test_nothing_is_due_at_the_start_and_before(profile: Profile) -> None:
     assert profile.due(-5) == 0
 
 
-@pytest.mark.parametrize(("rate", "seconds", "rows"), [(10, 1.5, 15), (0.29, 100, 29), (1e6, 3600, 3_600_000_000), (0, 9, 0)])
+@pytest.mark.parametrize(
+    ("rate", "seconds", "rows"), [(10, 1.5, 15), (0.29, 100, 29), (1e6, 3600, 3_600_000_000), (0, 9, 0)]
+)
 def test_constant(rate: float, seconds: float, rows: int) -> None:
     assert st.constant(rate).due(seconds) == rows
 

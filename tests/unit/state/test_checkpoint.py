@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 import springtide as st
-from springtide.state.checkpoint import FORMAT, Checkpoint, Lease
+from springtide.state.checkpoint import FORMAT, Checkpoint
 from springtide.state.manifest import Manifest, SubqueryState
 from springtide.state.segment import Segment
 
@@ -176,7 +177,9 @@ def test_another_polars_with_the_same_hash_may_go_on(used: Checkpoint) -> None:
     used.acquire(IDENTITY | {"polars": "2.1.9"}).release()
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b'{"format": 1}', b'{"format": 1, "identity": {}}', b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b"{}", b'{"format": 1}', b'{"format": 1, "identity": {}}', b"\xff\xfe"]
+)
 def test_a_damaged_marker(used: Checkpoint, data: bytes) -> None:
     (used.root / "springtide.json").write_bytes(data)
     assert refusal(used).startswith("has a damaged springtide.json; restore that file")
@@ -234,13 +237,9 @@ def test_a_manifest_of_a_newer_format_is_not_called_damaged(used: Checkpoint) ->
     assert caught.value.hint == "use a newer version of Springtide"
 
 
-def lease_of(checkpoint: Checkpoint) -> Lease:
-    return checkpoint.acquire(IDENTITY)
-
-
 def test_a_committed_epoch_is_not_overwritten(used: Checkpoint) -> None:
     before = (used.root / "manifests" / "000000001").read_bytes()
-    lease = lease_of(used)
+    lease = used.acquire(IDENTITY)
     with pytest.raises(st.CheckpointError, match="has a manifest of epoch 1 already"):
         used.commit(Manifest(epoch=1, generation=lease.generation, ended=True), lease)
     assert (used.root / "manifests" / "000000001").read_bytes() == before
@@ -250,9 +249,9 @@ def test_a_committed_epoch_is_not_overwritten(used: Checkpoint) -> None:
 
 def test_a_run_that_lost_the_checkpoint_is_refused(used: Checkpoint) -> None:
     """A run that was thought dead wakes up after another one has taken over."""
-    stale = lease_of(used)
+    stale = used.acquire(IDENTITY)
     stale.release()
-    fresh = lease_of(used)
+    fresh = used.acquire(IDENTITY)
     with pytest.raises(st.CheckpointError, match="was taken over by a newer run; this run is stale"):
         used.commit(Manifest(epoch=2, generation=stale.generation), stale)
     assert used.epochs() == [0, 1]
@@ -262,7 +261,7 @@ def test_a_run_that_lost_the_checkpoint_is_refused(used: Checkpoint) -> None:
 
 
 def test_a_full_disk_leaves_no_half_manifest(used: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    lease = lease_of(used)
+    lease = used.acquire(IDENTITY)
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
@@ -306,8 +305,6 @@ def test_sweeping_a_new_checkpoint(root: Path) -> None:
 
 
 def test_the_error_survives_a_trip_between_processes() -> None:
-    import pickle
-
     error = st.CheckpointError("ckpt", "is in use", "stop it")
     again = pickle.loads(pickle.dumps(error))
     assert (again.path, again.problem, again.hint, str(again)) == ("ckpt", "is in use", "stop it", str(error))

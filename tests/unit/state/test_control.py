@@ -30,7 +30,9 @@ def test_a_command_that_is_still_being_written_is_not_seen(tmp_path: Path) -> No
     assert receive(tmp_path) == [Command("stop")]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "7", "{}", '{"command": "x", "options": 5}', '{"options": {}}', "\udcff"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "7", "{}", '{"command": "x", "options": 5}', '{"options": {}}', "\udcff"]
+)
 def test_what_cannot_be_read_is_put_aside(tmp_path: Path, text: str) -> None:
     folder = tmp_path / "control"
     folder.mkdir()
