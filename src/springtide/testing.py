@@ -41,11 +41,11 @@ from springtide.query.source import source
 from springtide.query.types import TS, Length, Names, micros
 from springtide.runtime.query import Query
 from springtide.runtime.reference.difference import difference
-from springtide.runtime.reference.fit import Misfit, fit
 from springtide.runtime.reference.ingest import arrive
 from springtide.runtime.reference.trial import try_cut
 from springtide.runtime.reference.tuples import in_frame
 from springtide.sinks.memory import MemorySink, memory_sink
+from springtide.sources.fit import Misfit, fit
 from springtide.sources.memory import memory
 
 __all__ = [

@@ -133,6 +133,8 @@ class _Maker:
                 ends.append(self.end(source.late, "late", sinks))
             if r.random() < 0.3:
                 ends.append(self.end(source.rejected, "rejected", sinks))
+        if r.random() < 0.1:
+            ends.append(self.end(self.untimed(), "untimed", sinks))
         query = st.Query(f"case-{self.seed}", *ends)
         return Case(
             self.seed, query, sinks, query.plan(buckets=r.choice(BUCKETS)), r.choice([1, 4, 10, 30, 1000, 1000])
@@ -171,6 +173,15 @@ class _Maker:
         given: Any = streams if len(streams) > 1 or r.random() < 0.5 else next(iter(streams.values()))
         memory = st.memory(given, schema=dict(columns), positions=positions)
         return st.source(name, memory, ts=ts, max_disorder=timedelta(microseconds=disorder))
+
+    def untimed(self) -> st.Stream:
+        """Make a source without time: it takes stateless steps only, and nothing in it is late."""
+        made = [
+            {"k": self.value("k"), "i": self.value("i")} if self.random.random() < 0.8 else PAUSE
+            for _ in range(self.random.randint(0, 9))
+        ]
+        plain = st.source("plain", st.memory(made, schema={n: SCHEMA[n] for n in ("k", "i")}))
+        return plain.filter(pl.col("i") > 0).union(plain).map(j=pl.col("i") + 1)
 
     def files(self, name: str, rows: Any) -> Path:
         """Write rows to some Parquet files, in row groups whose greatest time the engine sees without reading them."""
@@ -289,7 +300,7 @@ class _Maker:
         """Add what one more step makes."""
         r = self.random
         made = r.choice(pool) if r.random() < 0.4 else pool[-1]
-        match r.choice(["map", "filter", "narrow", "explode", "split", "union", "aggregate", "aggregate"]):
+        match r.choice(["map", "filter", "narrow", "explode", "split", "union", "union", "aggregate", "aggregate"]):
             case "map":
                 pool.append(self.map(made))
             case "filter":
@@ -384,8 +395,12 @@ class _Maker:
         if lists:
             return replace(made, stream=stream.explode(r.choice(lists)))
         name = r.choice(made.columns(lambda t: t == pl.Int64 or t == pl.String, exact=True) or ["ts"])
-        target = self.fresh("e", name)
-        return replace(made, stream=stream.map(pl.concat_list(name, name).alias(target)).explode(target))
+        target, x = self.fresh("e", name), pl.col(name)
+        more = x + "z" if stream.schema[name] == pl.String else x + 1 if name != "ts" else x
+        listed = stream.map(
+            pl.concat_list(more, x).alias(target)
+        )  # the larger one first: the content would order them otherwise
+        return replace(made, stream=listed.explode(target))
 
     def split(self, made: Made) -> list[Made]:
         """Give the branches; sometimes brought together again, with the stream itself used twice."""
@@ -446,6 +461,8 @@ class _Maker:
             (st.collect(name), False, True),
         ]
         inexact = name in made.rounded
+        if made.stream.step.kind in ("explode", "union") and self.random.random() < 0.5:
+            return self.random.choice(options[1:])  # here the order has most parts
         if _is_key(dtype):
             options.append((st.count_distinct(name), False, False))
         if not isinstance(dtype, pl.List):

@@ -18,7 +18,7 @@ from springtide.kernels.slices import POSITION, UNLIMITED, Read, Slice, Take
 from springtide.query.connectors import ONE_STREAM, Rows
 from springtide.query.errors import QueryError, SpringtideError, shown
 from springtide.query.types import END_OF_TIME
-from springtide.runtime.reference.fit import Misfit, row_text
+from springtide.sources.fit import Misfit, row_text
 
 
 @dataclass(frozen=True)

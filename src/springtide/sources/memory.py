@@ -13,7 +13,7 @@ from springtide.kernels.slices import POSITION, Read, Slice, Take
 from springtide.query.connectors import ONE_STREAM, Marker, Rows
 from springtide.query.errors import QueryError, shown
 from springtide.query.types import END_OF_TIME, schema_from
-from springtide.runtime.reference.fit import Misfit, fit, row_text
+from springtide.sources.fit import Misfit, fit, row_text
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,8 @@ from pyarrow.json import ParseOptions, ReadOptions, read_json
 
 from springtide.query.errors import nearest
 from springtide.query.types import instance, type_text
-from springtide.runtime.reference.fit import Misfit, column
 from springtide.sources.files import cut
+from springtide.sources.fit import Misfit, column
 from springtide.sources.lines import raw
 from springtide.sources.texts import is_text_type, others
 

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import springtide as st
-from springtide.runtime.reference.fit import Misfit, fit
 from springtide.sources import objects
+from springtide.sources.fit import Misfit, fit
 from tests.unit.sources.conftest import Drain, Everything
 
 XY = {"x": pl.Int64, "y": pl.String}

@@ -13,8 +13,8 @@ from springtide.query.connectors import Marker, Rows
 from springtide.query.errors import QueryError
 from springtide.query.stream import Stream
 from springtide.query.types import END_OF_TIME, TS
-from springtide.runtime.reference.fit import Misfit, event_time, fit, row_text, time_column
 from springtide.runtime.reference.tuples import BEGINNING_OF_TIME, Place, Tuple
+from springtide.sources.fit import Misfit, event_time, fit, row_text, time_column
 
 
 @dataclass

@@ -13,8 +13,8 @@ from springtide.query import steps
 from springtide.query.types import END_OF_TIME, TS
 from springtide.query.windows import LastN
 from springtide.runtime.reference.evaluate import holds
-from springtide.runtime.reference.fit import time_column
 from springtide.runtime.reference.tuples import Place, Tuple
+from springtide.sources.fit import time_column
 
 Key = tuple[Any, ...] | None
 """The keys of a tuple; None when one of them is null, which equals nothing."""

@@ -12,7 +12,7 @@ from springtide.query.errors import UserCodeError, nearest
 from springtide.query.operators import BucketOperator, UserOperator
 from springtide.query.types import TS, type_text
 from springtide.runtime.reference.evaluate import row_of
-from springtide.runtime.reference.fit import Misfit, column, micros_of, time_column
+from springtide.sources.fit import Misfit, column, micros_of, time_column
 
 Given = tuple[int, pl.DataFrame]
 """An output row with its ts."""

@@ -12,6 +12,8 @@ from typing import Any
 
 import polars as pl
 
+from springtide.query.types import instance
+
 Plain = dict[str, Any]
 """One row: column → None, bool, int, float, str, bytes, Decimal, list or dict."""
 
@@ -26,18 +28,12 @@ def plain_type(dtype: pl.DataType) -> pl.DataType:
     if dtype.is_temporal():
         return pl.Int64()
     if isinstance(dtype, pl.List):
-        return pl.List(plain_type(as_type(dtype.inner)))
+        return pl.List(plain_type(instance(dtype.inner)))
     if isinstance(dtype, pl.Array):
-        return pl.Array(plain_type(as_type(dtype.inner)), dtype.size)
+        return pl.Array(plain_type(instance(dtype.inner)), dtype.size)
     if isinstance(dtype, pl.Struct):
-        return pl.Struct({f.name: plain_type(as_type(f.dtype)) for f in dtype.fields})
+        return pl.Struct({f.name: plain_type(instance(f.dtype)) for f in dtype.fields})
     return dtype
-
-
-def as_type(dtype: Any) -> pl.DataType:
-    """Make an object of a type that may be written as a class, as inside `pl.List(pl.Int64)`."""
-    made: pl.DataType = dtype if isinstance(dtype, pl.DataType) else dtype()
-    return made
 
 
 def plain_rows(frame: pl.DataFrame) -> list[Plain]:

@@ -12,8 +12,7 @@ from typing import Any
 import polars as pl
 
 from springtide.query.errors import nearest
-from springtide.query.types import TIME, type_text
-from springtide.runtime.reference.values import as_type
+from springtide.query.types import TIME, instance, type_text
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -29,7 +28,7 @@ def column(name: str, value: Any, dtype: pl.DataType) -> pl.Series:
     [1.0]
     >>> column("x", 300, pl.UInt8())
     Traceback (most recent call last):
-    springtide.runtime.reference.fit.Misfit: column 'x': 300 is out of range for u8
+    springtide.sources.fit.Misfit: column 'x': 300 is out of range for u8
     """
     if isinstance(value, pl.Series):  # a row of a frame: its type is known already, and exact
         if value.dtype == dtype:
@@ -127,9 +126,9 @@ def _is_of(value: Any, dtype: pl.DataType) -> bool:
     if value is None:
         return True
     if isinstance(dtype, pl.List | pl.Array):
-        return isinstance(value, list | tuple) and all(_is_of(v, as_type(dtype.inner)) for v in value)
+        return isinstance(value, list | tuple) and all(_is_of(v, instance(dtype.inner)) for v in value)
     if isinstance(dtype, pl.Struct):
-        fields = {f.name: as_type(f.dtype) for f in dtype.fields}
+        fields = {f.name: instance(f.dtype) for f in dtype.fields}
         return isinstance(value, Mapping) and all(n in fields and _is_of(v, fields[n]) for n, v in value.items())
     if isinstance(dtype, pl.Decimal):
         return isinstance(value, Decimal) and _has_scale(value, dtype.scale)
