@@ -123,8 +123,10 @@ def _follow(run: Run, view: LiveView | PlainView, tracker: Tracker, interrupts: 
             if interrupts.stop_wanted:
                 run.stop()
             run.wait(_LOOK)
+        tracker.add(run.epochs())
+        now = time.time()
+        view.show(tracker.reading(now), run.events(), now - started, stopping=interrupts.stop_wanted, last=True)
     run.wait()
-    tracker.add(run.epochs())
 
 
 def parse_instances(plan: Plan, wanted: Sequence[str]) -> dict[str, int]:

@@ -42,7 +42,9 @@ class LiveView:
         """Take the view off the screen."""
         self._live.__exit__(kind, error, trace)
 
-    def show(self, reading: Reading, events: Sequence[Event], elapsed: float, *, stopping: bool) -> None:
+    def show(
+        self, reading: Reading, events: Sequence[Event], elapsed: float, *, stopping: bool, last: bool = False
+    ) -> None:
         """Draw the run as it is now."""
         hint = "stopping after the epoch at work; Ctrl-C again ends at once" if stopping else self._hint
         self._live.update(draw(self._query, reading, events, elapsed, self._places, hint), refresh=True)

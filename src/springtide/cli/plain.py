@@ -34,8 +34,10 @@ class PlainView:
     ) -> None:
         """End: there is nothing to tidy up."""
 
-    def show(self, reading: Reading, events: Sequence[Event], elapsed: float, *, stopping: bool) -> None:
-        """Write what is new, if it is time."""
+    def show(
+        self, reading: Reading, events: Sequence[Event], elapsed: float, *, stopping: bool, last: bool = False
+    ) -> None:
+        """Write what is new, if it is time; what is the last is written in any case."""
         for at, text in events:
             if at > self._told:
                 self._told = at
@@ -43,7 +45,8 @@ class PlainView:
         if stopping and not self._stopping:
             self._stopping = True
             self._write("stopping after the epoch at work")
-        if reading.epochs and reading.epoch != self._epoch and elapsed - self._at >= _EVERY:
+        due = last or elapsed - self._at >= _EVERY
+        if due and reading.epochs and reading.epoch != self._epoch:
             self._epoch, self._at = reading.epoch, elapsed
             self._write(line(reading, elapsed))
 
