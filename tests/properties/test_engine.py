@@ -7,6 +7,7 @@ seed (SC-4). The in-process runner runs the same tasks, blobs, segments and mani
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -41,9 +42,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path
-    shutil.rmtree(tmp_path)
+def folder() -> Iterator[Path]:
+    """A folder in memory where there is one: thousands of manifests are written through to the disk."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
 
 
 def test_every_run_gives_the_rows_of_the_reference(seeds: range, folder: Path) -> None:
