@@ -27,7 +27,8 @@ DATA = ROOT / "build" / "bench"
 def session(**settings: str) -> Any:
     """Start Spark on two slots, with the engine's own settings."""
     say("starting Spark")
-    return st.spark_session("local[2,4]", spark_driver_memory="6g", spark_sql_shuffle_partitions="2", **settings)
+    wanted = {"spark_driver_memory": "6g", "spark_sql_shuffle_partitions": "2"} | settings
+    return st.spark_session("local[2,4]", **wanted)
 
 
 def say(text: str) -> None:

@@ -16,7 +16,8 @@ import springtide as st
 from benchmarks.cdr.data import ROWS_PER_FILE, make
 from benchmarks.measure import DATA, result, say, scratch, session, summary
 
-REPEATS = 5
+OURS = 3
+"""Our runs before and after each run of Spark's own operator."""
 
 
 def heavy_callers() -> None:
@@ -47,17 +48,19 @@ def _compare(
     ours: list[float] = []
     theirs: list[float] = []
     with scratch() as folder:
-        for i in range(REPEATS + 1):  # the first one warms up
-            rates = _springtide(spark, data, folder / f"ours{i}", size, every, key, steady_after)
-            say(f"springtide: {[f'{r / 1e6:.2f} M rows/s' for r in rates]}{' (warm-up)' if i == 0 else ''}")
-            ours += rates if i else []
-        for i in range(repeats):
-            rates = _spark(
-                spark, data, folder / f"spark{i}", size, every, key, spark_files, spark_per_batch, steady_after
-            )
-            say(f"spark: {[f'{r / 1e3:.1f} k rows/s' for r in rates]}")
-            theirs += rates
-        rows = _same_rows(folder / f"ours{REPEATS}" / "out", folder / "spark0" / "out", key)
+        _springtide(spark, data, folder / "warm-up", size, every, key, steady_after)
+        for i in range(repeats):  # turn about, so that a busy minute of the machine hits both
+            for half in ("before", "after"):
+                for j in range(OURS):
+                    rates = _springtide(spark, data, folder / f"{half}{i}{j}", size, every, key, steady_after)
+                    say(f"springtide: {[f'{r / 1e6:.2f} M rows/s' for r in rates]}")
+                    ours += rates
+                if half == "before":
+                    own = folder / f"spark{i}"
+                    rates = _spark(spark, data, own, size, every, key, spark_files, spark_per_batch, steady_after)
+                    say(f"spark: {[f'{r / 1e3:.1f} k rows/s' for r in rates]}")
+                    theirs += rates
+        rows = _same_rows(folder / "warm-up" / "out", folder / "spark0" / "out", key)
     ratio = statistics.median(ours) / statistics.median(theirs)
     result(
         name,

@@ -19,7 +19,8 @@ STARTED = "--- started"
 
 
 def main(what: str, folder: Path) -> None:
-    spark = st.spark_session("local[2,4]", name=f"child-{what}", spark_driver_memory="512m")
+    fast_start = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    spark = st.spark_session("local[2,4]", spark_driver_memory="512m", spark_driver_extraJavaOptions=fast_start)
     print(STARTED, file=sys.stderr, flush=True)
     if what == "whole":
         run = files_to_files(folder).start(

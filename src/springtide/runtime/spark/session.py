@@ -22,6 +22,11 @@ SETTINGS = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    # an epoch is a job: the driver need not remember a thousand of them, UI or not
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "20",
     # each task has one core
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
 }
