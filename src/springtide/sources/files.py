@@ -52,8 +52,8 @@ class FileSource(ABC):
         """Names and types of the columns."""
 
     @abstractmethod
-    def pieces(self, file: str, ts: str | None, *, whole: bool) -> Iterable[Piece]:
-        """List what is in a file; `whole` says that nothing will be added to it."""
+    def pieces(self, file: str, ts: str | None, *, whole: bool) -> Iterable[Piece] | None:
+        """List what is in a file; `whole` says that nothing will be added to it. None: it cannot be read yet."""
 
     @abstractmethod
     def rows_in(self, file: str) -> int:
@@ -94,7 +94,10 @@ class FileSource(ABC):
                 backlog, unseen = backlog + max(0, self.rows_in(file) - done), True
                 continue
             last = name == next(reversed(files))
-            for piece in self.pieces(file, ts, whole=not (self.follow and last)):
+            pieces = self.pieces(file, ts, whole=not (self.follow and last))
+            if pieces is None:  # somebody is still writing it: those behind it wait, or it would be passed over
+                break
+            for piece in pieces:
                 start, end = max(piece.first, done), piece.first + piece.rows
                 stop = min(end, start + limit - taken)
                 backlog += max(0, end - max(start, stop))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,9 @@ from springtide.kernels.slices import Read, Slice
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.types import schema_from, type_text
 from springtide.sources.files import FileSource, Piece, path_text
+
+STILL_WRITTEN = 60.0
+"""A file that cannot be read and was changed in the last so many seconds may become a Parquet file yet."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -52,17 +56,23 @@ class Parquet(FileSource):
             problem = f"{files[0]} cannot be read ({str(error).splitlines()[0]})"
             raise QueryError("(parquet)", problem, "check that it is a Parquet file") from None
 
-    def pieces(self, file: str, ts: str | None, *, whole: bool) -> tuple[Piece, ...]:
-        """List the row groups of a file."""
+    def pieces(self, file: str, ts: str | None, *, whole: bool) -> tuple[Piece, ...] | None:
+        """List the row groups of a file; None for one that is still being written, if new files are waited for."""
         changed = os.stat(file).st_mtime_ns
-        groups = _row_groups(file, changed, ts)
+        try:
+            groups = _row_groups(file, changed, ts)
+        except pa.ArrowInvalid as error:
+            if self.follow and time.time() - changed / 1e9 < STILL_WRITTEN:
+                return None
+            problem = str(error).splitlines()[0]
+            raise SpringtideError(f"{file} is not a Parquet file ({problem}); repair it or take it away") from None
         if ts is None or not self._misfits(_schema(file, changed)):
             return groups
         return tuple(Piece(g.first, g.rows) for g in groups)  # rows that are rejected do not move time
 
     def rows_in(self, file: str) -> int:
         """Count the rows of a file."""
-        return sum(p.rows for p in self.pieces(file, None, whole=True))
+        return sum(p.rows for p in self.pieces(file, None, whole=True) or ())
 
     def place(self, file: str, start: int, stop: int) -> list[Any]:
         """Say where a task finds rows."""
@@ -95,7 +105,8 @@ class Parquet(FileSource):
 def parquet(path: str | Path, *, schema: Mapping[str, Any] | None = None, follow: bool = False) -> Parquet:
     """Read the Parquet files of a folder (or a file, or a pattern), in the order of their names.
 
-    The input ends with the last file; with `follow` the query waits for new ones, whose names must sort after those before.
+    The input ends with the last file; with `follow` the query waits for new ones, whose names must sort after those before. A file that
+    somebody is still writing is waited for; one that has not changed for a minute and is no Parquet file is an error.
 
     >>> st.parquet("cdr/", schema={"src": pl.String, "ts": st.TIME}).describe()
     'parquet cdr/'
@@ -111,11 +122,7 @@ def _schema(file: str, changed: int) -> pl.Schema:
 
 @lru_cache(maxsize=65536)
 def _row_groups(file: str, changed: int, ts: str | None) -> tuple[Piece, ...]:
-    try:
-        meta = pq.ParquetFile(file).metadata
-    except pa.ArrowInvalid as error:
-        problem = str(error).splitlines()[0]
-        raise SpringtideError(f"{file} is not a Parquet file ({problem}); repair it or take it away") from None
+    meta = pq.ParquetFile(file).metadata
     names = [meta.schema.column(i).path for i in range(meta.num_columns)]
     column = names.index(ts) if ts in names else None
     groups, first = [], 0

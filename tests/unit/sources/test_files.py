@@ -327,6 +327,27 @@ def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
         st.parquet(tmp_path, schema=COLUMNS).take(None, 10, None)
 
 
+def test_a_file_that_is_still_being_written_is_waited_for(tmp_path: Path) -> None:
+    """Whoever writes into a followed folder need not rename; files behind the unfinished one wait, so that it is not passed over."""
+    made = st.parquet(tmp_path, schema=COLUMNS, follow=True)
+    write_parquet(tmp_path / "a.parquet", [1])
+    write_parquet(tmp_path / "b.parquet", [2])
+    write_parquet(tmp_path / "c.parquet", [3])
+    whole = (tmp_path / "b.parquet").read_bytes()
+    for length in (0, 3, 8, len(whole) - 1):
+        (tmp_path / "b.parquet").write_bytes(whole[:length])
+        take = made.take(None, 10, None)
+        assert [s.data[0][-9:] for s in take.slices] == ["a.parquet"]
+        assert not take.ended
+    assert made.take(None, 1, None).backlog == 1, "an unfinished file is not counted"
+    (tmp_path / "b.parquet").write_bytes(whole)
+    assert [s.data[0][-9:] for s in made.take(take.position, 10, None).slices] == ["b.parquet", "c.parquet"]
+    (tmp_path / "b.parquet").write_bytes(b"for ever unfinished")
+    os.utime(tmp_path / "b.parquet", (0, 0))
+    with pytest.raises(st.SpringtideError, match="is not a Parquet file"):
+        made.take(take.position, 10, None)
+
+
 def test_the_schema_that_was_found_stays(tmp_path: Path) -> None:
     write_parquet(tmp_path / "b.parquet", [1])
     made = st.parquet(tmp_path, follow=True)
