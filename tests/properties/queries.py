@@ -23,6 +23,7 @@ from springtide.compiler.plan import Plan
 from springtide.query import steps
 from springtide.testing import MemorySink
 from tests.properties.inputs import LARGE, Inputs
+from tests.properties.steps import KINDS
 
 BUCKETS = (1, 2, 8, 16, 256)
 
@@ -64,11 +65,13 @@ class Made:
 
 def case(seed: int, folder: Path) -> Case:
     """Make the case of a seed; input that comes from files is written to the folder."""
-    return _Maker(Random(seed), seed, folder).case()
+    return Maker(Random(seed), seed, folder).case()
 
 
 @dataclass
-class _Maker:
+class Maker:
+    """Makes one case."""
+
     random: Random
     seed: int
     folder: Path
@@ -82,7 +85,7 @@ class _Maker:
         for _ in range(r.choice([1, 2, 2, 3, 4, 5])):
             self.grow(pool)
         if r.random() < 0.85 and not any(m.stream.step.stateful for m in pool):
-            pool.append(self.aggregate(r.choice(pool[-2:])))
+            pool.append(self.stateful(pool, r.choice(pool[-2:])))
         sinks: dict[str, Any] = {}
         ends = [self.end(made.stream, "out", sinks) for made in self.leaves(pool)]
         for source in sources:
@@ -128,7 +131,13 @@ class _Maker:
             case "union":
                 pool.append(self.union(r.choice(pool), made))
             case "aggregate":
-                pool.append(self.aggregate(made))
+                pool.append(self.stateful(pool, made))
+
+    def stateful(self, pool: list[Made], made: Made) -> Made:
+        """Add a stateful step: a windowed aggregate, or another one of those in `tests.properties.steps`."""
+        kinds = [None, None, *KINDS]
+        kind = self.random.choice(kinds)
+        return self.aggregate(made) if kind is None else kind(self, pool, made) or self.aggregate(made)
 
     def map(self, made: Made) -> Made:
         """Make one or two columns, or replace one."""

@@ -26,6 +26,7 @@ from springtide.cli.tables import table_of
 from springtide.compiler.tables import columns
 from springtide.query.errors import nearest
 from springtide.query.types import END_OF_TIME
+from springtide.runtime.heads.sliding import CLOSED
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.manifest import Manifest, SubqueryState
 
@@ -94,8 +95,9 @@ def _pane_time(pane: int | None, layout: Layout) -> str:
 
 
 def _closed(state: SubqueryState, layout: Layout) -> str:
-    if state.closed is None or "size" not in layout:
+    closed = state.marks.get(CLOSED)
+    if closed is None or "size" not in layout:
         return "–"
-    if state.closed == END_OF_TIME:
+    if closed == END_OF_TIME:
         return "the end"
-    return event_time(state.closed * layout["every"] + layout["size"])
+    return event_time(closed * layout["every"] + layout["size"])

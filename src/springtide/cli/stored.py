@@ -13,6 +13,7 @@ from springtide.kernels.hashing import BUCKET
 from springtide.kernels.partials import ROWS
 from springtide.kernels.sliding import PANE
 from springtide.query.types import END_OF_TIME, TIME
+from springtide.runtime.heads.sliding import CLOSED
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError
 from springtide.state.manifest import Manifest, SubqueryState
@@ -72,9 +73,10 @@ def pane_width(layout: Layout) -> int | None:
 def first_pane(state: SubqueryState, layout: Layout) -> int | None:
     """Give the first pane of a window that is still open: earlier ones only wait to be cleaned up."""
     width = pane_width(layout)
-    if width is None or state.closed is None:
+    closed = state.marks.get(CLOSED)
+    if width is None or closed is None:
         return None
-    return END_OF_TIME if state.closed == END_OF_TIME else (state.closed + 1) * (layout["every"] // width)
+    return END_OF_TIME if closed == END_OF_TIME else (closed + 1) * (layout["every"] // width)
 
 
 def with_keys(given: Sequence[str], keys: Sequence[str]) -> pl.Expr:

@@ -32,11 +32,13 @@ class Blob:
     exchange: int
     """Which exchange of the plan."""
     times: Times
+    greatest: Mapping[str, int] = field(default_factory=dict)
+    """Source → the greatest time of a tuple that the sender saw."""
     tuples: pl.DataFrame | None = field(default=None, repr=False)
 
     def encode(self) -> bytes:
         """Write it as bytes."""
-        header = json.dumps({"exchange": self.exchange, "times": self.times}, separators=(",", ":")).encode()
+        header = json.dumps({"exchange": self.exchange, "times": self.times, "greatest": self.greatest}).encode()
         out = io.BytesIO()
         out.write(_MAGIC + _LENGTH.pack(len(header)) + header)
         if self.tuples is not None and self.tuples.height:
@@ -52,4 +54,4 @@ class Blob:
         header = json.loads(data[8 : 8 + length])
         body = memoryview(data)[8 + length :]
         tuples = pl.read_ipc(io.BytesIO(body)) if len(body) else None
-        return Blob(header["exchange"], header["times"], tuples)
+        return Blob(header["exchange"], header["times"], header["greatest"], tuples)

@@ -21,6 +21,15 @@ def later(before: Times, news: Iterable[Times]) -> dict[str, dict[str, int]]:
     return times
 
 
+def greatest(before: Mapping[str, int], news: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Join what senders saw of each source's greatest time with what was known before."""
+    known = dict(before)
+    for seen in news:
+        for source, time in seen.items():
+            known[source] = max(time, known.get(source, BEGINNING))
+    return known
+
+
 def merged_time(times: Times, sources: Iterable[str]) -> int:
     """Give the time up to which the input of an operator behind `sources` is complete.
 

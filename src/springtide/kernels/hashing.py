@@ -8,15 +8,33 @@ from collections.abc import Sequence
 import polars as pl
 
 BUCKET = "__bucket"
+HASH = "__hash"
+"""The hash of a tuple's keys, where a head looks keys up by it."""
 _SEED = 20120601
+_HALF = pl.lit(1 << 32, dtype=pl.UInt64)
+
+
+def hash_of(keys: Sequence[str]) -> pl.Expr:
+    """Give the hash of a tuple's keys; 0 without keys."""
+    if not keys:
+        return pl.lit(0, dtype=pl.UInt64).alias(HASH)
+    key = pl.col(keys[0]) if len(keys) == 1 else pl.struct(keys)
+    return hashed(key).alias(HASH)
+
+
+def hashed(key: pl.Expr) -> pl.Expr:
+    """Give the hash of one expression."""
+    return key.hash(_SEED)
 
 
 def bucket_of(keys: Sequence[str], buckets: int) -> pl.Expr:
-    """Give the bucket of a tuple: the hash of its keys modulo the number of buckets; 0 without keys."""
-    if not keys:
-        return pl.lit(0, dtype=pl.UInt16).alias(BUCKET)
-    key = pl.col(keys[0]) if len(keys) == 1 else pl.struct(keys)
-    return (key.hash(_SEED) % buckets).cast(pl.UInt16).alias(BUCKET)
+    """Give the bucket of a tuple by its keys; 0 without keys."""
+    return bucket_of_hash(hash_of(keys), buckets)
+
+
+def bucket_of_hash(number: pl.Expr, buckets: int) -> pl.Expr:
+    """Give the bucket of a hash: the hashes are cut into `buckets` ranges of one size, so what is sorted by hash is sorted by bucket."""
+    return (number // _HALF * pl.lit(buckets, dtype=pl.UInt64) // _HALF).cast(pl.UInt16).alias(BUCKET)
 
 
 def fingerprint() -> str:

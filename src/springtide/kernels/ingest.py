@@ -28,6 +28,8 @@ class Ingested:
     """Rows accepted."""
     time: int | None
     """The stream time after the slice; None without time."""
+    greatest: int | None = None
+    """The greatest ts that was accepted."""
 
 
 def ingest(source: Source, name: str, part: Slice, read: Read, time: int, *, ordered: bool, origin: int) -> Ingested:
@@ -49,7 +51,9 @@ def ingest(source: Source, name: str, part: Slice, read: Read, time: int, *, ord
     accepted = _bare(accepted, keep_order=ordered)
     if times.null_count() == 0 and (times.len() == 0 or (times.is_sorted() and times.item(0) >= time)):
         after = time if times.len() == 0 else max(time, times.item(-1) - source.max_disorder)
-        return Ingested(accepted, None, _rejected(name, part, rejected), times.len(), after)
+        return Ingested(
+            accepted, None, _rejected(name, part, rejected), times.len(), after, times.item(-1) if times.len() else None
+        )
     unread = times.is_null()
     if unread.any():
         rejected.append(_unread(source, part, rows, unread))
@@ -66,8 +70,9 @@ def ingest(source: Source, name: str, part: Slice, read: Read, time: int, *, ord
     after = max(time, top - source.max_disorder) if isinstance(top, int) else time
     frame = accepted.collect()
     behind = frame.filter(late).drop(order.PLACES, strict=False) if late.any() else None
+    count, highest = int(good.sum()), top if isinstance(top, int) else None
     return Ingested(
-        frame.filter(good).lazy(), behind, _rejected(name, part, rejected), int(good.sum()), min(after, END_OF_TIME)
+        frame.filter(good).lazy(), behind, _rejected(name, part, rejected), count, min(after, END_OF_TIME), highest
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import polars as pl
@@ -47,3 +48,21 @@ def _made(origin: int) -> list[pl.Expr]:
 def content(columns: list[str]) -> pl.Expr:
     """Give the column that orders by content."""
     return pl.struct(columns).alias(CONTENT)
+
+
+def arrange(rows: pl.DataFrame, content: Sequence[str], side: str | None = None) -> pl.DataFrame:
+    """Put tuples with places into the total order: by time and place, then by side, where only that is left by content."""
+    by = [TS, *(c for c in PLACES if not _constant(rows[c])), *([side] if side else [])]
+    rows = rows.sort(by)
+    if not _has_ties(rows, by):
+        return rows
+    return rows.sort([*by, *content])
+
+
+def _constant(column: pl.Series) -> bool:
+    return bool(column.null_count() == column.len() or (column.null_count() == 0 and (column == column[0]).all()))
+
+
+def _has_ties(rows: pl.DataFrame, by: Sequence[str]) -> bool:
+    same = pl.all_horizontal([pl.col(c).eq_missing(pl.col(c).shift(1)) for c in by])
+    return bool(rows.head(1).height and rows.select(same).to_series()[1:].any())

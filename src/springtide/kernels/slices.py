@@ -54,6 +54,8 @@ class Take:
     """Rows that are there but not taken."""
     fail: bool = False
     """A test wants the process to die here."""
+    greatest: int | None = None
+    """The greatest time of a dummy."""
 
 
 @dataclass(frozen=True)

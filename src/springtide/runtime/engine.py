@@ -15,14 +15,14 @@ from typing import Any
 
 import polars as pl
 
-from springtide.compiler.plan import Plan
+from springtide.compiler.plan import Grid, Plan
 from springtide.kernels import gate
 from springtide.kernels.hashing import fingerprint
 from springtide.query import steps
 from springtide.query.errors import QueryError, SpringtideError, nearest
 from springtide.runtime.epoch import Epoch, Report, compaction, deal
 from springtide.runtime.failpoints import failpoint
-from springtide.runtime.heads import check_runs, oldest_slot
+from springtide.runtime.heads import check_runs, head_of
 from springtide.runtime.intake import Intake
 from springtide.runtime.layout import layout
 from springtide.sinks.publication import Publication, Publisher
@@ -157,9 +157,14 @@ class Engine:
             if q.head is None
         }
         state = self.manifest.state
-        compact = {n: c for n, s in state.items() if (c := compaction(s, self.maps[n]))}
+        compact = {}
+        for name, stored in state.items():
+            whole = {k for k, kind in head_of(self.plan, name).kinds.items() if kind.whole}
+            if merged := compaction(stored, self.maps[name], whole):
+                compact[name] = merged
         number, root = self.manifest.epoch + 1, str(self.checkpoint.root)
-        return Epoch(number, root, times, slices, instances, dict(self.maps), state, compact)
+        greatest = self.intake.greatest(self.manifest.sources)
+        return Epoch(number, root, times, greatest, slices, instances, dict(self.maps), state, compact)
 
     def _starting_maps(self) -> dict[str, BucketMap]:
         wanted = self.options.instances
@@ -182,7 +187,9 @@ class Engine:
         n = min(instances, buckets) if buckets else instances
         if before is not None and before.instances == n:
             return before
-        return BucketMap.even(buckets, n, before.version + 1 if before else 0)
+        version = before.version + 1 if before else 0
+        grid = next((e.routing for e in self.plan.exchanges if e.target == name and isinstance(e.routing, Grid)), None)
+        return BucketMap.grid(grid.rows, grid.columns, n, version) if grid else BucketMap.even(buckets, n, version)
 
     def _subquery_of(self, step: str) -> str:
         names = [*(q.name for q in self.plan.subqueries), *self.plan.graph.steps]
@@ -196,12 +203,14 @@ class Engine:
 
     def _manifest(self, epoch: Epoch, reports: Sequence[Report], started: float) -> Manifest:
         times = gate.later(epoch.times, [r.times for r in reports])
+        greatest = gate.greatest(epoch.greatest, [r.greatest for r in reports])
         sources = {}
         for name in self._sources:
             before = self.manifest.sources.get(name, SourceState())
             counts = [r.sources[name] for r in reports if name in r.sources]
             sources[name] = replace(
                 self.intake.after(name, before, times.get(name, {})),
+                greatest=greatest.get(name, gate.BEGINNING),
                 accepted=before.accepted + sum(c["accepted"] for c in counts),
                 late=before.late + sum(c["late"] for c in counts),
                 rejected=before.rejected + sum(c["rejected"] for c in counts),
@@ -222,16 +231,16 @@ class Engine:
         """Work out which segments are alive after the epoch: not rewritten, not replaced, not expired."""
         own = sorted((r for r in reports if r.subquery == name), key=lambda r: r.instance)
         before = epoch.state.get(name, SubqueryState())
-        closed = own[0].closed
+        marks = own[0].marks
         rewritten = {file for files in epoch.compact.get(name, {}).values() for file in files}
-        oldest = oldest_slot(self.plan, name, closed)
+        oldest = head_of(self.plan, name).oldest(marks)
 
         def alive(segment: Segment) -> bool:
-            if segment.kind == "totals":
-                return closed == before.closed
-            return segment.file not in rewritten and segment.high >= oldest
+            if segment.kind in own[0].replaced or segment.file in rewritten:
+                return False
+            return segment.high >= oldest.get(segment.kind, segment.high)
 
-        return SubqueryState(closed, (*filter(alive, before.segments), *(s for r in own for s in r.segments)))
+        return SubqueryState(marks, (*filter(alive, before.segments), *(s for r in own for s in r.segments)))
 
     def _metrics(self, reports: Sequence[Report], started: float) -> dict[str, Any]:
         now = self.options.clock()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from springtide.kernels.blob import Times
 from springtide.kernels.slices import Slice
-from springtide.state.manifest import BucketMap, Delivery, SubqueryState
+from springtide.state.manifest import BucketMap, Delivery, Marks, SubqueryState
 from springtide.state.segment import Segment
 
 
@@ -21,6 +21,8 @@ class Epoch:
     """The checkpoint's folder."""
     times: Times
     """The stream times before the epoch's rows, and those that the driver decided: dummies and ends."""
+    greatest: Mapping[str, int]
+    """Source → the greatest time of a tuple before the epoch's rows, or of a dummy."""
     slices: Mapping[str, tuple[tuple[Slice, ...], ...]]
     """Prefix subquery → instance → what it reads."""
     instances: Mapping[str, int]
@@ -41,9 +43,12 @@ class Report:
     busy: float = 0.0
     """Seconds of work."""
     times: Times = field(default_factory=dict)
+    greatest: Mapping[str, int] = field(default_factory=dict)
     sources: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Source → accepted, late, rejected."""
-    closed: int | None = None
+    marks: Marks = field(default_factory=dict)
+    replaced: tuple[str, ...] = ()
+    """Kinds of state of which only what was written now is left."""
     segments: tuple[Segment, ...] = ()
     outbox: tuple[Delivery, ...] = ()
 
@@ -55,7 +60,8 @@ class Report:
     def from_json(data: dict[str, Any]) -> Report:
         """Read what `to_json` wrote."""
         segments = tuple(Segment.from_json(s) for s in data["segments"])
-        return Report(**data | {"segments": segments, "outbox": tuple(Delivery(**d) for d in data["outbox"])})
+        outbox, replaced = tuple(Delivery(**d) for d in data["outbox"]), tuple(data["replaced"])
+        return Report(**data | {"segments": segments, "outbox": outbox, "replaced": replaced})
 
 
 def deal(slices: Sequence[Slice], instances: int) -> tuple[tuple[Slice, ...], ...]:
@@ -105,19 +111,26 @@ FULL = 2_000_000
 """Segments with more rows are not merged again."""
 
 
-def compaction(state: SubqueryState, bucket_map: BucketMap) -> dict[int, tuple[str, ...]]:
-    """Decide which segments each instance writes anew as one, so that their number stays small.
+def compaction(state: SubqueryState, bucket_map: BucketMap, whole: Container[str]) -> dict[int, tuple[str, ...]]:
+    """Decide which segments each instance writes anew as one, so that their number stays small; kinds that are `whole` need it not.
 
-    Segments of an instance are merged when there are four of about one size. Segments of an older bucket map belong to several instances;
+    Segments of an instance and a kind are merged when there are four of about one size. Segments of an older bucket map belong to several instances;
     when they are many, every instance takes its rows out of all of them.
     """
     plans: dict[int, tuple[str, ...]] = {}
-    panes = [s for s in state.segments if s.kind == "panes"]
-    foreign = tuple(s.file for s in panes if s.version != bucket_map.version)
+    for kind in dict.fromkeys(s.kind for s in state.segments if s.kind not in whole):
+        for instance, files in _compaction([s for s in state.segments if s.kind == kind], bucket_map).items():
+            plans[instance] = (*plans.get(instance, ()), *files)
+    return plans
+
+
+def _compaction(segments: Sequence[Segment], bucket_map: BucketMap) -> dict[int, tuple[str, ...]]:
+    plans: dict[int, tuple[str, ...]] = {}
+    foreign = tuple(s.file for s in segments if s.version != bucket_map.version)
     adopt = foreign if len(foreign) >= TIERS * bucket_map.instances else ()
     for instance in range(bucket_map.instances):
         tiers: dict[int, list[str]] = {}
-        for s in panes:
+        for s in segments:
             if s.version == bucket_map.version and s.instance == instance and s.rows < FULL:
                 tiers.setdefault(s.rows.bit_length() // 2, []).append(s.file)
         merge = [files for _, files in sorted(tiers.items()) if len(files) >= TIERS]

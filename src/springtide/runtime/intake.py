@@ -133,6 +133,16 @@ class Intake:
             _move(times[name], stream, time)
         return times, slices
 
+    def greatest(self, states: States) -> dict[str, int]:
+        """Give the greatest time that each source had before the epoch, or that a dummy brings in it."""
+        greatest = {name: states.get(name, SourceState()).greatest for name in self._sources}
+        dummies = [(name, t.greatest) for name, takes in self.takes.items() for t in takes.values()]
+        dummies += [(name, time) for (name, _), time in self._idle(states).items()]
+        for name, time in dummies:
+            if time is not None:
+                greatest[name] = max(time, greatest[name])
+        return greatest
+
     def after(self, name: str, before: SourceState, times: Mapping[str, int]) -> SourceState:
         """Give the state of a source after the epoch, as far as it is decided here."""
         takes = self.takes.get(name, {})

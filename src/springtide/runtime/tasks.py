@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,16 +17,16 @@ import polars as pl
 
 from springtide.compiler.plan import Plan, Subquery
 from springtide.kernels import gate, order
-from springtide.kernels.balancer import balance
 from springtide.kernels.blob import Blob, Times
 from springtide.kernels.chain import Output, run_chain
-from springtide.kernels.hashing import BUCKET
 from springtide.kernels.ingest import ingest
+from springtide.kernels.routing import deal
 from springtide.kernels.slices import NativeSource, Read, Slice
 from springtide.query import steps
 from springtide.runtime.epoch import Epoch, Report
-from springtide.runtime.heads import run_head
-from springtide.runtime.topology import Topology, origin_ranks, sources_behind, topology
+from springtide.runtime.heads import Clock, head_of, keep
+from springtide.runtime.heads.head import Shelf
+from springtide.runtime.topology import Topology, origin_ranks, sources_behind, sources_behind_side, topology
 from springtide.state.manifest import Delivery
 
 REPORT = -1
@@ -54,7 +54,7 @@ class Work:
         """Tuples of this subquery carry their place in the total order."""
         return any(e.ordered for e in self.plan.exchanges if e.origin == self.subquery.name)
 
-    def emit(self, made: dict[Output, pl.LazyFrame], times: Times) -> Iterator[Item]:
+    def emit(self, made: dict[Output, pl.LazyFrame], times: Times, greatest: Mapping[str, int]) -> Iterator[Item]:
         """Run the chain on what was made; send blobs to the next instances and rows to the outbox."""
         outputs = run_chain(self.plan, self.subquery, made, ordered=self.ordered)
         exchanges = [
@@ -62,7 +62,8 @@ class Work:
             for i, e in enumerate(self.plan.exchanges)
             if e.origin == self.subquery.name and (e.step, e.port) in outputs
         ]
-        prepared = [balance(self.plan, e, outputs[e.step, e.port]) for _, e in exchanges]
+        turn = self.epoch.number * 31 + self.instance
+        prepared = [head_of(self.plan, e.target).send(e, outputs[e.step, e.port], turn) for _, e in exchanges]
         sinks = [(name, self._input_of(name)) for name in self.subquery.sinks]
         sinks = [(name, key) for name, key in sinks if key in outputs]
         rows = [outputs[key].select(list(self.plan.step(name).schema)) for name, key in sinks]
@@ -77,8 +78,11 @@ class Work:
             target = self.epoch.maps[exchange.target]
             level = self.layout.level_of(exchange.target)
             self.rows_out += frame.height
-            for instance, part in _by_owner(frame, target.owners, target.instances):
-                yield level, self.layout.partition_of(exchange.target, instance), Blob(number, times, part).encode()
+            sent: tuple[pl.DataFrame | None, bytes] | None = None
+            for instance, part in deal(frame, exchange.routing, exchange.side, target.owners, target.instances):
+                if sent is None or part is not sent[0]:  # what everybody gets is written once
+                    sent = part, Blob(number, times, greatest, part).encode()
+                yield level, self.layout.partition_of(exchange.target, instance), sent[1]
 
     def deliver(self, sink: str, rows: pl.DataFrame) -> None:
         """Put rows for a sink into the outbox."""
@@ -144,6 +148,7 @@ def run_prefix(plan: Plan, epoch: Epoch, name: str, instance: int, arrivals: Ite
     ranks = origin_ranks(plan)
     counts: dict[str, dict[str, int]] = {}
     times: dict[str, dict[str, int]] = {}
+    greatest: dict[str, int] = {}
     made: dict[Output, list[pl.LazyFrame]] = {}
     for arrival in arrivals:
         part, source = arrival.part, plan.step(arrival.part.source)
@@ -153,6 +158,8 @@ def run_prefix(plan: Plan, epoch: Epoch, name: str, instance: int, arrivals: Ite
         got = ingest(source, part.source, part, arrival.read, now, ordered=work.ordered, origin=origin)
         if got.time is not None:
             times.setdefault(part.source, {})[part.stream] = got.time
+        if got.greatest is not None:
+            greatest[part.source] = max(got.greatest, greatest.get(part.source, got.greatest))
         made.setdefault((part.source, steps.OUT), []).append(got.accepted)
         count = counts.setdefault(part.source, {"accepted": 0, "late": 0, "rejected": 0})
         count["accepted"] += got.count
@@ -165,8 +172,8 @@ def run_prefix(plan: Plan, epoch: Epoch, name: str, instance: int, arrivals: Ite
         if (source_name, steps.OUT) not in made:
             made[source_name, steps.OUT] = [_nothing(plan, source_name, work.ordered)]
     frames = {key: pl.concat(parts) if len(parts) > 1 else parts[0] for key, parts in made.items()}
-    yield from work.emit(frames, times)
-    yield work.report(times=times, sources=counts)
+    yield from work.emit(frames, times, greatest)
+    yield work.report(times=times, greatest=greatest, sources=counts)
 
 
 def instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: Iterable[Item]) -> Iterator[Item]:
@@ -181,30 +188,39 @@ def instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: I
     name, instance = layout.instance_of(level, partition)
     work = Work(plan, epoch, plan.subquery(name), instance, layout)
     times = gate.later(epoch.times, [b.times for b in blobs])
-    merged = gate.merged_time(times, sources_behind(plan, work.subquery))
+    greatest = gate.greatest(epoch.greatest, [b.greatest for b in blobs])
     work.rows_in = sum(b.tuples.height for b in blobs if b.tuples is not None)
-    result = run_head(work.plan, epoch, work.subquery, instance, blobs, merged)
-    head = work.subquery.head
-    assert head is not None
-    rows = result.rows.lazy()
+    head, shelf = head_of(plan, name), Shelf(epoch, name, instance)
+    result = head.run(shelf, _by_side(plan, name, blobs), _clock(plan, work.subquery, times, greatest))
+    segments = keep(head, shelf, result)
+    step = work.subquery.head
+    assert step is not None
+    made = {(step, steps.OUT): result.rows.lazy()}
     if work.ordered:
-        rows = rows.with_columns(order.of_step(origin_ranks(plan)[head]))
-    yield from work.emit({(head, steps.OUT): rows}, times)
-    yield work.report(closed=result.closed, segments=result.segments)
+        made[step, steps.OUT] = result.rows.lazy().with_columns(order.of_step(origin_ranks(plan)[step]))
+    if result.rejected is not None:
+        made[step, steps.REJECTED] = result.rejected.lazy()
+    yield from work.emit(made, times, greatest)
+    replaced = tuple(n for n in result.writes if head.kinds[n].whole)
+    yield work.report(marks=dict(result.marks), replaced=replaced, segments=segments)
 
 
-def _by_owner(
-    frame: pl.DataFrame, owners: tuple[int, ...], instances: int
-) -> Iterator[tuple[int, pl.DataFrame | None]]:
-    """Split rows by the instance that owns their bucket; every instance gets something, if only a header."""
-    if instances == 1 or not frame.height:
-        yield 0, frame if frame.height else None
-        yield from ((i, None) for i in range(1, instances))
-        return
-    owner = pl.Series("__owner", owners, dtype=pl.Int32).gather(frame[BUCKET])
-    parts = frame.with_columns(owner).partition_by("__owner", as_dict=True, include_key=False)
-    for instance in range(instances):
-        yield instance, parts.get((instance,))
+def _by_side(plan: Plan, name: str, blobs: Sequence[Blob]) -> list[pl.DataFrame | None]:
+    """Put the tuples of all senders together, for each input of the head."""
+    sides: list[list[pl.DataFrame]] = [[] for _ in range(1 + max(e.side for e in plan.exchanges if e.target == name))]
+    for blob in blobs:
+        if blob.tuples is not None:
+            sides[plan.exchanges[blob.exchange].side].append(blob.tuples)
+    return [pl.concat(parts) if parts else None for parts in sides]
+
+
+def _clock(plan: Plan, subquery: Subquery, times: Times, greatest: Mapping[str, int]) -> Clock:
+    behind = [sources_behind_side(plan, subquery, side) for side in (0, 1)]
+    return Clock(
+        gate.merged_time(times, sources_behind(plan, subquery)),
+        tuple(gate.merged_time(times, sources) for sources in behind if sources),
+        max((greatest.get(s, gate.BEGINNING) for s in sources_behind(plan, subquery)), default=gate.BEGINNING),
+    )
 
 
 def _nothing(plan: Plan, source: str, ordered: bool) -> pl.LazyFrame:

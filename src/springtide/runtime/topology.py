@@ -6,7 +6,7 @@ with one stage per level; the partitions of a stage are the instances of all its
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -63,8 +63,20 @@ def _levels(plan: Plan) -> tuple[tuple[str, ...], ...]:
 @lru_cache(maxsize=256)
 def sources_behind(plan: Plan, subquery: Subquery) -> tuple[str, ...]:
     """Name every source whose tuples can reach a subquery."""
+    return _sources_behind(plan, (subquery.name,))
+
+
+@lru_cache(maxsize=256)
+def sources_behind_side(plan: Plan, subquery: Subquery, side: int) -> tuple[str, ...]:
+    """Name every source whose tuples can reach one input of a subquery's head."""
+    return _sources_behind(
+        plan, tuple(e.origin for e in plan.exchanges if e.target == subquery.name and e.side == side)
+    )
+
+
+def _sources_behind(plan: Plan, subqueries: Sequence[str]) -> tuple[str, ...]:
     found: dict[str, None] = {}
-    todo = [subquery.name]
+    todo = list(subqueries)
     seen: set[str] = set()
     while todo:
         name = todo.pop()

@@ -40,7 +40,7 @@ class Memory:
     def take(self, position: Any, limit: int, ts: str | None) -> Take:
         """Take the rows of each physical stream up to its next marker; every marker ends an epoch."""
         done: dict[str, list[int]] = {stream: list(at) for stream, at in (position or {}).items()}
-        slices, times, fail = [], {}, False
+        slices, times, dummies, fail = [], {}, list[int](), False
         for stream, rows in self.streams.items():
             index, row = done.get(stream, [0, 0])
             part, marker = _until_marker(rows, index, max(1, limit // len(self.streams)))
@@ -49,6 +49,7 @@ class Memory:
             index += len(part) + (marker is not None)
             if marker is not None and marker.time is not None:
                 times[stream] = marker.time
+                dummies.append(marker.time)
             fail |= marker is not None and marker.name == "FAIL"
             if index >= len(rows):
                 times[stream] = END_OF_TIME
@@ -57,7 +58,8 @@ class Memory:
         if backlog and not slices and not times:  # nothing but pauses here: go on behind them
             later = self.take(done, limit, ts)
             return replace(later, fail=later.fail or fail)
-        return Take(tuple(slices), done, times, tuple(self.streams), ended=backlog == 0, backlog=backlog, fail=fail)
+        greatest, streams = max(dummies, default=None), tuple(self.streams)
+        return Take(tuple(slices), done, times, streams, backlog == 0, backlog, fail, greatest)
 
     def read(self, part: Slice) -> Read:
         """Unpack the rows that the driver packed."""

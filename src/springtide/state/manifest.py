@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from springtide.state.segment import Segment
 
 FORMAT = 1
+
+
+Marks = Mapping[str, int]
+"""How far a stateful head has come, in its own words: the last window closed, the time up to which tuples were processed."""
 
 
 class NewerFormat(ValueError):
@@ -25,6 +30,8 @@ class SourceState:
     times: dict[str, int] = field(default_factory=dict)
     """Physical stream → its time."""
     ended: bool = False
+    greatest: int = -(2**63)
+    """The greatest time of a tuple that came in, or of a dummy."""
     accepted: int = 0
     late: int = 0
     rejected: int = 0
@@ -45,6 +52,20 @@ class BucketMap:
         """Deal the buckets out in turn."""
         return BucketMap(version, instances, tuple(b % instances for b in range(buckets)))
 
+    @staticmethod
+    def grid(rows: int, columns: int, instances: int, version: int = 0) -> BucketMap:
+        """Deal the cells of a grid out in rectangles, as square as the number of instances allows: a row or a column meets few owners.
+
+        >>> BucketMap.grid(2, 4, 4).owners
+        (0, 0, 1, 1, 2, 2, 3, 3)
+        """
+        high = max(d for d in range(1, instances + 1) if instances % d == 0 and d * d <= instances)
+        wide = instances // high
+        if rows < high or columns < wide:  # more instances than such rectangles: some cells change hands cell by cell
+            return BucketMap.even(rows * columns, instances, version)
+        owners = [r * high // rows * wide + c * wide // columns for r in range(rows) for c in range(columns)]
+        return BucketMap(version, instances, tuple(owners))
+
     def buckets_of(self, instance: int) -> list[int]:
         """Give the buckets that an instance owns."""
         return [b for b, owner in enumerate(self.owners) if owner == instance]
@@ -54,8 +75,7 @@ class BucketMap:
 class SubqueryState:
     """What a stateful subquery has in store."""
 
-    closed: int | None = None
-    """The last window that was closed."""
+    marks: Marks = field(default_factory=dict)
     segments: tuple[Segment, ...] = ()
 
 
@@ -99,7 +119,8 @@ class Manifest:
                 n: {"version": m.version, "instances": m.instances, "owners": m.owners} for n, m in self.maps.items()
             },
             "state": {
-                n: {"closed": s.closed, "segments": [x.to_json() for x in s.segments]} for n, s in self.state.items()
+                n: {"marks": dict(s.marks), "segments": [x.to_json() for x in s.segments]}
+                for n, s in self.state.items()
             },
             "outbox": [vars(d) for d in self.outbox],
             "metrics": self.metrics,
@@ -128,7 +149,7 @@ class Manifest:
             sources={n: SourceState(**s) for n, s in body["sources"].items()},
             maps={n: BucketMap(m["version"], m["instances"], tuple(m["owners"])) for n, m in body["maps"].items()},
             state={
-                n: SubqueryState(s["closed"], tuple(Segment.from_json(x) for x in s["segments"]))
+                n: SubqueryState(s["marks"], tuple(Segment.from_json(x) for x in s["segments"]))
                 for n, s in body["state"].items()
             },
             outbox=tuple(Delivery(**d) for d in body["outbox"]),

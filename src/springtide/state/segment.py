@@ -52,7 +52,8 @@ class Segment:
 
 def write_segment(path: Path, frame: pl.DataFrame, bucket: str) -> int:
     """Write rows (with a bucket column) as a segment; give its size in bytes. The file is whole or not there."""
-    frame = frame.sort(bucket)
+    if not frame[bucket].is_sorted():
+        frame = frame.sort(bucket, maintain_order=True)
     lengths = frame[bucket].rle().struct.unnest()
     starts, at = {}, 0
     for length, value in zip(lengths["len"].to_list(), lengths["value"].to_list(), strict=True):

@@ -16,7 +16,7 @@ TIMES = {"calls": {"0": 5, "1": -(2**63)}, "accounts": {"ä/b": END_OF_TIME}}
 
 def test_header_and_tuples_come_back() -> None:
     tuples = pl.DataFrame({"k": ["a", None], "ts": [1, 2]}).with_columns(pl.col("ts").cast(st.TIME))
-    got = Blob.decode(Blob(7, TIMES, tuples).encode())
+    got = Blob.decode(Blob(7, TIMES, {"s": 3}, tuples).encode())
     assert (got.exchange, got.times) == (7, TIMES)
     assert got.tuples is not None
     assert got.tuples.equals(tuples)
@@ -36,7 +36,7 @@ def test_header_and_tuples_come_back() -> None:
 )
 def test_every_type_comes_back(dtype: Any, value: Any) -> None:
     tuples = pl.DataFrame({"v": [value, None]}, schema={"v": dtype})
-    got = Blob.decode(Blob(0, {}, tuples).encode()).tuples
+    got = Blob.decode(Blob(0, {}, {}, tuples).encode()).tuples
     assert got is not None
     assert got.equals(tuples)
     assert got.schema == tuples.schema
@@ -44,7 +44,7 @@ def test_every_type_comes_back(dtype: Any, value: Any) -> None:
 
 @pytest.mark.parametrize("tuples", [None, pl.DataFrame({"x": []})])
 def test_a_blob_may_be_a_header_only(tuples: pl.DataFrame | None) -> None:
-    data = Blob(3, TIMES, tuples).encode()
+    data = Blob(3, TIMES, {}, tuples).encode()
     got = Blob.decode(data)
     assert (got.exchange, got.times, got.tuples) == (3, TIMES, None)
     assert len(data) < 150
@@ -57,4 +57,4 @@ def test_other_bytes_are_refused(data: bytes) -> None:
 
 
 def test_tuples_are_not_shown() -> None:
-    assert "shape" not in repr(Blob(0, {}, pl.DataFrame({"x": [1]})))
+    assert "shape" not in repr(Blob(0, {}, {}, pl.DataFrame({"x": [1]})))

@@ -125,8 +125,8 @@ def segments(*rows: int, instance: int = 0, version: int = 0, kind: str = "panes
 
 
 def decided(*found: list[Segment], version: int = 0, instances: int = 2) -> dict[int, list[str]]:
-    state = SubqueryState(None, tuple(s for part in found for s in part))
-    plans = compaction(state, BucketMap.even(8, instances, version))
+    state = SubqueryState({}, tuple(s for part in found for s in part))
+    plans = compaction(state, BucketMap.even(8, instances, version), {"totals"})
     return {instance: list(files) for instance, files in plans.items()}
 
 
@@ -177,7 +177,7 @@ def test_after_merging_again_and_again_few_are_left(rows: list[int]) -> None:
     alive: list[Segment] = []
     for i, n in enumerate(rows):
         alive.append(Segment(f"new{i}", "panes", i, 0, 0, n, n, 0, 0))
-        plan = compaction(SubqueryState(None, tuple(alive)), BucketMap.even(8, 1)).get(0, ())
+        plan = compaction(SubqueryState({}, tuple(alive)), BucketMap.even(8, 1), ()).get(0, ())
         if plan:
             merged = sum(s.rows for s in alive if s.file in plan)
             alive = [s for s in alive if s.file not in plan]
@@ -199,7 +199,7 @@ def test_a_report_comes_back() -> None:
         busy=0.5,
         times={"calls": {"0": 7}},
         sources={"calls": {"accepted": 5, "late": 0, "rejected": 1}},
-        closed=-3,
+        marks={"window": -3},
         segments=tuple(segments(10)),
         outbox=(Delivery("out", "outbox/1/a", 2, 1),),
     )

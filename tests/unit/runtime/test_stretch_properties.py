@@ -108,7 +108,7 @@ def test_p1_all_instances_observe_the_same_order(tmp_path: Path, monkeypatch: py
 
     def spy(*of_epoch: object) -> list[Report]:
         made = execute(*of_epoch)  # type: ignore[arg-type]
-        closed = {r.closed for r in made if r.subquery == "seen"}
+        closed = {r.marks.get("window") for r in made if r.subquery == "seen"}
         assert len(closed) == 1, "instances of one epoch disagree about time"
         reports.extend(made)
         return made

@@ -1,0 +1,84 @@
+"""The load balancer's second half: which instance gets which rows (SC-6, ST-6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import polars as pl
+
+from springtide.compiler.plan import Broadcast, Grid, Hash, Routing
+from springtide.kernels.hashing import BUCKET, bucket_of_hash, hashed
+
+BUCKETS = "__buckets"
+"""With a list for a key: the different buckets that a tuple goes to."""
+
+_OWNER = "__owner"
+Part = tuple[int, pl.DataFrame | None]
+"""An instance and its rows; None for none, when only a header goes there."""
+
+
+def deal(
+    rows: pl.DataFrame, routing: Routing | None, side: int, owners: Sequence[int], instances: int
+) -> Iterator[Part]:
+    """Give every instance the rows that it needs, each row at most once; an instance without rows is named too.
+
+    - One bucket per row (`__bucket`): to the owner of the bucket.
+    - `Hash(many)`: a row with the buckets of all its keys (`__buckets`) goes to every owner of one of them.
+    - `Grid`: a left row stands in a row of cells and goes to all owners of cells there, a right one likewise with its column.
+    - `Broadcast`: to everybody.
+    """
+    if not rows.height:
+        yield from ((i, None) for i in range(instances))
+    elif instances == 1 or isinstance(routing, Broadcast):
+        yield from ((i, rows) for i in range(instances))
+    elif isinstance(routing, Grid):
+        yield from _by_cells(rows, routing, side, owners, instances)
+    elif isinstance(routing, Hash) and routing.many:
+        owner = pl.Series(owners, dtype=pl.Int32)
+        own = rows[BUCKETS].list.eval(pl.lit(owner).gather(pl.element()))
+        for i in range(instances):
+            yield i, _some(rows.filter(own.list.contains(i)))
+    else:
+        owner = pl.Series(_OWNER, owners, dtype=pl.Int32).gather(rows[BUCKET])
+        parts = rows.with_columns(owner).partition_by(_OWNER, as_dict=True, include_key=False)
+        yield from ((i, parts.get((i,))) for i in range(instances))
+
+
+def _by_cells(rows: pl.DataFrame, grid: Grid, side: int, owners: Sequence[int], instances: int) -> Iterator[Part]:
+    for i in range(instances):
+        lines = lines_of(grid, side, owners, i)
+        yield (
+            i,
+            rows if len(lines) == (grid.rows, grid.columns)[side] else _some(rows.filter(pl.col(BUCKET).is_in(lines))),
+        )
+
+
+def lines_of(grid: Grid, side: int, owners: Sequence[int], instance: int) -> list[int]:
+    """Name the rows (side 0) or columns (side 1) of a grid in which an instance has a cell, each by its first cell.
+
+    >>> lines_of(Grid(2, 2), 0, [0, 1, 0, 1], 1), lines_of(Grid(2, 2), 1, [0, 1, 0, 1], 1)
+    ([0, 2], [1])
+    """
+    cells = [b for b, owner in enumerate(owners) if owner == instance]
+    return sorted({b // grid.columns * grid.columns if side == 0 else b % grid.columns for b in cells})
+
+
+def in_turn(routing: Routing | None, side: int, buckets: int, start: int = 0) -> pl.Expr:
+    """Give rows their buckets in turn: of a grid the first cells of its rows or columns, otherwise all buckets."""
+    turn = pl.int_range(start, start + pl.len(), dtype=pl.UInt64)
+    if isinstance(routing, Grid):
+        places = turn % routing.rows * routing.columns if side == 0 else turn % routing.columns
+    else:
+        places = turn % buckets
+    return places.cast(pl.UInt16).alias(BUCKET)
+
+
+def buckets_of_list(rows: pl.LazyFrame, column: str, buckets: int) -> pl.LazyFrame:
+    """Give rows with a list of keys the buckets of all of them; a row without keys goes nowhere."""
+    each = bucket_of_hash(hashed(pl.element()), buckets)
+    listed = pl.col(column).list.eval(each).list.unique(maintain_order=False).alias(BUCKETS)
+    return rows.filter(pl.col(column).list.len() > 0).with_columns(listed)
+
+
+def _some(rows: pl.DataFrame) -> pl.DataFrame | None:
+    return rows if rows.height else None

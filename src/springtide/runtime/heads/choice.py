@@ -1,0 +1,44 @@
+"""Which head runs a subquery."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from springtide.compiler.plan import Plan
+from springtide.kernels.partials import knows
+from springtide.query import steps
+from springtide.query.errors import QueryError
+from springtide.query.windows import Sliding
+from springtide.runtime.heads.head import Head
+from springtide.runtime.heads.sliding import SlidingHead
+
+
+@lru_cache(maxsize=256)
+def head_of(plan: Plan, name: str) -> Head:
+    """Give the head of a subquery; what it prepares is prepared once per process."""
+    subquery = plan.subquery(name)
+    assert subquery.head is not None
+    step = plan.step(subquery.head)
+    where = f"{subquery.head} ({step.kind})"
+    buckets = subquery.buckets or 1
+    match step:
+        case steps.Aggregate(window=Sliding()):
+            for bound in step.aggregates:
+                if not knows(bound):
+                    raise _not_yet(where, str(bound.aggregate))
+            return SlidingHead(step, buckets)
+        case steps.Aggregate():
+            raise _not_yet(where, f"the window {step.window}")
+        case _:
+            raise _not_yet(where, "this kind of step")
+
+
+def check_runs(plan: Plan) -> None:
+    """Refuse a plan with a step that the engine does not run, before anything is started."""
+    for subquery in plan.subqueries:
+        if subquery.head is not None:
+            head_of(plan, subquery.name)
+
+
+def _not_yet(where: str, what: str) -> QueryError:
+    return QueryError(where, f"the engine does not run {what} yet", "query.run_reference() does")

@@ -1,0 +1,187 @@
+"""What all stateful heads have in common: what they are sent, what they are given, what they give, and how their state is kept.
+
+    sender:    tuples ── send ──→ rows with buckets ──→ blobs
+    receiver:  blobs ──→ arrived, a frame per side ──┐
+               segments ── shelf ──→ old state ──────┴─ run ──→ rows out · new state by kind · marks
+
+State is a log: an epoch adds segments and changes none. What is in them falls out of use in one of three ways (`Kind`): its slot has
+passed, a newer version of its key was written, or the whole kind was written anew.
+"""
+
+from __future__ import annotations
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from springtide.compiler.plan import Exchange
+from springtide.kernels.hashing import BUCKET, HASH
+from springtide.query.types import END_OF_TIME
+from springtide.runtime.epoch import Epoch
+from springtide.state.manifest import BucketMap, Marks, SubqueryState
+from springtide.state.segment import Segment, read_segment, write_segment
+
+FIRST_SLOT = -(2**63)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Where time stands at a head in an epoch. All instances see the same."""
+
+    time: int
+    """The merged time of all that it takes."""
+    sides: tuple[int, ...]
+    """The merged time of each input."""
+    greatest: int
+    """The greatest time that a tuple or a dummy had at any source behind it."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of state rows of a head."""
+
+    slot: str | None = None
+    """The column with the time slot (an integer or a time): a segment goes when all its slots are older than `Head.oldest` says."""
+    fold: Callable[[pl.DataFrame], pl.DataFrame] | None = None
+    """Makes fewer rows of those of several segments when these are merged."""
+    whole: bool = False
+    """What is written replaces all that there was."""
+
+
+@dataclass(frozen=True)
+class HeadResult:
+    """What a head gives, and what it puts into state."""
+
+    rows: pl.DataFrame
+    marks: Marks = field(default_factory=dict)
+    """How far it has come; the same in all instances."""
+    writes: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    """Kind → new state rows, with `__bucket`. A `whole` kind that is named is replaced, also by nothing."""
+    rejected: pl.DataFrame | None = None
+    """Rows for the head's side output."""
+
+
+class Head(ABC):
+    """One stateful step at work. It keeps nothing between epochs: what it remembers is in its state."""
+
+    kinds: Mapping[str, Kind]
+
+    @abstractmethod
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
+        """Make the rows that go over an exchange to this head, with their buckets; `turn` is another number in every task and epoch."""
+
+    @abstractmethod
+    def run(self, shelf: Shelf, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> HeadResult:
+        """Take what arrived at each side in this epoch, and the time it brought."""
+
+    @abstractmethod
+    def oldest(self, marks: Marks) -> Mapping[str, int]:
+        """Give the first slot of each kind that is still needed once the head has come so far; kinds not named are needed."""
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """The state of one instance: reads what it owns, writes new segments."""
+
+    epoch: Epoch
+    subquery: str
+    instance: int
+
+    @property
+    def map(self) -> BucketMap:
+        """The bucket map in force."""
+        return self.epoch.maps[self.subquery]
+
+    @property
+    def state(self) -> SubqueryState:
+        """What the last manifest says."""
+        return self.epoch.state.get(self.subquery, SubqueryState())
+
+    @property
+    def marks(self) -> Marks:
+        """How far the head had come before this epoch."""
+        return self.state.marks
+
+    def read(
+        self, kind: str, low: int = FIRST_SLOT, high: int = END_OF_TIME + 1, *, buckets: Sequence[int] | None = None
+    ) -> list[pl.DataFrame]:
+        """Map this instance's rows of a kind from the segments that reach into slots `low` ≤ … < `high`.
+
+        Slots are not filtered by row. With `buckets`, rows of these buckets whoever owns them.
+        """
+        chosen = [s for s in self.state.segments if s.kind == kind and s.low < high and s.high >= low]
+        return self._mapped(chosen, buckets)
+
+    def lookup(self, kind: str, hashes: np.ndarray) -> list[pl.DataFrame]:
+        """Give the rows of a kind whose `__hash` is among `hashes` (sorted, each once). Segments of such a kind are sorted by it."""
+        found = []
+        for frame in self.read(kind):
+            column = frame[HASH].to_numpy()
+            if hashes.size * 8 < column.size:
+                starts, ends = np.searchsorted(column, hashes), np.searchsorted(column, hashes, side="right")
+                found.append(frame[_ranges(starts, ends)])
+            else:
+                place = np.minimum(np.searchsorted(hashes, column), max(hashes.size - 1, 0))
+                found.append(frame.filter(pl.Series(hashes[place] == column)) if hashes.size else frame.clear())
+        return [f for f in found if f.height]
+
+    def to_merge(self, kind: str) -> list[pl.DataFrame]:
+        """Map this instance's rows of the segments that are to be written anew as one."""
+        files = self.epoch.compact.get(self.subquery, {}).get(self.instance, ())
+        return self._mapped([s for s in self.state.segments if s.kind == kind and s.file in files], None)
+
+    def write(self, kind: str, rows: pl.DataFrame, slot: str | None) -> tuple[Segment, ...]:
+        """Write rows as a segment; nothing for no rows."""
+        if not rows.height:
+            return ()
+        file = f"state/{self.subquery}/{self.epoch.number:09d}-{self.instance}-{kind}-{uuid.uuid4().hex[:8]}.arrow"
+        size = write_segment(Path(self.epoch.root) / file, rows.sort(HASH) if HASH in rows.columns else rows, BUCKET)
+        slots = rows[slot].to_physical() if slot else None
+        low, high = (slots.min(), slots.max()) if slots is not None else (FIRST_SLOT, END_OF_TIME)
+        assert isinstance(low, int)
+        assert isinstance(high, int)
+        return (Segment(file, kind, self.epoch.number, self.instance, self.map.version, rows.height, size, low, high),)
+
+    def _mapped(self, segments: Sequence[Segment], buckets: Sequence[int] | None) -> list[pl.DataFrame]:
+        found, own = [], buckets
+        for segment in segments:
+            path = Path(self.epoch.root) / segment.file
+            if buckets is None and segment.version == self.map.version:
+                if segment.instance == self.instance:
+                    found.append(read_segment(path))
+            else:
+                own = self.map.buckets_of(self.instance) if own is None else own
+                found.append(read_segment(path, own))
+        return [f for f in found if f.height]
+
+
+def keep(head: Head, shelf: Shelf, result: HeadResult) -> tuple[Segment, ...]:
+    """Write the new state of an instance; segments that are to be merged are written with it."""
+    oldest = head.oldest(result.marks)
+    segments: tuple[Segment, ...] = ()
+    for name, kind in head.kinds.items():
+        parts = [result.writes[name]] if name in result.writes else []
+        if not kind.whole and (old := shelf.to_merge(name)):
+            first = oldest.get(name, FIRST_SLOT)
+            if kind.slot is not None and first != FIRST_SLOT:
+                slot = kind.slot
+                old = [f.filter(f[slot].to_physical() >= first) for f in old]
+            parts = [p for p in (*old, *parts) if p.height]
+            if parts:
+                merged = pl.concat([p.select(parts[0].columns) for p in parts])
+                parts = [merged if kind.fold is None else kind.fold(merged)]
+        for part in parts:
+            segments += shelf.write(name, part, kind.slot)
+    return segments
+
+
+def _ranges(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Give the numbers of all ranges `start ≤ … < end`, one range after the other."""
+    lengths = ends - starts
+    offsets = np.repeat(starts - np.concatenate(([0], np.cumsum(lengths)[:-1])), lengths) if lengths.size else lengths
+    return offsets + np.arange(lengths.sum())

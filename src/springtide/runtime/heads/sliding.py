@@ -1,0 +1,75 @@
+"""Aggregates over windows of time: panes in state, running totals where they can be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from springtide.compiler.plan import Exchange, Hash
+from springtide.kernels import gate, order
+from springtide.kernels.hashing import bucket_of
+from springtide.kernels.sliding import PANE, SlidingAggregate
+from springtide.query import steps
+from springtide.query.types import END_OF_TIME
+from springtide.runtime.heads.head import Clock, Head, HeadResult, Kind, Shelf
+from springtide.state.manifest import Marks
+
+PANES = "panes"
+TOTALS = "totals"
+CLOSED = "window"
+"""The mark: the number of the last window that was closed."""
+
+
+class SlidingHead(Head):
+    """A windowed aggregate."""
+
+    def __init__(self, step: steps.Aggregate, buckets: int) -> None:
+        """Prepare the kernel."""
+        self._kernel, self._buckets = SlidingAggregate(step), buckets
+        self._columns = list(step.inputs[0].schema)
+        self.kinds = {PANES: Kind(slot=PANE, fold=self._kernel.merge), TOTALS: Kind(whole=True)}
+
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
+        """Send partial results per key and pane."""
+        if exchange.ordered:
+            tuples = tuples.with_columns(order.content(self._columns))
+        keys = exchange.routing.keys if isinstance(exchange.routing, Hash) else ()
+        return self._kernel.combine(tuples).with_columns(bucket_of(keys, self._buckets))
+
+    def run(self, shelf: Shelf, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> HeadResult:
+        """Put partial results into panes; close the windows that end by now."""
+        kernel, before = self._kernel, shelf.marks.get(CLOSED)
+        new = kernel.merge(arrived[0]) if arrived[0] is not None else None
+        rows, writes, marks = pl.DataFrame(schema=kernel.schema), {}, dict(shelf.marks)
+        upto = kernel.panes.last_closed(clock.time) if clock.time != gate.BEGINNING else None
+        if upto is not None and (before is None or upto > before):
+            marks[CLOSED] = upto
+            rows, totals = kernel.close(before, upto, *self._needed(shelf, new, before, upto))
+            writes[TOTALS] = totals if totals is not None else pl.DataFrame()
+            if new is not None:
+                new = new.filter(pl.col(PANE) >= self.oldest(marks)[PANES])
+        if new is not None:
+            writes[PANES] = new
+        return HeadResult(rows, marks, writes)
+
+    def oldest(self, marks: Marks) -> Mapping[str, int]:
+        """Panes are needed from the first window that is open."""
+        if CLOSED not in marks:
+            return {}
+        closed = marks[CLOSED]
+        return {PANES: END_OF_TIME if closed == END_OF_TIME else self._kernel.panes.first_pane_after(closed)}
+
+    def _needed(
+        self, shelf: Shelf, new: pl.DataFrame | None, before: int | None, upto: int
+    ) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+        """Read the panes and totals that closing windows needs."""
+        kernel, parts = self._kernel, []
+        for low, high in kernel.panes_to_close(before, upto):
+            within = (pl.col(PANE) >= low) & (pl.col(PANE) < high)
+            found = [*shelf.read(PANES, low, high), *([new] if new is not None else [])]
+            parts += [f.filter(within) for f in found]
+        parts = [p.select(kernel.columns) for p in parts if p.height]
+        panes = pl.concat(parts) if parts else kernel.no_panes()
+        totals = shelf.read(TOTALS) if before is not None else []
+        return panes, pl.concat(totals) if totals else None

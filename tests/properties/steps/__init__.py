@@ -1,0 +1,9 @@
+"""Further stateful steps for random queries, a file each: `make(maker, pool, made)` gives a stream, or None if the columns do not do.
+
+A step that needs the total order must not see columns that carry rounding: one bit would decide on the order.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+KINDS: list[Callable[[Any, list[Any], Any], Any]] = []
