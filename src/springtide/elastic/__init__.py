@@ -1,0 +1,1 @@
+"""What decides about instances and buckets. Pure: no Spark, no clock, no thread; the same live and in the simulator."""

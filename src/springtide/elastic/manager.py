@@ -1,0 +1,176 @@
+"""The elastic manager: snapshots in, instructions out.
+
+    snapshots of epochs → report (every few seconds) → policy, balancing → proposals ─┬→ instructions
+                                                                                     └→ refusals
+
+It has no clock, no thread and no idea of Spark: the same snapshots give the same instructions, live, in a test and in
+the simulator. Whoever runs the query does as it is told; the next snapshots show whether it was done.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from springtide.elastic.instructions import Instruction, Refusal, instruct
+from springtide.elastic.memory import Memory
+from springtide.elastic.policies.policy import Proposal
+from springtide.elastic.reports import merged
+from springtide.elastic.rules import judge, resting
+from springtide.elastic.settings import Elastic
+from springtide.elastic.snapshot import Snapshot
+from springtide.state.manifest import BucketMap
+
+
+class Manager:
+    """Decides for one query."""
+
+    def __init__(self, elastic: Elastic, memory: Memory | None = None, history: Iterable[Snapshot] = ()) -> None:
+        """Begin, or go on with what was remembered and with the reports of before."""
+        self.elastic = elastic
+        self.memory = memory or Memory()
+        self.history: deque[Snapshot] = deque(history, maxlen=elastic.remember)
+        """Reports, oldest first."""
+        self._gathered: list[Snapshot] = []
+
+    # ── what happens ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def handle(self, snapshot: Snapshot) -> tuple[Instruction, ...]:
+        """Take an epoch's snapshot; once in a while, decide."""
+        self._gathered.append(snapshot)
+        for name, instruction in self.memory.underway.items():
+            own = snapshot.subqueries.get(name)
+            if own is not None and own.map.version >= instruction.after.version:
+                self.memory = self.memory.done(name, snapshot.time)
+                self._gathered = [snapshot]
+        if sum(s.period for s in self._gathered) < self.elastic.every:
+            return ()
+        report = merged(self._gathered)
+        self._gathered = []
+        earlier = tuple(self.history)
+        self.history.append(report)
+        return () if self.paused else self._decide(report, earlier)
+
+    def by_hand(
+        self,
+        proposal: Proposal,
+        before: BucketMap,
+        time: float,
+        epoch: int,
+        grid: tuple[int, int] | None = None,
+    ) -> Instruction | None:
+        """Do what somebody asks for, whatever the policy thinks and also while elasticity is paused.
+
+        Limits hold: a ValueError says which. Then the policy leaves the subquery alone for the grace period.
+        """
+        name = proposal.subquery
+        if proposal.instances is not None:
+            least, most = self.elastic.bounds(name, len(before.owners) or None)
+            if proposal.instances < least or (most is not None and proposal.instances > most):
+                upper = "any number" if most is None else most
+                raise ValueError(f"{proposal.instances} instances are not within the limits, {least} to {upper}")
+        instruction = instruct(proposal, before, time, epoch, self.loads(name), grid)
+        if instruction is not None:
+            self.memory = self.memory.told(instruction)
+        return instruction
+
+    def drop(self, instruction: Instruction, time: float, why: str) -> None:
+        """Forget an instruction that could not be done; the policy may try again when the grace period is over."""
+        if self.memory.underway.get(instruction.subquery) == instruction:
+            self.memory = self.memory.done(instruction.subquery, time)
+        wanted = f"{instruction.kind} to map {instruction.after.version}"
+        self.memory = self.memory.refused(
+            Refusal(time, instruction.epoch, instruction.subquery, "dropped", wanted, why)
+        )
+
+    def pause(self) -> None:
+        """Decide nothing until `resume`; measurements are still taken, and what is asked for by hand is done."""
+        self.memory = replace(self.memory, paused=True)
+
+    def resume(self) -> None:
+        """Decide again."""
+        self.memory = replace(self.memory, paused=False)
+
+    # ── what is known ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def paused(self) -> bool:
+        """Tell whether it decides nothing for now."""
+        return self.memory.paused
+
+    @property
+    def underway(self) -> Mapping[str, Instruction]:
+        """Give the instructions that no snapshot has shown to be done; after a restart they are to be done still."""
+        return self.memory.underway
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """Give what was refused last and why, oldest first."""
+        return self.memory.refusals
+
+    def loads(self, subquery: str) -> tuple[float, ...]:
+        """Give the loads of the buckets of a subquery in the last report; empty if it has none."""
+        if not self.history or subquery not in self.history[-1].subqueries:
+            return ()
+        return self.history[-1].bucket_loads(subquery)
+
+    def to_json(self) -> dict[str, Any]:
+        """Write what must outlive the process; reports are written one by one, by whoever keeps history."""
+        return self.memory.to_json()
+
+    @staticmethod
+    def from_json(elastic: Elastic, data: dict[str, Any], history: Iterable[Snapshot] = ()) -> Manager:
+        """Go on with what `to_json` wrote."""
+        return Manager(elastic, Memory.from_json(data), history)
+
+    # ── deciding ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _decide(self, report: Snapshot, earlier: Sequence[Snapshot]) -> tuple[Instruction, ...]:
+        """Hear everybody; for each subquery the first proposal counts that no rule is against."""
+        proposals = self._proposals(report, earlier)
+        fewer = {p.subquery: p.instances for p in reversed(proposals) if _is_fewer(report, p)}
+        for name in report.subqueries:
+            rests = resting(report, name, self.elastic, self.memory)
+            self.memory = self.memory.wished(name, None if rests else fewer.get(name), self.elastic.patience)
+        decided: dict[str, Instruction] = {}
+        waiting = set[str]()
+        # Those that give instances back come first: others may need their slots.
+        for proposal in sorted(proposals, key=lambda p: p.subquery not in fewer):
+            name = proposal.subquery
+            if name in decided or name in waiting:
+                continue
+            instruction, refusal = judge(proposal, report, self.elastic, self.memory, decided)
+            if refusal is not None:
+                self.memory = self.memory.refused(refusal)
+                if refusal.rule == "patience":  # it will change soon: what else could be done would be for nothing
+                    waiting.add(name)
+            if instruction is not None:
+                decided[name] = instruction
+                self.memory = self.memory.told(instruction)
+        return tuple(decided.values())
+
+    def _proposals(self, report: Snapshot, earlier: Sequence[Snapshot]) -> list[Proposal]:
+        """Ask the limits, the policy and the balancing.
+
+        A policy may be a user's: when it fails, it has proposed nothing and the query runs on.
+        """
+        found: list[Proposal] = []
+        for name, own in report.subqueries.items():
+            least, most = self.elastic.bounds(name, own.most)
+            within = max(least, own.instances if most is None else min(own.instances, most))
+            if within != own.instances:
+                found.append(Proposal(name, f"{own.instances} instances are not within the limits", instances=within))
+        for policy in filter(None, (self.elastic.policy, self.elastic.balancing)):
+            try:
+                found += policy.decide(report, earlier)
+            except Exception as error:
+                wanted, why = f"what {type(policy).__name__} wants", f"it failed, {type(error).__name__}: {error}"
+                self.memory = self.memory.refused(Refusal(report.time, report.epoch, "all", "policy", wanted, why))
+        return found
+
+
+def _is_fewer(report: Snapshot, proposal: Proposal) -> bool:
+    own = report.subqueries.get(proposal.subquery)
+    return own is not None and proposal.instances is not None and proposal.instances < own.instances

@@ -1,0 +1,219 @@
+"""The algebra of bucket maps: another number of instances, a bucket moved, the load evened out. Pure.
+
+Every change gives a new map with the next version; a change that changes nothing gives the map itself back.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from springtide.state.manifest import BucketMap
+
+CLOSE = 0.01
+"""An instance whose load is this near to the average, as a share of it, gives nothing away when the number changes."""
+
+
+def moved(before: BucketMap, after: BucketMap) -> tuple[int, ...]:
+    """Give the buckets that have another owner."""
+    return tuple(b for b, (old, new) in enumerate(zip(before.owners, after.owners, strict=True)) if old != new)
+
+
+def totals(bucket_map: BucketMap, loads: Sequence[float]) -> list[float]:
+    """Sum the loads of the buckets up by instance."""
+    sums = [0.0] * bucket_map.instances
+    for owner, load in zip(bucket_map.owners, loads, strict=True):
+        sums[owner] += load
+    return sums
+
+
+def move(before: BucketMap, buckets: Iterable[int], to: int) -> BucketMap:
+    """Give some buckets to one instance.
+
+    >>> move(BucketMap.even(6, 2), [0, 1], to=1)
+    BucketMap(version=1, instances=2, owners=(1, 1, 0, 1, 0, 1))
+    """
+    if not 0 <= to < before.instances:
+        raise ValueError(f"there is no instance {to}, they are 0 to {before.instances - 1}")
+    owners = list(before.owners)
+    for bucket in buckets:
+        if not 0 <= bucket < len(owners):
+            raise ValueError(f"there is no bucket {bucket}, they are 0 to {len(owners) - 1}")
+        owners[bucket] = to
+    return owned(before, owners)
+
+
+def owned(before: BucketMap, owners: Sequence[int], instances: int | None = None) -> BucketMap:
+    """Give every bucket the owner that is named."""
+    n = before.instances if instances is None else instances
+    if len(owners) != len(before.owners):
+        raise ValueError(f"{len(owners)} owners do not fit {len(before.owners)} buckets")
+    if n < 1 or not all(0 <= owner < n for owner in owners):
+        raise ValueError(f"an owner is not one of {n} instances")
+    if n == before.instances and tuple(owners) == before.owners:
+        return before
+    return _next(before, n, owners)
+
+
+def scale(
+    before: BucketMap, instances: int, loads: Sequence[float] = (), grid: tuple[int, int] | None = None
+) -> BucketMap:
+    """Go to another number of instances and move few buckets; the instances with the highest numbers go first.
+
+    Without loads each instance gets as many buckets as the others, give or take one, and no way to that moves fewer. With
+    loads each gets as much load as the others, as far as its buckets allow: none has more than the average and a bucket.
+
+    The buckets of a grid, rows × columns, are dealt out anew in rectangles: there a tuple goes to all owners of a row or
+    a column, and few owners are worth more than few moves.
+
+    >>> scale(BucketMap.even(6, 2), 3)
+    BucketMap(version=1, instances=3, owners=(0, 1, 0, 1, 2, 2))
+    >>> scale(BucketMap.even(6, 2), 3, loads=[8, 1, 1, 1, 1, 4])
+    BucketMap(version=1, instances=3, owners=(2, 0, 0, 1, 0, 1))
+    """
+    if instances < 1:
+        raise ValueError(f"{instances} instances cannot work")
+    if before.owners and instances > len(before.owners):
+        raise ValueError(f"{instances} instances cannot share {len(before.owners)} buckets")
+    if instances == before.instances:
+        return before
+    if grid is not None:
+        return BucketMap.grid(*grid, instances, before.version + 1)
+    owners = _by_load(before, instances, loads) if any(loads) else _by_number(before, instances)
+    return _next(before, instances, owners)
+
+
+def rebalance(before: BucketMap, loads: Sequence[float], worth: float = 0.02) -> BucketMap:
+    """Even the load out at the same number of instances (SC-11), with few buckets that change hands.
+
+    Again and again, the most loaded instance hands a bucket to the least loaded one. The paper takes the heaviest; here
+    it is the one that leaves the two most alike, which is another only where the heaviest would turn the imbalance
+    round. Where no bucket fits, two are exchanged. A step that brings the two closer by less than `worth`, as a share of the
+    average load, is not made; an instance that cannot be helped is left, and the next one looked at.
+    A bucket that is heavier than the average load ends up alone: beside it every step is worth it.
+
+    >>> rebalance(BucketMap.even(6, 2), [9, 1, 1, 1, 1, 1])
+    BucketMap(version=1, instances=2, owners=(0, 1, 1, 1, 1, 1))
+    """
+    owners = list(before.owners)
+    sums = totals(before, loads)
+    least = worth * sum(sums) / before.instances
+    has = [before.buckets_of(i) for i in range(before.instances)]
+    for _ in range(4 * len(owners)):  # each step narrows a difference, so this ends by itself long before
+        step = _step(sums, has, loads, least)
+        if step is None:
+            break
+        giver, taker, (given, returned) = step
+        for origin, target, bucket in ((giver, taker, given), (taker, giver, returned)):
+            if bucket is not None:
+                has[origin].remove(bucket)
+                has[target].append(bucket)
+                owners[bucket] = target
+                sums[origin] -= loads[bucket]
+                sums[target] += loads[bucket]
+    return owned(before, owners)
+
+
+def _next(before: BucketMap, instances: int, owners: Sequence[int]) -> BucketMap:
+    return replace(before, version=before.version + 1, instances=instances, owners=tuple(owners))
+
+
+def to_json(bucket_map: BucketMap) -> dict[str, Any]:
+    """Write a map."""
+    return {"version": bucket_map.version, "instances": bucket_map.instances, "owners": list(bucket_map.owners)}
+
+
+def from_json(data: dict[str, Any]) -> BucketMap:
+    """Read what `to_json` wrote."""
+    return replace(BucketMap(**data), owners=tuple(data["owners"]))
+
+
+# ── scaling ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _by_number(before: BucketMap, instances: int) -> list[int]:
+    """Even numbers of buckets. Those who have the most now keep the one more that some must have."""
+    has = [before.buckets_of(i) for i in range(instances)]
+    each, more = divmod(len(before.owners), instances)
+    order = sorted(range(instances), key=lambda i: (-len(has[i]), i))
+    share = {instance: each + (place < more) for place, instance in enumerate(order)}
+    owners = list(before.owners)
+    free = [b for b, owner in enumerate(owners) if owner >= instances]
+    free += [b for i in range(instances) for b in has[i][share[i] :]]
+    takers = [i for i in range(instances) for _ in range(share[i] - len(has[i]))]
+    for bucket, taker in zip(sorted(free), takers, strict=True):
+        owners[bucket] = taker
+    return owners
+
+
+def _by_load(before: BucketMap, instances: int, loads: Sequence[float]) -> list[int]:
+    """Whoever has too much lets go of what fits best, then all that is free goes, heaviest first, where there is least."""
+    average = sum(loads) / instances
+    owners = list(before.owners)
+    free = [b for b, owner in enumerate(owners) if owner >= instances]
+    sums = totals(before, loads)[:instances] + [0.0] * (instances - before.instances)
+    for i in range(min(instances, before.instances)):
+        own = [b for b in before.buckets_of(i) if loads[b] > 0]
+        while own and (excess := sums[i] - average) > CLOSE * average:
+            best = min(own, key=lambda b: (abs(excess - loads[b]), b))
+            if loads[best] >= 2 * excess:  # without it the instance would be farther from the average than with it
+                break
+            own.remove(best)
+            free.append(best)
+            sums[i] -= loads[best]
+    # Buckets without load count a little, or all of them would go to the instance that has least.
+    little = 0.001 * sum(loads) / len(loads)
+    kept = set(range(len(owners))) - set(free)
+    for bucket in kept:
+        sums[owners[bucket]] += little
+    heap = [(total, i) for i, total in enumerate(sums)]
+    heapq.heapify(heap)
+    for bucket in sorted(free, key=lambda b: (-loads[b], b)):
+        while heap[0][0] < sums[heap[0][1]]:  # an old entry
+            heapq.heapreplace(heap, (sums[heap[0][1]], heap[0][1]))
+        least, owner = heap[0][0], before.owners[bucket]
+        # Who has hardly more than the one with least keeps what it let go.
+        taker = owner if owner < instances and sums[owner] <= least + CLOSE * average else heap[0][1]
+        owners[bucket] = taker
+        sums[taker] += loads[bucket] + little
+    return owners
+
+
+# ── balancing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+Exchange = tuple[int, int | None]
+"""The bucket that is given, and the one that is given back."""
+
+
+def _step(
+    sums: Sequence[float], has: Sequence[list[int]], loads: Sequence[float], least: float
+) -> tuple[int, int, Exchange] | None:
+    """Find what helps the most loaded instance that can be helped: giver, taker, exchange."""
+    average = sum(sums) / len(sums)
+    taker = min(range(len(sums)), key=lambda i: (sums[i], i))
+    for giver in sorted(range(len(sums)), key=lambda i: (-sums[i], i)):
+        gap = sums[giver] - sums[taker]
+        if gap <= least:
+            return None
+        gain, best = _narrowing(gap, ((loads[a], (a, None)) for a in has[giver]))
+        if best is not None and max(loads[b] for b in has[giver]) > average:
+            return giver, taker, best
+        if gain < gap / 2:
+            pairs = ((loads[a] - loads[b], (a, b)) for a in has[giver] for b in has[taker])
+            more, pair = _narrowing(gap, pairs)
+            if more > 2 * gain:  # an exchange is two moves: it must be worth more than two
+                gain, best = more, pair
+        if best is not None and gain > least:
+            return giver, taker, best
+    return None
+
+
+def _narrowing(gap: float, choices: Iterable[tuple[float, Exchange]]) -> tuple[float, Exchange | None]:
+    """Give the choice that narrows the gap most, and by how much, when so much load changes sides."""
+    best: tuple[float, Exchange | None] = (0.0, None)
+    for load, choice in choices:
+        if 0 < load < gap and (gain := 2 * min(load, gap - load)) > best[0]:
+            best = (gain, choice)
+    return best

@@ -1,0 +1,69 @@
+"""Balancing: even the load out between the instances of a subquery, at the same number of them (SC-11)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import pstdev
+
+from springtide.elastic import maps
+from springtide.elastic.policies.policy import Proposal, Trigger
+from springtide.elastic.snapshot import Snapshot
+from springtide.state.manifest import BucketMap
+
+
+@dataclass(frozen=True)
+class Balancing:
+    """Move buckets when the standard deviation of the utilisation is over UIT and would fall by MIT at least."""
+
+    uit: float = 0.05
+    """Upper imbalance threshold."""
+    mit: float = 0.1
+    """Minimum improvement threshold, as a share of the deviation that there is."""
+
+    def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:
+        """Look at each subquery by itself; a grid, and one whose loads nobody measured, stay as they are.
+
+        The rows and columns of a grid are dealt in turn: its cells are alike, and moving one would only cost more copies.
+        """
+        found = (self._proposal(snapshot, name) for name in snapshot.subqueries)
+        return [proposal for proposal in found if proposal]
+
+    def _proposal(self, snapshot: Snapshot, name: str) -> Proposal | None:
+        own, loads = snapshot.subqueries[name], snapshot.bucket_loads(name)
+        deviation = snapshot.deviation(name)
+        if deviation <= self.uit or own.grid or not any(loads):
+            return None
+        proposal, left = rebalancing(name, own.map, loads)
+        if proposal is None or left > (1 - self.mit) * deviation:
+            return None
+        trigger = Trigger("deviation of utilisation", deviation, self.uit)
+        reason = f"the utilisation deviates by {deviation:.1%}, over {self.uit:.1%}; {proposal.reason}"
+        return Proposal(name, reason, trigger, owners=proposal.owners)
+
+
+def rebalancing(name: str, before: BucketMap, loads: Sequence[float]) -> tuple[Proposal | None, float]:
+    """Propose the map that is as even as can be, whatever the thresholds say, and give the deviation that it leaves."""
+    after = maps.rebalance(before, loads)
+    left = pstdev(maps.totals(after, loads))
+    if after is before:
+        return None, left
+    reason = f"with {len(maps.moved(before, after))} buckets moved it is {left:.1%}"
+    alone = hot(after, loads)
+    if alone:
+        shares = ", ".join(f"bucket {b} with {loads[b] / sum(loads):.0%} of the load" for b in alone)
+        reason += f"; alone on an instance: {shares}"
+    return Proposal(name, reason, owners=after.owners), left
+
+
+def hot(bucket_map: BucketMap, loads: Sequence[float]) -> list[int]:
+    """Give the buckets that are heavier than the average instance and have one to themselves, heaviest first.
+
+    No map can spread such a bucket: more instances do not help it.
+    """
+    average = sum(loads) / bucket_map.instances
+    others = [0] * bucket_map.instances
+    for bucket, owner in enumerate(bucket_map.owners):
+        others[owner] += loads[bucket] > 0
+    found = [b for b, owner in enumerate(bucket_map.owners) if loads[b] > average and others[owner] == 1]
+    return sorted(found, key=lambda b: (-loads[b], b))

@@ -1,0 +1,71 @@
+"""What a policy is: one class that looks at a snapshot and proposes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from springtide.elastic.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """The measurement that led to a proposal, and the bound that it crossed."""
+
+    metric: str
+    value: float
+    bound: float
+
+    def __str__(self) -> str:
+        """Say it in a few words."""
+        return f"{self.metric} {self.value:.3g} {'>' if self.value > self.bound else '<'} {self.bound:.3g}"
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a policy would like for one subquery. The manager may refuse it.
+
+    Say a number of instances and leave it to the manager who gets which bucket; or say who is to have some buckets
+    (`moves`), or all of them (`owners`, together with `instances` if their number changes).
+    """
+
+    subquery: str
+    reason: str
+    """One sentence for people."""
+    trigger: Trigger | None = None
+    instances: int | None = None
+    moves: Mapping[int, int] = field(default_factory=dict)
+    """Bucket → instance."""
+    owners: tuple[int, ...] | None = None
+    """The instance of each bucket."""
+
+    def __post_init__(self) -> None:
+        """Refuse what says nothing, or two things."""
+        if self.instances is None and self.owners is None and not self.moves:
+            raise ValueError(f"a proposal for {self.subquery!r} must say instances, moves or owners")
+        if self.moves and (self.owners is not None or self.instances is not None):
+            raise ValueError(f"a proposal for {self.subquery!r} says moves and a whole map; it can be only one of them")
+
+    def __str__(self) -> str:
+        """Say what is wanted."""
+        if self.instances is not None:
+            return f"{self.instances} instances"
+        return f"{len(self.moves)} buckets moved" if self.moves else "another owner for some buckets"
+
+
+class Policy(Protocol):
+    """Decides when a subquery gets more instances, fewer, or other buckets.
+
+    >>> class Night:
+    ...     def decide(self, snapshot, history):
+    ...         hour = snapshot.time / 3600 % 24
+    ...         n = 1 if 1 <= hour < 6 else 8
+    ...         return [Proposal(name, f"it is {hour:.0f} o'clock", instances=n) for name in snapshot.subqueries]
+    >>> Night().decide(Snapshot(7200.0, 0, 1.0, 1.0, {}, {"heavy": ...}), [])
+    [Proposal(subquery='heavy', reason="it is 2 o'clock", trigger=None, instances=1, moves={}, owners=None)]
+    """
+
+    def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:
+        """Propose something for some of the subqueries; `history` has the snapshots before this one, oldest first."""
+        ...

@@ -1,0 +1,112 @@
+"""Threshold: keep the average utilisation between two bounds (SC-10)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from springtide.elastic.policies.policy import Proposal, Trigger
+from springtide.elastic.snapshot import Snapshot
+
+ROUNDING = 1e-9
+"""What is above a whole number by less than this is not there."""
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Scale out above UUT and in below LUT, straight to where the utilisation is TUT.
+
+    Utilisation is that of the rows that arrive: a backlog that grows counts, and one that shrinks does not hide that there are
+    enough instances by now. Beyond the paper, a backlog that would not be gone in time is a reason to
+    scale out as well, and none to scale in.
+
+    >>> Threshold(lut=0.7, uut=0.9, tut=0.6)
+    Traceback (most recent call last):
+    ValueError: it must be 0 ≤ lut < tut ≤ uut, not 0.7, 0.6, 0.9
+    """
+
+    lut: float = 0.5
+    """Lower utilisation threshold."""
+    uut: float = 0.9
+    """Upper utilisation threshold."""
+    tut: float = 0.6
+    """Target utilisation threshold."""
+    provisioning: Literal["load-aware", "individual"] = "load-aware"
+    """All the instances that are needed, or one at a time, for comparison: it leads to one step after the other."""
+    watch: Literal["average", "highest"] = "average"
+    """Whose utilisation is held against UUT: that of all instances, or of the busiest."""
+    scale_in: Literal["enough", "fewest"] = "enough"
+    """Scale in to instances that are just less busy than TUT, or to one fewer, as long as they are not over UUT."""
+    drain: float | None = 60.0
+    """Seconds in which a backlog should be gone; None when it may take its time."""
+    least_share: float = 0.1
+    """A subquery whose stage has less than this share of the epoch is not scaled out: it could save no more."""
+
+    def __post_init__(self) -> None:
+        """Refuse thresholds that cannot be kept."""
+        if not 0 <= self.lut < self.tut <= self.uut:
+            raise ValueError(f"it must be 0 ≤ lut < tut ≤ uut, not {self.lut:g}, {self.tut:g}, {self.uut:g}")
+
+    def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:
+        """Look at each subquery by itself."""
+        found = (self._proposal(snapshot, name) for name in snapshot.subqueries)
+        return [proposal for proposal in found if proposal]
+
+    def _proposal(self, snapshot: Snapshot, name: str) -> Proposal | None:
+        n, load = snapshot.subqueries[name].instances, snapshot.load(name)
+        late = snapshot.owed(name) / self.drain if self.drain else 0.0
+        trigger = self._upper(snapshot, name, n, load, late)
+        if trigger and snapshot.share(name) >= self.least_share:
+            return self._proposed(name, trigger, n, self._more(n, load, late), load)
+        if load < self.lut * n and load + late <= self.tut * n:
+            fewer = self._fewer(n, load, late)
+            if fewer < n:
+                return self._proposed(name, Trigger("utilisation", load / n, self.lut), n, fewer, load)
+        return None
+
+    def _upper(self, snapshot: Snapshot, name: str, n: int, load: float, late: float) -> Trigger | None:
+        if load > self.uut * n:
+            return Trigger("utilisation", load / n, self.uut)
+        highest = max(snapshot.utilisation(name), default=0.0)
+        if self.watch == "highest" and highest > self.uut:
+            return Trigger("highest utilisation", highest, self.uut)
+        if load + late > n:
+            return Trigger("utilisation with backlog", (load + late) / n, 1.0)
+        return None
+
+    def _more(self, n: int, load: float, late: float) -> int:
+        if self.provisioning == "individual":
+            return n + 1
+        return max(n + 1, _up(load / self.tut), _up(load + late))
+
+    def _fewer(self, n: int, load: float, late: float) -> int:
+        if self.provisioning == "individual":
+            return n - 1 if n > 1 and load + late <= self.uut * (n - 1) else n
+        enough = max(1, _up(load / self.tut), _up(load + late))
+        fewest = max(1, math.floor(load / self.tut + ROUNDING), _up(load / self.uut), _up(load + late))
+        return fewest if self.scale_in == "fewest" else enough
+
+    def _proposed(self, name: str, trigger: Trigger, n: int, wanted: int, load: float) -> Proposal:
+        side = "over" if wanted > n else "under"
+        reason = (
+            f"{trigger.metric} of {trigger.value:.0%} is {side} {trigger.bound:.0%}, "
+            f"with {wanted} instead of {n} instances it is {load / wanted:.0%}"
+        )
+        return Proposal(name, reason, trigger, instances=wanted)
+
+
+def _up(number: float) -> int:
+    return math.ceil(number - ROUNDING)
+
+
+SC_10 = Threshold(lut=0.5, uut=0.9, tut=0.6)
+"""StreamCloud's own, fig. 21."""
+ST_8 = Threshold(lut=0.45, uut=0.9, tut=0.7, scale_in="fewest")
+"""STRETCH: 45 %, 90 %, 70 %. Its table 2 rounds up when it scales out and down when it scales in."""
+SM_10 = Threshold(lut=0.4, uut=0.8, tut=0.8, provisioning="individual", watch="highest")
+"""StreamMine3G: a node more when one is over 80 %, a node less under 40 %."""
+
+PRESETS: Mapping[str, Threshold] = {"SC-10": SC_10, "ST-8": ST_8, "SM-10": SM_10}
+"""By the rows of the papers' table."""

@@ -1,0 +1,67 @@
+"""Reports: snapshots of a few epochs in a row, summed up into one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from springtide.elastic.snapshot import Latency, Snapshot, SourceLoad, SubqueryLoad
+
+Number = TypeVar("Number", int, float)
+
+
+def merged(snapshots: Sequence[Snapshot]) -> Snapshot:
+    """Sum up the last ones that had the bucket maps of the very last: what instances did under another map says nothing.
+
+    Rows and times are added, backlog and slots are those at the end, and latencies the worst.
+    """
+    last = snapshots[-1]
+    same = [last]
+    for earlier in reversed(snapshots[:-1]):
+        if _maps(earlier) != _maps(last):
+            break
+        same.append(earlier)
+    if len(same) == 1:
+        return last
+    same.reverse()
+    latencies = [s.latency for s in same if s.latency]
+    return replace(
+        last,
+        seconds=sum(s.seconds for s in same),
+        period=sum(s.period for s in same),
+        sources={name: _source([s.sources[name] for s in same if name in s.sources]) for name in last.sources},
+        subqueries={name: _subquery(name, same) for name in last.subqueries},
+        latency=Latency(*(max(getattr(x, p) for x in latencies) for p in ("p50", "p95", "p99"))) if latencies else None,
+    )
+
+
+def _maps(snapshot: Snapshot) -> dict[str, tuple[int, int]]:
+    return {name: (s.map.version, s.instances) for name, s in snapshot.subqueries.items()}
+
+
+def _source(loads: Sequence[SourceLoad]) -> SourceLoad:
+    unknown = all(s.arrived is None for s in loads)
+    arrived = None if unknown else sum(s.rows if s.arrived is None else s.arrived for s in loads)
+    return replace(loads[-1], rows=sum(s.rows for s in loads), arrived=arrived)
+
+
+def _subquery(name: str, snapshots: Sequence[Snapshot]) -> SubqueryLoad:
+    loads = [s.subqueries[name] for s in snapshots]
+    return replace(
+        loads[-1],
+        rows_in=_sums(x.rows_in for x in loads),
+        rows_out=_sums(x.rows_out for x in loads),
+        busy=_sums(x.busy for x in loads),
+        wait=_sums(x.wait for x in loads),
+        # The sum of the longest is more than the longest sum: stages wait for their slowest task in every epoch.
+        span=sum(s.span(name) for s in snapshots),
+        bucket_rows=_sums(x.bucket_rows for x in loads),
+        bucket_busy=_sums(x.bucket_busy for x in loads),
+    )
+
+
+def _sums(columns: Iterable[tuple[Number, ...]]) -> tuple[Number, ...]:
+    """Add up by instance or bucket; what was not measured every time was not measured."""
+    found = list(columns)
+    return tuple(sum(column) for column in zip(*found, strict=True)) if all(found) else ()

@@ -1,0 +1,116 @@
+"""The rules that hold whatever a policy proposes: grace, limits, patience, slots, veto. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from springtide.elastic.instructions import Instruction, Refusal, Rule, instruct
+from springtide.elastic.memory import Memory
+from springtide.elastic.policies.policy import Proposal
+from springtide.elastic.settings import Elastic
+from springtide.elastic.snapshot import Snapshot
+
+Verdict = tuple[Instruction | None, Refusal | None]
+"""What is done, and what is refused. Both, when a proposal is cut down; neither, when it changes nothing."""
+
+
+def judge(
+    proposal: Proposal, report: Snapshot, elastic: Elastic, memory: Memory, decided: Mapping[str, Instruction]
+) -> Verdict:
+    """Hold a proposal against every rule, in this order: one that breaks an early one never meets the others.
+
+    `decided` has what other subqueries were told just now.
+    """
+    name = proposal.subquery
+    if name not in report.subqueries:
+        return None, refusal(report, proposal, "proposal", "there is no such subquery")
+    quiet = resting(report, name, elastic, memory)
+    if quiet is not None:
+        return None, refusal(report, proposal, *quiet)
+    cut = None
+    if proposal.instances is not None:
+        wanted, broken = _degree(name, proposal.instances, report, elastic, memory, decided)
+        cut = refusal(report, proposal, *broken) if broken else None
+        if wanted is None:
+            return None, cut
+        if wanted != proposal.instances:
+            why = f"{proposal.reason}; held at {wanted}" + (f": {broken[1]}" if broken else "")
+            proposal = replace(proposal, instances=wanted, owners=None, reason=why)
+    try:
+        own, loads = report.subqueries[name], report.bucket_loads(name)
+        instruction = instruct(proposal, own.map, report.time, report.epoch, loads, own.grid)
+    except ValueError as error:
+        return None, refusal(report, proposal, "proposal", str(error))
+    objection = _objection(instruction, elastic) if instruction else None
+    return (instruction, cut) if objection is None else (None, refusal(report, proposal, "veto", objection))
+
+
+def resting(report: Snapshot, name: str, elastic: Elastic, memory: Memory) -> tuple[Rule, str] | None:
+    """Say why a subquery is to be left alone for now, if it is."""
+    if name in memory.underway:
+        return "underway", "the last change is still under way"
+    since = report.time - memory.changed.get(name, -math.inf)
+    if 0 <= since < elastic.grace:
+        return "grace", f"the last change was {since:.1f} s ago, less than {elastic.grace:g} s"
+    return None
+
+
+def refusal(report: Snapshot, proposal: Proposal, rule: Rule, why: str) -> Refusal:
+    """Write down what was refused."""
+    return Refusal(report.time, report.epoch, proposal.subquery, rule, str(proposal), why)
+
+
+def _degree(
+    name: str,
+    asked: int,
+    report: Snapshot,
+    elastic: Elastic,
+    memory: Memory,
+    decided: Mapping[str, Instruction],
+) -> tuple[int | None, tuple[Rule, str] | None]:
+    """Give the instances that are left of those asked for, None if it is to stay as it is, and the rule that took the rest."""
+    own, wanted = report.subqueries[name], asked
+    broken: tuple[Rule, str] | None = None
+    least, most = elastic.bounds(name, own.most)
+    if wanted < least:
+        wanted, broken = least, ("limit", f"it has {least} at least")
+    elif most is not None and wanted > most:
+        wanted, broken = most, ("limit", f"it has {most} at most")
+    if wanted < own.instances:
+        wishes = memory.wishes.get(name, ())
+        if len(wishes) < elastic.patience:
+            return None, ("patience", f"asked for {len(wishes)} times in a row, it takes {elastic.patience}")
+        wanted = min(own.instances, max(wanted, *wishes))  # the most careful of them
+    elif wanted > own.instances:
+        free = _free(report, name, elastic, memory, decided)
+        if free is not None and wanted > free:
+            wanted = max(free, own.instances)
+            broken = ("slots", f"there are slots for {wanted} instances")
+    return (None if wanted == own.instances != asked else wanted), broken
+
+
+def _free(
+    report: Snapshot, name: str, elastic: Elastic, memory: Memory, decided: Mapping[str, Instruction]
+) -> int | None:
+    """Count the slots that the others of its stage leave to a subquery."""
+    if elastic.slots is None:
+        return None
+    coming = {**memory.underway, **decided}
+    others = [
+        coming[other].after.instances if other in coming else own.instances
+        for other, own in report.subqueries.items()
+        if other != name and report.levels[other] == report.levels[name]
+    ]
+    return elastic.slots - sum(others)
+
+
+def _objection(instruction: Instruction, elastic: Elastic) -> str | None:
+    """Ask the user's veto; one that fails is one that refuses."""
+    if elastic.veto is None:
+        return None
+    try:
+        return elastic.veto(instruction)
+    except Exception as error:
+        return f"the veto failed, {type(error).__name__}: {error}"

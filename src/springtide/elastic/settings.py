@@ -1,0 +1,62 @@
+"""How elastic a query is to be: what a user says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from springtide.elastic.instructions import Instruction
+from springtide.elastic.policies.balancing import Balancing
+from springtide.elastic.policies.policy import Policy
+from springtide.elastic.policies.threshold import Threshold
+
+Veto = Callable[[Instruction], str | None]
+"""Says why an instruction must not be, or None if it may."""
+
+
+@dataclass(frozen=True)
+class Elastic:
+    """The policy, and the bounds that hold whatever it proposes.
+
+    >>> Elastic(min=1, max=16).bounds("heavy", most=256)
+    (1, 16)
+    >>> Elastic(limits={"heavy": (2, 500)}).bounds("heavy", most=256)
+    (2, 256)
+    """
+
+    min: int = 1
+    """Instances that each subquery has at least."""
+    max: int | None = None
+    """Instances that each subquery has at most."""
+    policy: Policy = field(default_factory=Threshold)
+    balancing: Balancing | None = field(default_factory=Balancing)
+    """Evens the load out where the policy leaves the number of instances alone; None: nothing does."""
+    limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Step → its own least and most."""
+    slots: int | None = None
+    """Tasks that may ever run at once. Stages run one after the other, so it bounds the instances of each."""
+    every: float = 5.0
+    """Seconds that a report sums up; a decision is taken with each. Shorter is quicker, and more nervous."""
+    grace: float = 10.0
+    """Seconds after a change in which the same subquery is left alone: what is measured meanwhile is the change."""
+    patience: int = 2
+    """Reports in a row that must ask for fewer instances before some go. More are given at once."""
+    veto: Veto | None = None
+    """Can refuse an instruction."""
+    remember: int = 1000
+    """Reports that a policy can look back on."""
+
+    def __post_init__(self) -> None:
+        """Refuse bounds that nothing fits."""
+        for name, (least, most) in {"": (self.min, self.max or self.min), **self.limits}.items():
+            if not 1 <= least <= most:
+                whose = f" of {name}" if name else ""
+                raise ValueError(f"the limits{whose} must be 1 ≤ least ≤ most, not {least} and {most}")
+        if self.every < 0 or self.grace < 0 or self.patience < 1 or self.remember < 0:
+            raise ValueError("every, grace and remember cannot be negative, and patience is at least 1")
+
+    def bounds(self, subquery: str, most: int | None) -> tuple[int, int | None]:
+        """Give the least and the most instances of a subquery that can use `most`."""
+        low, high = self.limits.get(subquery, (self.min, self.max))
+        highest = [n for n in (high, most) if n is not None]
+        return (low if most is None else min(low, most)), (min(highest) if highest else None)

@@ -1,0 +1,261 @@
+"""What the policies see: one moment of a running query, measured. Plain data, and the figures that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from statistics import fmean, pstdev
+from typing import Any
+
+from springtide.elastic import maps
+from springtide.state.manifest import BucketMap
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class SourceLoad:
+    """What came to a source and what was read of it."""
+
+    rows: int = 0
+    """Read in this time."""
+    arrived: int | None = None
+    """Came in this time, read or not; None where nobody knows, and then it is taken that all was read that came."""
+    backlog: int = 0
+    """Wait at the end of it."""
+
+
+@dataclass(frozen=True)
+class Latency:
+    """How long rows took from the source to the sink, in seconds, by percentile."""
+
+    p50: float
+    p95: float
+    p99: float
+
+
+@dataclass(frozen=True)
+class SubqueryLoad:
+    """What a subquery did. Tuples are by instance, those named after buckets by bucket; an empty one was not measured."""
+
+    map: BucketMap
+    """Of a stateless prefix: the number of instances, and no buckets."""
+    rows_in: tuple[int, ...]
+    rows_out: tuple[int, ...]
+    busy: tuple[float, ...]
+    """Seconds of work."""
+    wait: tuple[float, ...] = ()
+    """Seconds between the start of the task and its work: for a worker, for its input."""
+    span: float | None = None
+    """Seconds from the first start to the last end of its tasks; None where it was not measured."""
+    upstream: tuple[str, ...] = ()
+    """The subqueries whose rows it takes."""
+    sources: tuple[str, ...] = ()
+    """The sources that it reads."""
+    bucket_rows: tuple[int, ...] = ()
+    bucket_busy: tuple[float, ...] = ()
+    """Seconds of work, or anything in proportion to it."""
+    bucket_bytes: tuple[int, ...] = ()
+    """Size of the state."""
+    state_bytes: int = 0
+    grid: tuple[int, int] | None = None
+    """Rows and columns, where the buckets are a grid (SC-6)."""
+
+    @property
+    def instances(self) -> int:
+        """Give the degree of parallelism."""
+        return self.map.instances
+
+    @property
+    def most(self) -> int | None:
+        """Say how many instances it can use at most: no more than buckets; None for a prefix, which has none."""
+        return len(self.map.owners) or None
+
+    @property
+    def selectivity(self) -> float:
+        """Give the rows that come out for one that goes in (AS-4); 1 before any came."""
+        rows = sum(self.rows_in)
+        return sum(self.rows_out) / rows if rows else 1.0
+
+    @property
+    def seconds_per_row(self) -> float:
+        """Give the work that a row takes, without waiting; 0 before any came."""
+        rows = sum(self.rows_in)
+        return sum(self.busy) / rows if rows else 0.0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One epoch measured, or several in a row summed up (see `reports.merged`).
+
+    How busy an instance is, is a question about the time that it could have used. Stages of an epoch run one after the other:
+    while a subquery of one stage works, those of the others cannot. So the time that a stage could have used is its share of the whole
+    time, waiting for rows included; its share is measured by what the stages took. All instances of a query that is
+    just able to keep up are then 100 % busy, whatever the number of its stages; with one stage and one epoch
+    after the other it is busy time by wall time.
+
+    >>> heavy = SubqueryLoad(BucketMap.even(4, 2), (60, 40), (1, 1), (0.3, 0.2), upstream=("calls",))
+    >>> calls = SubqueryLoad(BucketMap.even(0, 1), (100,), (100,), (0.1,), sources=("calls",))
+    >>> now = Snapshot(8.0, 7, 0.5, 1.0, {"calls": SourceLoad(100, 120, 20)}, {"calls": calls, "heavy": heavy})
+    >>> [round(busy, 3) for busy in now.utilisation("heavy")]
+    [0.4, 0.267]
+    """
+
+    time: float
+    """When the epoch ended, in seconds; any clock that the next ones have too."""
+    epoch: int
+    seconds: float
+    """How long the epoch took."""
+    period: float
+    """How long it is since the epoch before ended: `seconds` and the waiting before it."""
+    sources: Mapping[str, SourceLoad]
+    subqueries: Mapping[str, SubqueryLoad]
+    """By name, in the order of the plan."""
+    latency: Latency | None = None
+    slots: int | None = None
+    """How many tasks can run at once now."""
+    executors: int | None = None
+
+    # ── the sources ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def rows(self) -> int:
+        """Count what was read."""
+        return sum(s.rows for s in self.sources.values())
+
+    @property
+    def backlog(self) -> int:
+        """Count what waits at the sources."""
+        return sum(s.backlog for s in self.sources.values())
+
+    @property
+    def rate(self) -> float:
+        """Give the rows that came to the sources, per second."""
+        return _arrived(self.sources.values()) / self.period if self.period else 0.0
+
+    # ── the graph ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def levels(self) -> Mapping[str, int]:
+        """Say in which stage of the epoch each subquery runs: behind the last of those it takes rows from."""
+        found: dict[str, int] = {}
+
+        def level(name: str) -> int:
+            if name not in found:
+                found[name] = 1 + max((level(up) for up in self.subqueries[name].upstream), default=-1)
+            return found[name]
+
+        return {name: level(name) for name in self.subqueries}
+
+    def origins(self, name: str) -> Mapping[str, SourceLoad]:
+        """Give the sources whose rows reach a subquery."""
+        reached, todo = set[str](), [name]
+        while todo:
+            own = self.subqueries[todo.pop()]
+            reached.update(own.sources)
+            todo.extend(own.upstream)
+        return {source: load for source, load in self.sources.items() if source in reached}
+
+    # ── how busy ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def span(self, name: str) -> float:
+        """Give the seconds that the stage of a subquery took; where nobody measured, what its work took at least."""
+        return self._spans[self.levels[name]]
+
+    def share(self, name: str) -> float:
+        """Give the share of the stage of a subquery in what all stages took."""
+        total = sum(self._spans.values())
+        return self.span(name) / total if total else 1.0
+
+    @cached_property
+    def _spans(self) -> Mapping[int, float]:
+        spans = {}
+        for level in sorted(set(self.levels.values())):
+            stage = [s for name, s in self.subqueries.items() if self.levels[name] == level]
+            measured = [s.span for s in stage if s.span is not None]
+            busy = [seconds for s in stage for seconds in s.busy]
+            at_least = max(max(busy, default=0.0), sum(busy) / self.slots if self.slots else 0.0)
+            spans[level] = max(measured, default=at_least)
+        return spans
+
+    def utilisation(self, name: str) -> tuple[float, ...]:
+        """Say of each instance how busy it was, as a share of the time that it could have used."""
+        time = self.share(name) * self.period
+        return tuple(busy / time if time else 0.0 for busy in self.subqueries[name].busy)
+
+    def deviation(self, name: str) -> float:
+        """Give the standard deviation of the utilisation over the instances."""
+        return pstdev(found) if (found := self.utilisation(name)) else 0.0
+
+    def load(self, name: str) -> float:
+        """Give the work that comes to a subquery, as a number of instances that are busy all the time.
+
+        It follows what arrives at the sources, not what was read: while a backlog grows there is more to do than is done, and
+        while it shrinks there is less.
+
+        >>> prefix = SubqueryLoad(BucketMap.even(0, 2), (50, 50), (50, 50), (0.9, 0.9), sources=("calls",))
+        >>> Snapshot(1.0, 0, 1.0, 1.0, {"calls": SourceLoad(100, 300, 200)}, {"calls": prefix}).load("calls")
+        5.4
+        """
+        origins = self.origins(name).values()
+        read = sum(s.rows for s in origins)
+        return sum(self.utilisation(name)) * (_arrived(origins) / read if read else 1.0)
+
+    def owed(self, name: str) -> float:
+        """Give the work that the backlog will be for a subquery, in seconds of one instance that is busy all the time."""
+        origins = self.origins(name).values()
+        read, waiting = sum(s.rows for s in origins), sum(s.backlog for s in origins)
+        return sum(self.utilisation(name)) * self.period * waiting / read if read else 0.0
+
+    def bucket_loads(self, name: str) -> tuple[float, ...]:
+        """Share the utilisation of each instance out to its buckets: by their work, else by their rows; empty if unknown."""
+        own = self.subqueries[name]
+        weights = own.bucket_busy or own.bucket_rows
+        if not weights:
+            return ()
+        used, sums = self.utilisation(name), maps.totals(own.map, weights)
+        return tuple(
+            weight * used[owner] / sums[owner] if sums[owner] else 0.0
+            for weight, owner in zip(weights, own.map.owners, strict=True)
+        )
+
+    def mean_utilisation(self, name: str) -> float:
+        """Give the average over the instances: U_av of SC-10."""
+        return fmean(found) if (found := self.utilisation(name)) else 0.0
+
+    # ── on paper ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def to_json(self) -> dict[str, Any]:
+        """Write it for the checkpoint."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        return plain | {
+            "format": FORMAT,
+            "sources": {name: asdict(s) for name, s in self.sources.items()},
+            "subqueries": {name: vars(s) | {"map": maps.to_json(s.map)} for name, s in self.subqueries.items()},
+            "latency": asdict(self.latency) if self.latency else None,
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Snapshot:
+        """Read what `to_json` wrote, also after a trip through JSON's lists."""
+        if data["format"] != FORMAT:
+            raise ValueError(f"a snapshot of format {data['format']}, this version of Springtide reads {FORMAT}")
+        plain = {key: value for key, value in data.items() if key != "format"}
+        return Snapshot(
+            **plain
+            | {
+                "sources": {name: SourceLoad(**s) for name, s in data["sources"].items()},
+                "subqueries": {name: _load(s) for name, s in data["subqueries"].items()},
+                "latency": Latency(**data["latency"]) if data["latency"] else None,
+            }
+        )
+
+
+def _arrived(loads: Iterable[SourceLoad]) -> int:
+    return sum(s.rows if s.arrived is None else s.arrived for s in loads)
+
+
+def _load(data: dict[str, Any]) -> SubqueryLoad:
+    found: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+    return SubqueryLoad(**found | {"map": maps.from_json(data["map"])})
