@@ -1,0 +1,85 @@
+"""What a pair of a join looks like: the columns of both tuples, the later time, and the predicate that makes it one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from springtide.query.steps import Join, ThetaJoin
+from springtide.query.types import TS
+
+_RIGHT_TS = "__right_ts"
+_HOLDS = "__holds"
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs, and for each of them the numbers of the left and of the right tuple that it was made of."""
+
+    rows: pl.DataFrame
+    left: np.ndarray
+    right: np.ndarray
+
+
+class PairShape:
+    """The pairs of one join. Inputs may have more columns than the streams have (buckets, hashes): those are left out."""
+
+    def __init__(self, step: Join | ThetaJoin) -> None:
+        """Work out which columns of which side a pair and its predicate need."""
+        self.schema = step.schema
+        """The columns of a pair."""
+        self.predicate = step.where if isinstance(step, Join) else step.predicate
+        """What must be true of a pair, in the names of its columns; None when the keys say it all."""
+        self._left = [n for n in step.inputs[0].schema if n != TS]
+        self._right = dict(step.right_columns)
+        asked = set() if self.predicate is None else set(self.predicate.meta.root_names())
+        self._asked_left = [n for n in self._left if n in asked]
+        self._asked_right = {there: here for there, here in step.right_columns if here in asked}
+        self._asks_time = (
+            TS in asked or not asked
+        )  # a predicate that asks for nothing needs some column to be as long as
+
+    def made(self, left: pl.DataFrame, right: pl.DataFrame, i: np.ndarray, j: np.ndarray) -> Pairs:
+        """Pair the left tuples `i` with the right tuples `j`, one by one; those stay of which the predicate is true.
+
+        Only the columns that the predicate asks for are gathered before it is known. How many pairs are made at once is
+        the caller's to bound.
+        """
+        if self.predicate is not None:
+            asked = _beside(left, right, i, j, self._asked_left, self._asked_right, time=self._asks_time)
+            mask = asked.with_columns(self.predicate.fill_null(False).alias(_HOLDS))[_HOLDS]
+            if not mask.all():
+                kept = mask.to_numpy()
+                i, j = i[kept], j[kept]
+        rows = _beside(left, right, i, j, self._left, self._right, time=True)
+        return Pairs(rows.select(self.schema.names()), i, j)
+
+    def alone(self, left: pl.DataFrame, ts: pl.Expr) -> pl.DataFrame:
+        """Give left tuples that are in no pair, with nulls on the right and this time."""
+        nulls = [pl.lit(None, dtype=self.schema[here]).alias(here) for here in self._right.values()]
+        return left.select(*self._left, ts.cast(self.schema[TS]).alias(TS), *nulls).select(self.schema.names())
+
+    def none(self) -> pl.DataFrame:
+        """Give no pairs."""
+        return pl.DataFrame(schema=self.schema)
+
+
+def _beside(
+    left: pl.DataFrame,
+    right: pl.DataFrame,
+    i: np.ndarray,
+    j: np.ndarray,
+    left_names: list[str],
+    right_names: dict[str, str],
+    *,
+    time: bool,
+) -> pl.DataFrame:
+    """Put tuples beside each other: columns of the left, columns of the right under their names in a pair, the later time."""
+    times = [TS] if time else []
+    mine = left.select(*left_names, *times)
+    renamed = [pl.col(there).alias(here) for there, here in (*right_names.items(), *((n, _RIGHT_TS) for n in times))]
+    sides = ((mine, i), (right.select(renamed), j))
+    pairs = pl.concat([side[rows] for side, rows in sides if side.width], how="horizontal")
+    return pairs.with_columns(pl.max_horizontal(TS, _RIGHT_TS)).drop(_RIGHT_TS) if time else pairs
