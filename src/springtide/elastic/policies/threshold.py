@@ -60,19 +60,19 @@ class Threshold:
         trigger = self._upper(snapshot, name, n, load, late)
         if trigger and snapshot.share(name) >= self.least_share:
             return self._proposed(name, trigger, n, self._more(n, load, late), load)
-        if load < self.lut * n and load + late <= self.tut * n:
+        if load < self.lut * n - ROUNDING and load + late <= self.tut * n:
             fewer = self._fewer(n, load, late)
             if fewer < n:
                 return self._proposed(name, Trigger("utilisation", load / n, self.lut), n, fewer, load)
         return None
 
     def _upper(self, snapshot: Snapshot, name: str, n: int, load: float, late: float) -> Trigger | None:
-        if load > self.uut * n:
+        if load > self.uut * n + ROUNDING:
             return Trigger("utilisation", load / n, self.uut)
         highest = max(snapshot.utilisation(name), default=0.0)
         if self.watch == "highest" and highest > self.uut:
             return Trigger("highest utilisation", highest, self.uut)
-        if load + late > n:
+        if load + late > n + ROUNDING:
             return Trigger("utilisation with backlog", (load + late) / n, 1.0)
         return None
 
