@@ -100,7 +100,7 @@ def rebalance(before: BucketMap, loads: Sequence[float], worth: float = 0.02) ->
     owners = list(before.owners)
     sums = totals(before, loads)
     least = worth * sum(sums) / before.instances
-    has = [before.buckets_of(i) for i in range(before.instances)]
+    has = _held(before, before.instances)
     for _ in range(4 * len(owners)):  # each step narrows a difference, so this ends by itself long before
         step = _step(sums, has, loads, least)
         if step is None:
@@ -120,6 +120,14 @@ def _next(before: BucketMap, instances: int, owners: Sequence[int]) -> BucketMap
     return replace(before, version=before.version + 1, instances=instances, owners=tuple(owners))
 
 
+def _held(bucket_map: BucketMap, instances: int) -> list[list[int]]:
+    """Give the buckets of each of the first so many instances."""
+    has: list[list[int]] = [[] for _ in range(max(instances, bucket_map.instances))]
+    for bucket, owner in enumerate(bucket_map.owners):
+        has[owner].append(bucket)
+    return has[:instances]
+
+
 def to_json(bucket_map: BucketMap) -> dict[str, Any]:
     """Write a map."""
     return {"version": bucket_map.version, "instances": bucket_map.instances, "owners": list(bucket_map.owners)}
@@ -135,7 +143,7 @@ def from_json(data: dict[str, Any]) -> BucketMap:
 
 def _by_number(before: BucketMap, instances: int) -> list[int]:
     """Even numbers of buckets. Those who have the most now keep the one more that some must have."""
-    has = [before.buckets_of(i) for i in range(instances)]
+    has = _held(before, instances)
     each, more = divmod(len(before.owners), instances)
     order = sorted(range(instances), key=lambda i: (-len(has[i]), i))
     share = {instance: each + (place < more) for place, instance in enumerate(order)}
@@ -151,11 +159,11 @@ def _by_number(before: BucketMap, instances: int) -> list[int]:
 def _by_load(before: BucketMap, instances: int, loads: Sequence[float]) -> list[int]:
     """Whoever has too much lets go of what fits best, then all that is free goes, heaviest first, where there is least."""
     average = sum(loads) / instances
-    owners = list(before.owners)
+    owners, has = list(before.owners), _held(before, instances)
     free = [b for b, owner in enumerate(owners) if owner >= instances]
     sums = totals(before, loads)[:instances] + [0.0] * (instances - before.instances)
     for i in range(min(instances, before.instances)):
-        own = [b for b in before.buckets_of(i) if loads[b] > 0]
+        own = [b for b in has[i] if loads[b] > 0]
         while own and (excess := sums[i] - average) > CLOSE * average:
             best = min(own, key=lambda b: (abs(excess - loads[b]), b))
             if loads[best] >= 2 * excess:  # without it the instance would be farther from the average than with it
