@@ -29,6 +29,8 @@ class Slice:
     source: str = ""
     time: int = 0
     """The stream time before the first row."""
+    arrived: tuple[float, float] | None = None
+    """When, by the clock, its first and its last row were there to be read; None where the connector cannot tell."""
     reader: NativeSource | None = None
     """Who reads it, if not the source's own connector: one that was attached while running."""
 

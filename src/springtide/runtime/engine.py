@@ -11,25 +11,31 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from springtide.compiler.plan import Grid, Plan
+from springtide.compiler.plan import Plan
+from springtide.elastic.settings import Elastic
+from springtide.elastic.snapshot import Snapshot
 from springtide.kernels import gate
 from springtide.kernels.hashing import fingerprint
 from springtide.query import steps
-from springtide.query.errors import QueryError, SpringtideError, nearest
+from springtide.query.errors import SpringtideError
 from springtide.runtime.epoch import Epoch, Report, compaction, deal
 from springtide.runtime.failpoints import failpoint
 from springtide.runtime.heads import check_runs, head_of
 from springtide.runtime.intake import Intake
 from springtide.runtime.layout import layout
+from springtide.runtime.measuring import measure
+from springtide.runtime.reconfiguring import Reconfiguring
 from springtide.sinks.publication import Publication, Publisher
 from springtide.state.checkpoint import KEEP, Checkpoint, Lease
-from springtide.state.control import receive
+from springtide.state.control import Command, receive
+from springtide.state.history import History
 from springtide.state.manifest import BucketMap, Manifest, SourceState, SubqueryState
-from springtide.state.segment import Segment
+from springtide.state.segment import BucketSizes, Segment
 
 ROWS_PER_EPOCH = 4_000_000
 
@@ -47,17 +53,38 @@ class Options:
     """Admission: a burst makes more epochs, not larger ones."""
     usual: int = 1
     """How many instances a subquery gets that never had any and is not named."""
+    elastic: Elastic | None = None
+    """Who decides about instances and buckets while the query runs; None: only people do."""
     clock: Callable[[], float] = field(default=time.time)
+
+
+Capacity = Callable[[], tuple[int | None, int | None]]
+"""Says how many tasks can run at once now, and on how many executors; None where nobody knows."""
 
 
 class Engine:
     """One query on one checkpoint."""
 
-    def __init__(self, plan: Plan, checkpoint: Checkpoint, execute: Execute, options: Options) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        checkpoint: Checkpoint,
+        execute: Execute,
+        options: Options,
+        capacity: Capacity = lambda: (None, None),
+    ) -> None:
         """Take the checkpoint; go on where it ends."""
         check_runs(plan)
         self.plan, self.checkpoint, self.options = plan, checkpoint, options
-        self._execute = execute
+        self._execute, self._capacity = execute, capacity
+        self.history = History(checkpoint.root)
+        self._sizes = BucketSizes(checkpoint.root)
+        self._ended_at = options.clock()
+        self._backlogs: dict[str, int] = {}
+        self._commands: list[Path] = []
+        """Files of commands that take effect with the next epoch."""
+        self.snapshot: Snapshot | None = None
+        """What the last epoch of this run was like."""
         self._sources = plan.graph.of_kind(steps.Source)
         self.intake = Intake(self._sources, options.rows_per_epoch, options.clock)
         self.events: list[tuple[float, str]] = []
@@ -66,7 +93,9 @@ class Engine:
         try:
             self._kept = checkpoint.history()
             self.manifest = self._kept[-1] if self._kept else Manifest(epoch=-1, generation=self.lease.generation)
-            self.maps = self._starting_maps()
+            elastic, remember = options.elastic, self._remember_decision
+            self.reconfiguring = Reconfiguring(plan, self.manifest, elastic, self.note, remember)
+            self.reconfiguring.begin(options.instances, options.usual)
             checkpoint.sweep(set().union(*(m.files() for m in self._kept)), self.manifest.epoch)
         except BaseException:
             self.lease.release()
@@ -76,31 +105,49 @@ class Engine:
         """Let the checkpoint go."""
         self.lease.release()
 
+    @property
+    def maps(self) -> dict[str, BucketMap]:
+        """The bucket maps of the next epoch."""
+        return self.reconfiguring.maps
+
     # ── commands ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def take_commands(self) -> bool:
         """Do what the control folder asks for, from the next epoch on; True when the run is to stop."""
         stop = False
-        for command in receive(self.checkpoint.root):
+        for command in receive(self.checkpoint.root, self._commands):
+            assert command.file is not None
             if command.name == "stop":
                 stop = True
-            elif command.name == "scale":
-                try:
-                    self.scale(str(command.options["step"]), int(command.options["instances"]))
-                except (SpringtideError, KeyError, TypeError, ValueError) as error:
-                    self.note(f"the command {command.name!r} was refused: {error}")
-            else:
-                self.note(f"the command {command.name!r} is unknown and was left out")
+                command.file.unlink(missing_ok=True)
+                continue
+            try:
+                self._do(command)
+                self._commands.append(command.file)  # done for good with the next manifest, which has the new map
+            except (SpringtideError, KeyError, TypeError, ValueError) as error:
+                self.note(f"the command {command.name!r} was refused: {error}")
+                command.file.unlink(missing_ok=True)
         return stop
+
+    def _do(self, command: Command) -> None:
+        given, change = command.options, self.reconfiguring
+        match command.name:
+            case "scale":
+                change.scale(str(given["step"]), int(given["instances"]))
+            case "move":
+                change.move(str(given["step"]), [int(b) for b in given["buckets"]], int(given["to"]))
+            case "rebalance":
+                change.rebalance(str(given["step"]))
+            case "pause":
+                change.pause()
+            case "resume":
+                change.resume()
+            case _:
+                self.note(f"the command {command.name!r} is unknown and was left out")
 
     def scale(self, step: str, instances: int) -> None:
         """Give the subquery of a step another number of instances, from the next epoch on."""
-        name = self._subquery_of(step)
-        before = self.maps[name]
-        after = self._map(name, instances, before)
-        if after is not before:
-            self.maps[name] = after
-            self.note(f"scaled {name}: {before.instances} → {after.instances} instances")
+        self.reconfiguring.scale(step, instances)
 
     def note(self, text: str) -> None:
         """Remember something that people may want to know."""
@@ -125,12 +172,16 @@ class Engine:
         manifest = replace(self._manifest(epoch, reports, started), batch=batch)
         self.checkpoint.commit(manifest, self.lease)
         failpoint("after-manifest")
+        while self._commands:
+            self._commands.pop().unlink(missing_ok=True)
         self.manifest = manifest
+        backlogs, self._backlogs = self._backlogs, self.intake.backlogs()
         self.intake.done()
         self.publish()
         failpoint("after-publish")
         self._clean()
         failpoint("after-clean")
+        self._measure(epoch, reports, started, backlogs)
         return manifest
 
     def publish(self) -> None:
@@ -166,39 +217,6 @@ class Engine:
         greatest = self.intake.greatest(self.manifest.sources)
         return Epoch(number, root, times, greatest, slices, instances, dict(self.maps), state, compact)
 
-    def _starting_maps(self) -> dict[str, BucketMap]:
-        wanted = self.options.instances
-        by_name: dict[str, int] = {}
-        if isinstance(wanted, Mapping):
-            by_name = {self._subquery_of(step): n for step, n in wanted.items()}
-        maps = {}
-        for subquery in self.plan.subqueries:
-            before = self.manifest.maps.get(subquery.name)
-            usual = before.instances if before else self.options.usual
-            n = wanted if isinstance(wanted, int) else by_name.get(subquery.name, usual)
-            maps[subquery.name] = self._map(subquery.name, n, before)
-        return maps
-
-    def _map(self, name: str, instances: int, before: BucketMap | None) -> BucketMap:
-        """Deal the buckets of a subquery to a number of instances; the map stays as it is if the number does."""
-        if instances < 1:
-            raise QueryError(f"{name} (subquery)", f"{instances} instances cannot work", "give at least 1")
-        buckets = self.plan.subquery(name).buckets or 0
-        n = min(instances, buckets) if buckets else instances
-        if before is not None and before.instances == n:
-            return before
-        version = before.version + 1 if before else 0
-        grid = next((e.routing for e in self.plan.exchanges if e.target == name and isinstance(e.routing, Grid)), None)
-        return BucketMap.grid(grid.rows, grid.columns, n, version) if grid else BucketMap.even(buckets, n, version)
-
-    def _subquery_of(self, step: str) -> str:
-        names = [*(q.name for q in self.plan.subqueries), *self.plan.graph.steps]
-        if step not in names:
-            raise QueryError(
-                f"{step} (unknown)", f"the query {self.plan.graph.name!r} has no such step", nearest(step, names)
-            )
-        return self.plan.subquery(step).name
-
     # ── committing ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _manifest(self, epoch: Epoch, reports: Sequence[Report], started: float) -> Manifest:
@@ -224,6 +242,7 @@ class Engine:
             state={q.name: self._state(epoch, q.name, reports) for q in self.plan.subqueries if q.head},
             outbox=tuple(outbox),
             metrics=self._metrics(reports, started),
+            elastic=self.reconfiguring.manager.to_json() if self.reconfiguring.manager else {},
             ended=all(s.ended for s in sources.values()),
         )
 
@@ -262,6 +281,34 @@ class Engine:
             "subqueries": subqueries,
             "events": self.events[-10:],
         }
+
+    def _measure(self, epoch: Epoch, reports: Sequence[Report], started: float, before: Mapping[str, int]) -> None:
+        """Measure the epoch that is done, remember it, and hear what is to change."""
+        now = self.options.clock()
+        slots, executors = self._capacity()
+        self.snapshot = measure(
+            self.plan,
+            epoch,
+            reports,
+            self.manifest,
+            now=now,
+            seconds=round(now - started, 6),
+            period=round(now - self._ended_at, 6),
+            backlogs={name: (before.get(name, 0), after) for name, after in self._backlogs.items()},
+            bucket_bytes={
+                q.name: self._sizes.of(self.manifest.state[q.name].segments, q.buckets or 1)
+                for q in self.plan.subqueries
+                if q.head
+            },
+            slots=slots,
+            executors=executors,
+        )
+        self._ended_at = now
+        self.history.append("snapshots", self.lease.generation, self.snapshot.to_json())
+        self.reconfiguring.measured(self.snapshot)
+
+    def _remember_decision(self, record: dict[str, Any]) -> None:
+        self.history.append("decisions", self.lease.generation, {"at": self.options.clock()} | record)
 
     def _fail_once(self, number: int) -> bool:
         """Remember, next to the checkpoint, that a test's failure has happened."""

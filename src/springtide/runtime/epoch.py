@@ -42,6 +42,12 @@ class Report:
     rows_out: int = 0
     busy: float = 0.0
     """Seconds of work."""
+    wait: float = 0.0
+    """Seconds that the task waited for its input."""
+    began: float = 0.0
+    """When, by the clock of its machine."""
+    buckets: tuple[int, ...] = ()
+    """Rows that came for each bucket."""
     times: Times = field(default_factory=dict)
     greatest: Mapping[str, int] = field(default_factory=dict)
     sources: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -60,8 +66,8 @@ class Report:
     def from_json(data: dict[str, Any]) -> Report:
         """Read what `to_json` wrote."""
         segments = tuple(Segment.from_json(s) for s in data["segments"])
-        outbox, replaced = tuple(Delivery(**d) for d in data["outbox"]), tuple(data["replaced"])
-        return Report(**data | {"segments": segments, "outbox": outbox, "replaced": replaced})
+        lists = {name: tuple(data[name]) for name in ("replaced", "buckets")}
+        return Report(**data | lists | {"segments": segments, "outbox": tuple(Delivery(**d) for d in data["outbox"])})
 
 
 def deal(slices: Sequence[Slice], instances: int) -> tuple[tuple[Slice, ...], ...]:

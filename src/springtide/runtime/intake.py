@@ -102,6 +102,10 @@ class Intake:
         """Rows that are there but not taken."""
         return sum(t.backlog for takes in self.takes.values() for t in takes.values())
 
+    def backlogs(self) -> dict[str, int]:
+        """Give the rows that are there but not taken, by source."""
+        return {name: sum(t.backlog for t in takes.values()) for name, takes in self.takes.items()}
+
     @property
     def fails(self) -> bool:
         """A test wants the process to die here."""

@@ -13,14 +13,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from springtide.compiler.plan import Plan, Subquery
 from springtide.kernels import gate, order
 from springtide.kernels.blob import Blob, Times
 from springtide.kernels.chain import Output, run_chain
+from springtide.kernels.hashing import BUCKET
 from springtide.kernels.ingest import ingest
-from springtide.kernels.routing import deal
+from springtide.kernels.routing import BUCKETS, deal
 from springtide.kernels.slices import NativeSource, Read, Slice
 from springtide.query import steps
 from springtide.runtime.epoch import Epoch, Report
@@ -44,6 +46,8 @@ class Work:
     subquery: Subquery
     instance: int
     layout: Topology
+    entered: float = field(default_factory=time.perf_counter)
+    """When the task began to wait for its input."""
     started: float = field(default_factory=time.perf_counter)
     rows_in: int = 0
     rows_out: int = 0
@@ -103,12 +107,15 @@ class Work:
 
     def report(self, **more: object) -> Item:
         """Say what was done."""
+        now = time.perf_counter()
         report = Report(
             self.subquery.name,
             self.instance,
             rows_in=self.rows_in,
             rows_out=self.rows_out,
-            busy=time.perf_counter() - self.started,
+            busy=now - self.started,
+            wait=self.started - self.entered,
+            began=time.time() - (now - self.entered),
             outbox=tuple(self.outbox),
             **more,  # type: ignore[arg-type]
         )
@@ -178,7 +185,7 @@ def run_prefix(plan: Plan, epoch: Epoch, name: str, instance: int, arrivals: Ite
 
 def instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: Iterable[Item]) -> Iterator[Item]:
     """Take blobs through the gate into the stateful head, run the steps behind it, send blobs."""
-    layout = topology(plan, epoch.instances)
+    entered, layout = time.perf_counter(), topology(plan, epoch.instances)
     blobs: list[Blob] = []
     for item in items:
         if item[0] == level:
@@ -186,7 +193,7 @@ def instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: I
         else:
             yield item
     name, instance = layout.instance_of(level, partition)
-    work = Work(plan, epoch, plan.subquery(name), instance, layout)
+    work = Work(plan, epoch, plan.subquery(name), instance, layout, entered)
     times = gate.later(epoch.times, [b.times for b in blobs])
     greatest = gate.greatest(epoch.greatest, [b.greatest for b in blobs])
     work.rows_in = sum(b.tuples.height for b in blobs if b.tuples is not None)
@@ -202,7 +209,8 @@ def instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: I
         made[step, steps.REJECTED] = result.rejected.lazy()
     yield from work.emit(made, times, greatest)
     replaced = tuple(n for n in result.writes if head.kinds[n].whole)
-    yield work.report(marks=dict(result.marks), replaced=replaced, segments=segments)
+    buckets = _rows_per_bucket(blobs, work.subquery.buckets or 1)
+    yield work.report(marks=dict(result.marks), replaced=replaced, segments=segments, buckets=buckets)
 
 
 def _by_side(plan: Plan, name: str, blobs: Sequence[Blob]) -> list[pl.DataFrame | None]:
@@ -212,6 +220,16 @@ def _by_side(plan: Plan, name: str, blobs: Sequence[Blob]) -> list[pl.DataFrame 
         if blob.tuples is not None:
             sides[plan.exchanges[blob.exchange].side].append(blob.tuples)
     return [pl.concat(parts) if parts else None for parts in sides]
+
+
+def _rows_per_bucket(blobs: Sequence[Blob], buckets: int) -> tuple[int, ...]:
+    """Count what came for each bucket; a tuple with several counts in each."""
+    counts = np.zeros(buckets, dtype=np.int64)
+    for blob in blobs:
+        if blob.tuples is not None:
+            column = blob.tuples[BUCKET] if BUCKET in blob.tuples.columns else blob.tuples[BUCKETS].explode()
+            counts += np.bincount(column.to_numpy(), minlength=buckets)
+    return tuple(counts.tolist())
 
 
 def _clock(plan: Plan, subquery: Subquery, times: Times, greatest: Mapping[str, int]) -> Clock:

@@ -93,6 +93,7 @@ class FileSource(ABC):
             if taken >= limit:
                 backlog, unseen = backlog + max(0, self.rows_in(file) - done), True
                 continue
+            there = os.stat(file).st_mtime
             last = name == next(reversed(files))
             pieces = self.pieces(file, ts, whole=not (self.follow and last))
             if pieces is None:  # somebody is still writing it: those behind it wait, or it would be passed over
@@ -105,7 +106,7 @@ class FileSource(ABC):
                     continue
                 greatest = piece.greatest if (start, stop) == (piece.first, end) else None
                 place = self.place(file, start, stop)
-                slices.append(Slice(ONE_STREAM, at["rows"], stop - start, place, greatest))
+                slices.append(Slice(ONE_STREAM, at["rows"], stop - start, place, greatest, arrived=(there, there)))
                 taken += stop - start
                 at = {"file": name, "row": stop, "rows": at["rows"] + stop - start}
         ended = not self.follow and not unseen and backlog == 0

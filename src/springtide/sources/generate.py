@@ -62,7 +62,7 @@ class Generator:
         due, origin = self._due(taken, origin)
         upto = min(due, taken + limit)
         slices = [
-            Slice(str(stream), first, stop - first, stream)
+            Slice(str(stream), first, stop - first, stream, arrived=self._arrived(taken, upto, origin))
             for stream, (first, stop) in enumerate(self._parts(taken, upto))
             if stop > first
         ]
@@ -92,6 +92,13 @@ class Generator:
             seconds = _when(self.rate, full, seconds)
             origin = now - seconds
         return max(taken, min(self.rate.due(seconds), end, full)), origin
+
+    def _arrived(self, first: int, stop: int, origin: float | None) -> tuple[float, float] | None:
+        """Say when rows became due."""
+        if self.rate is None or origin is None:
+            return None
+        late = self.clock() - origin
+        return origin + _when(self.rate, first, late), origin + _when(self.rate, stop - 1, late)
 
     def _parts(self, first: int, stop: int) -> list[tuple[int, int]]:
         """Give the positions from and to which each physical stream has of the rows numbered `first` to `stop` of all."""

@@ -6,6 +6,7 @@ import json
 import os
 import time
 import uuid
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ class Command:
     """One thing that a person wants of a running query."""
 
     name: str
-    """`stop` or `scale`."""
+    """`stop`, `scale`, `move`, `rebalance`, `pause` or `resume`."""
     options: dict[str, Any] = field(default_factory=dict)
+    file: Path | None = field(default=None, compare=False)
+    """Where it was left; it is gone when the command has been done for good."""
 
 
 def send(root: Path, command: Command) -> Path:
@@ -32,14 +35,18 @@ def send(root: Path, command: Command) -> Path:
     return left
 
 
-def receive(root: Path) -> list[Command]:
-    """Take the commands that were left, oldest first; each is taken once. What cannot be read is put aside, with a name that says so."""
+def receive(root: Path, known: Collection[Path] = ()) -> list[Command]:
+    """Read the commands that were left and are not `known`, oldest first. What cannot be read is put aside, with a name that says so.
+
+    The file stays until whoever does the command removes it: what a crash cuts short is found again by the next run.
+    """
     commands = []
     for path in sorted((root / "control").glob("*.json")):
+        if path in known:
+            continue
         try:
             data = json.loads(path.read_text())
-            commands.append(Command(data["command"], dict(data.get("options", {}))))
-            path.unlink()
+            commands.append(Command(data["command"], dict(data.get("options", {})), path))
         except (ValueError, KeyError, TypeError):
             path.rename(path.with_suffix(".unreadable"))
     return commands

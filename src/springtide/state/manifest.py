@@ -100,6 +100,8 @@ class Manifest:
     state: dict[str, SubqueryState] = field(default_factory=dict)
     outbox: tuple[Delivery, ...] = ()
     metrics: dict[str, Any] = field(default_factory=dict)
+    elastic: dict[str, Any] = field(default_factory=dict)
+    """What the elastic manager remembers."""
     ended: bool = False
     """The input has ended and every window was given: there is no next epoch."""
     batch: int | None = None
@@ -124,6 +126,7 @@ class Manifest:
             },
             "outbox": [vars(d) for d in self.outbox],
             "metrics": self.metrics,
+            "elastic": self.elastic,
             "ended": self.ended,
             "batch": self.batch,
         }
@@ -154,6 +157,7 @@ class Manifest:
             },
             outbox=tuple(Delivery(**d) for d in body["outbox"]),
             metrics=body["metrics"],
+            elastic=body["elastic"],
             ended=body["ended"],
             batch=body["batch"],
         )

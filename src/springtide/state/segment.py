@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -97,3 +98,29 @@ def read_segment(path: Path, buckets: Iterable[int] | None = None) -> pl.DataFra
     wanted = set(buckets)
     parts = [frame.slice(start, length) for bucket, start, length in directory if bucket in wanted]
     return pl.concat(parts, rechunk=False) if parts else frame.clear()
+
+
+class BucketSizes:
+    """How much state each bucket has. Segments never change, so each is looked at once."""
+
+    def __init__(self, root: Path) -> None:
+        """Name the checkpoint's folder."""
+        self._root = root
+        self._known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+
+    def of(self, segments: Iterable[Segment], buckets: int) -> tuple[int, ...]:
+        """Give the bytes of each bucket in these segments."""
+        sizes = np.zeros(buckets)
+        for segment in segments:
+            if segment.file not in self._known:
+                self._known[segment.file] = self._shares(segment)
+            places, shares = self._known[segment.file]
+            np.add.at(sizes, places, shares)
+        if len(self._known) > 10_000:
+            self._known.clear()
+        return tuple(sizes.astype(np.int64).tolist())
+
+    def _shares(self, segment: Segment) -> tuple[np.ndarray, np.ndarray]:
+        reader = pa.ipc.open_file(pa.memory_map(str(self._root / segment.file)))
+        directory = np.array(json.loads((reader.schema.metadata or {})[_KEY])["directory"], dtype=np.int64)
+        return directory[:, 0], directory[:, 2] * (segment.bytes / segment.rows)

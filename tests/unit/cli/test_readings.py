@@ -21,7 +21,7 @@ def manifest(epoch: int, at: float, took: float = 0.5, rows: int = 1_000, backlo
         generation=1,
         sources={"calls": SourceState(accepted=rows * (epoch + 1), late=late)},
         maps={"calls": BucketMap(0, 2, ()), "heavy": BucketMap(0, 2, (0, 1))},
-        state={"heavy": SubqueryState(3, (segment, segment))},
+        state={"heavy": SubqueryState({"window": 3}, (segment, segment))},
         metrics={
             "at": at,
             "seconds": took,

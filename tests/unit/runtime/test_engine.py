@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 import springtide as st
+from springtide.elastic.snapshot import Snapshot
 from springtide.kernels.slices import Read, Slice, Take
 from springtide.query.connectors import Rows
 from springtide.query.types import END_OF_TIME
@@ -215,6 +216,81 @@ def test_scaling_takes_effect_with_the_next_epoch_and_changes_no_row(bench: Benc
     assert bench.run() == [(0, f"k{i}", 1) for i in range(7)]
     assert (bench.engine.manifest.maps["counts"].instances, bench.engine.manifest.maps["counts"].version) == (3, 1)
     assert bench.notes == ["scaled counts: 1 → 3 instances"]
+
+
+def test_a_command_outlives_a_crash_before_its_epoch(bench: Bench) -> None:
+    """SC-9: a change that was asked for and did not take effect yet is found again by the next run."""
+    bench.feed.add("a", ("x", 1))
+    bench.run()
+    send(bench.root, Command("scale", {"step": "counts", "instances": 3}))
+    bench.engine.take_commands()
+    bench.restart()
+    assert bench.engine.maps["counts"].instances == 1
+    bench.engine.take_commands()
+    bench.feed.add("a", ("x", 2))
+    bench.run()
+    assert bench.engine.manifest.maps["counts"].instances == 3
+    assert list((bench.root / "control").iterdir()) == []
+
+
+def test_buckets_are_moved_by_hand(bench: Bench) -> None:
+    bench.engine.scale("counts", 4)
+    send(bench.root, Command("move", {"step": "counts", "buckets": [0, 1, 5], "to": 3}))
+    bench.engine.take_commands()
+    assert [bench.engine.maps["counts"].owners[b] for b in (0, 1, 5)] == [3, 3, 3]
+    assert bench.notes[-1] == "moved counts: 3 of 16 buckets"
+    for wrong, why in (
+        ((0, 4), "there is no instance 4"),
+        ((16, 0), "there is no bucket 16"),
+        ((-1, 0), "no bucket -1"),
+    ):
+        with pytest.raises(st.QueryError, match=why):
+            bench.engine.reconfiguring.move("counts", [wrong[0]], wrong[1])
+    with pytest.raises(st.QueryError, match="no bucket is named"):
+        bench.engine.reconfiguring.move("counts", [], 0)
+
+
+def test_the_load_is_evened_out_by_hand(bench: Bench) -> None:
+    """The rows of the last epoch say what is heavy; a stateless prefix has no buckets to move."""
+    bench.feed.add("a", *((f"k{i % 5}", i) for i in range(50)))
+    bench.engine.scale("counts", 2)
+    bench.engine.reconfiguring.move("counts", list(range(16)), 0)
+    bench.run()
+    assert bench.engine.manifest.metrics["subqueries"]["counts"]["rows_in"][1] == 0
+    send(bench.root, Command("rebalance", {"step": "counts"}))
+    bench.engine.take_commands()
+    assert set(bench.engine.maps["counts"].owners) == {0, 1}
+    bench.feed.add("a", *((f"k{i % 5}", 50 + i) for i in range(50)))
+    bench.run()
+    assert min(bench.engine.manifest.metrics["subqueries"]["counts"]["rows_in"]) > 0
+    with pytest.raises(st.QueryError, match="a stateless prefix has no buckets"):
+        bench.engine.reconfiguring.rebalance("feed")
+
+
+def test_a_change_is_remembered_with_what_it_cost(bench: Bench) -> None:
+    bench.feed.add("a", ("x", 1))
+    bench.run()
+    bench.engine.scale("counts", 2)
+    bench.feed.add("a", ("y", 2))
+    bench.run()
+    decided, done = bench.engine.history.read("decisions")
+    assert (decided["kind"], decided["subquery"], decided["reason"]) == ("scale", "counts", "asked for by hand")
+    assert done["id"] == decided["id"]
+    assert done["in_epoch"] == bench.engine.manifest.epoch
+    assert done["bytes_moved"] >= 0
+
+
+def test_every_epoch_leaves_a_snapshot(bench: Bench) -> None:
+    bench.feed.add("a", *((f"k{i}", i) for i in range(20)))
+    bench.run()
+    (record,) = bench.engine.history.read("snapshots")
+    snapshot = Snapshot.from_json(record)
+    assert snapshot == bench.engine.snapshot
+    counts = snapshot.subqueries["counts"]
+    assert sum(counts.bucket_rows) == sum(counts.rows_in) == 20
+    assert sum(counts.bucket_bytes) == pytest.approx(counts.state_bytes, rel=0.01)
+    assert snapshot.sources["feed"].rows == 20
+    assert snapshot.latency is not None
 
 
 def test_a_stateless_prefix_is_scaled_too(bench: Bench) -> None:

@@ -20,7 +20,7 @@ FULL = Manifest(
         "accounts": SourceState(None, {}, True),
     },
     maps={"agg": BucketMap(2, 3, (0, 1, 2, 0))},
-    state={"agg": SubqueryState(-4, (SEGMENT,)), "new": SubqueryState()},
+    state={"agg": SubqueryState({"window": -4}, (SEGMENT,)), "new": SubqueryState()},
     outbox=(Delivery("out", "outbox/7/a.parquet", 5, 1),),
     metrics={"seconds": 0.25, "subqueries": {"agg": {"busy": [0.1, 0.2]}}},
     ended=True,

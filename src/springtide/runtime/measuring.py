@@ -1,0 +1,88 @@
+"""An epoch measured: from the reports of its tasks to a snapshot that policies and people look at. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from springtide.compiler.plan import Grid, Plan
+from springtide.elastic.snapshot import Latency, Snapshot, SourceLoad, SubqueryLoad
+from springtide.kernels.slices import Slice
+from springtide.runtime.epoch import Epoch, Report
+from springtide.state.manifest import Manifest
+
+_POINTS = 16
+"""As many rows of a slice stand for all of them; they came evenly between its first and its last one."""
+
+
+def measure(
+    plan: Plan,
+    epoch: Epoch,
+    reports: Sequence[Report],
+    manifest: Manifest,
+    *,
+    now: float,
+    seconds: float,
+    period: float,
+    backlogs: Mapping[str, tuple[int, int]],
+    bucket_bytes: Mapping[str, Sequence[int]],
+    slots: int | None,
+    executors: int | None,
+) -> Snapshot:
+    """Put together what an epoch was like; `backlogs` has the rows that waited at each source before and after it."""
+    read: dict[str, int] = {}
+    for report in reports:
+        for name, counts in report.sources.items():
+            read[name] = read.get(name, 0) + sum(counts.values())
+    sources = {}
+    for name in manifest.sources:
+        before, after = backlogs.get(name, (0, 0))
+        sources[name] = SourceLoad(read.get(name, 0), max(0, read.get(name, 0) + after - before), after)
+    subqueries = {
+        q.name: _load(plan, q.name, epoch, reports, manifest, bucket_bytes.get(q.name, ())) for q in plan.subqueries
+    }
+    waits = latency([s for parts in epoch.slices.values() for part in parts for s in part], now, now - seconds)
+    return Snapshot(now, epoch.number, seconds, period, sources, subqueries, waits, slots, executors)
+
+
+def _load(
+    plan: Plan, name: str, epoch: Epoch, reports: Sequence[Report], manifest: Manifest, bucket_bytes: Sequence[int]
+) -> SubqueryLoad:
+    own = sorted((r for r in reports if r.subquery == name), key=lambda r: r.instance)
+    ends = [r.began + r.wait + r.busy for r in own]
+    grid = next((e.routing for e in plan.exchanges if e.target == name and isinstance(e.routing, Grid)), None)
+    state = manifest.state.get(name)
+    return SubqueryLoad(
+        map=epoch.maps[name],
+        rows_in=tuple(r.rows_in for r in own),
+        rows_out=tuple(r.rows_out for r in own),
+        busy=tuple(round(r.busy, 6) for r in own),
+        wait=tuple(round(r.wait, 6) for r in own),
+        span=round(max(ends) - min(r.began for r in own), 6) if own else None,
+        upstream=tuple(dict.fromkeys(e.origin for e in plan.exchanges if e.target == name)),
+        sources=plan.subquery(name).sources,
+        bucket_rows=tuple(np.sum([r.buckets for r in own if r.buckets], axis=0).tolist())
+        if any(r.buckets for r in own)
+        else (),
+        bucket_bytes=tuple(bucket_bytes),
+        state_bytes=sum(s.bytes for s in state.segments) if state else 0,
+        grid=(grid.rows, grid.columns) if grid else None,
+    )
+
+
+def latency(slices: Sequence[Slice], now: float, began: float) -> Latency | None:
+    """Give percentiles of the time from when a row was there to be read until its epoch was published at `now`.
+
+    A row of which nobody knows when it came, came when the epoch began.
+    """
+    if not slices:
+        return None
+    ends = [part.arrived or (began, began) for part in slices]
+    came = np.concatenate([np.linspace(first, last, _POINTS) for first, last in ends])
+    weights = np.repeat([part.rows / _POINTS for part in slices], _POINTS)
+    order = np.argsort(-came)  # the latest came last and waited least
+    waited, upto = np.maximum(now - came[order], 0.0), np.cumsum(weights[order])
+    points = np.searchsorted(upto, np.array([0.5, 0.95, 0.99]) * upto[-1])
+    p50, p95, p99 = (round(float(waited[min(p, waited.size - 1)]), 6) for p in points)
+    return Latency(p50, p95, p99)

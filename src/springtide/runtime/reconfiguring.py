@@ -1,0 +1,189 @@
+"""The bucket maps of a run: how they begin, who changes them, and what is remembered of it.
+
+A new map takes effect with the next epoch. Whoever asks for it — a person, the elastic manager — asks here, between two epochs.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from springtide.compiler.plan import Grid, Plan
+from springtide.elastic import maps
+from springtide.elastic.instructions import Instruction, instruct
+from springtide.elastic.manager import Manager
+from springtide.elastic.policies.policy import Proposal
+from springtide.elastic.settings import Elastic
+from springtide.elastic.snapshot import Snapshot
+from springtide.query.errors import QueryError, nearest
+from springtide.state.manifest import BucketMap, Manifest
+
+BY_HAND = "asked for by hand"
+_NEIGHBOURS = 9
+"""Epochs whose median says what an epoch takes without a change."""
+
+Remember = Callable[[dict[str, Any]], None]
+"""Writes a decision down."""
+
+
+class Reconfiguring:
+    """Who owns which bucket, now and next."""
+
+    def __init__(
+        self, plan: Plan, manifest: Manifest, elastic: Elastic | None, note: Callable[[str], None], remember: Remember
+    ) -> None:
+        """Go on with the maps of the last manifest; those that never ran have none yet."""
+        self._plan, self._note, self._remember = plan, note, remember
+        self.maps: dict[str, BucketMap] = dict(manifest.maps)
+        self.manager = Manager.from_json(elastic, manifest.elastic) if elastic and manifest.elastic else None
+        if elastic is not None and self.manager is None:
+            self.manager = Manager(elastic)
+        self._last: Snapshot | None = None
+        self._seconds: deque[float] = deque(maxlen=_NEIGHBOURS)
+        self._underway: dict[str, tuple[str, Instruction]] = {}
+
+    def begin(self, wanted: int | Mapping[str, int] | None, usual: int) -> None:
+        """Give every subquery its instances for this start: as wanted, else as before, else as usual."""
+        by_name = {self.subquery_of(s): n for s, n in wanted.items()} if isinstance(wanted, Mapping) else {}
+        for subquery in self._plan.subqueries:
+            before = self.maps.get(subquery.name)
+            n = wanted if isinstance(wanted, int) else by_name.get(subquery.name, before.instances if before else usual)
+            self._check(subquery.name, n)
+            n = min(n, subquery.buckets) if subquery.buckets else n
+            if before is None:
+                grid, buckets = self.grid_of(subquery.name), subquery.buckets or 0
+                self.maps[subquery.name] = BucketMap.grid(*grid, n) if grid else BucketMap.even(buckets, n)
+            else:
+                self.maps[subquery.name] = maps.scale(before, n, grid=self.grid_of(subquery.name))
+
+    # ── by hand ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def scale(self, step: str, instances: int) -> None:
+        """Give the subquery of a step another number of instances."""
+        name = self.subquery_of(step)
+        self._check(name, instances)
+        most = len(self.maps[name].owners)
+        self._by_hand(Proposal(name, BY_HAND, instances=min(instances, most) if most else instances))
+
+    def move(self, step: str, buckets: Sequence[int], to: int) -> None:
+        """Give some buckets of a step to one of its instances."""
+        name = self.subquery_of(step)
+        if not buckets:
+            raise QueryError(f"{name} (subquery)", "no bucket is named", "name those to move, such as [0, 7]")
+        self._by_hand(Proposal(name, BY_HAND, moves=dict.fromkeys(buckets, to)))
+
+    def rebalance(self, step: str) -> None:
+        """Even the load of a step's instances out, by the rows of the last epochs; without any, by the number of buckets."""
+        name = self.subquery_of(step)
+        before = self.maps[name]
+        if not before.owners:
+            raise QueryError(f"{name} (subquery)", "a stateless prefix has no buckets", "scale it instead")
+        after = maps.rebalance(before, self._loads(name) or [1.0] * len(before.owners), worth=0.0)
+        if after is not before:
+            self._by_hand(Proposal(name, BY_HAND, owners=after.owners))
+
+    def pause(self) -> None:
+        """Let the manager decide nothing until `resume`."""
+        if self.manager is not None:
+            self.manager.pause()
+            self._note("elasticity is paused")
+
+    def resume(self) -> None:
+        """Let the manager decide again."""
+        if self.manager is not None:
+            self.manager.resume()
+            self._note("elasticity goes on")
+
+    def _by_hand(self, proposal: Proposal) -> None:
+        name = proposal.subquery
+        time, epoch = (self._last.time, self._last.epoch) if self._last else (0.0, -1)
+        before, grid = self.maps[name], self.grid_of(name)
+        try:
+            if self.manager is not None:
+                instruction = self.manager.by_hand(proposal, before, time, epoch, grid)
+            else:
+                instruction = instruct(proposal, before, time, epoch, self._loads(name), grid)
+        except ValueError as error:
+            raise QueryError(f"{name} (subquery)", str(error), "see springtide status for what there is") from None
+        if instruction is not None:
+            self._apply(instruction)
+
+    # ── after an epoch ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def measured(self, snapshot: Snapshot) -> None:
+        """Take note of an epoch: finish the record of what took effect in it, and let the manager decide what is next."""
+        for name, (key, instruction) in list(self._underway.items()):
+            own = snapshot.subqueries.get(name)
+            if own is not None and own.map.version >= instruction.after.version:
+                del self._underway[name]
+                self._remember(self._outcome(key, instruction, snapshot))
+        self._last = snapshot
+        self._seconds.append(snapshot.seconds)
+        if self.manager is not None:
+            before = len(self.manager.refusals), self.manager.refusals[-1:]
+            for instruction in self.manager.handle(snapshot):
+                self._apply(instruction)
+            if (len(self.manager.refusals), self.manager.refusals[-1:]) != before and self.manager.refusals:
+                refusal = self.manager.refusals[-1]
+                if refusal.times == 1:
+                    self._note(str(refusal))
+
+    def _apply(self, instruction: Instruction) -> None:
+        self.maps[instruction.subquery] = instruction.after
+        key = uuid.uuid4().hex[:12]
+        self._underway[instruction.subquery] = key, instruction
+        self._remember({"id": key, "what": str(instruction)} | instruction.to_json())
+        self._note(_told(instruction))
+
+    def _outcome(self, key: str, instruction: Instruction, snapshot: Snapshot) -> dict[str, Any]:
+        """Say what a change cost: the epoch in which it took effect beside those before it, and the state that changed hands."""
+        sizes = snapshot.subqueries[instruction.subquery].bucket_bytes
+        usual = median(self._seconds) if self._seconds else snapshot.seconds
+        return {
+            "id": key,
+            "done": snapshot.time,
+            "in_epoch": snapshot.epoch,
+            "seconds": snapshot.seconds,
+            "extra_seconds": round(snapshot.seconds - usual, 6),
+            "bytes_moved": sum(sizes[b] for b in instruction.moved) if sizes else 0,
+        }
+
+    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def subquery_of(self, step: str) -> str:
+        """Name the subquery of a step."""
+        names = [*(q.name for q in self._plan.subqueries), *self._plan.graph.steps]
+        if step not in names:
+            problem = f"the query {self._plan.graph.name!r} has no such step"
+            raise QueryError(f"{step} (unknown)", problem, nearest(step, names))
+        return self._plan.subquery(step).name
+
+    def grid_of(self, name: str) -> tuple[int, int] | None:
+        """Give the rows and columns of a subquery whose buckets are a grid."""
+        routings = (e.routing for e in self._plan.exchanges if e.target == name)
+        return next(((r.rows, r.columns) for r in routings if isinstance(r, Grid)), None)
+
+    def _loads(self, name: str) -> tuple[float, ...]:
+        if self._last is None or name not in self._last.subqueries:
+            return ()
+        loads = self._last.bucket_loads(name)
+        loads = loads if any(loads) else tuple(map(float, self._last.subqueries[name].bucket_rows))
+        return loads if len(loads) == len(self.maps[name].owners) else ()
+
+    def _check(self, name: str, instances: int) -> None:
+        if instances < 1:
+            raise QueryError(f"{name} (subquery)", f"{instances} instances cannot work", "give at least 1")
+
+
+def _told(instruction: Instruction) -> str:
+    """Say in the past tense what an instruction does."""
+    if instruction.kind == "scale":
+        before, after = instruction.before.instances, instruction.after.instances
+        done = f"scaled {instruction.subquery}: {before} → {after} instances"
+    else:
+        word = {"move": "moved", "rebalance": "rebalanced"}[instruction.kind]
+        done = f"{word} {instruction.subquery}: {len(instruction.moved)} of {len(instruction.after.owners)} buckets"
+    return done if instruction.reason == BY_HAND else f"{done}; {instruction.reason}"
