@@ -199,15 +199,16 @@ def instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: I
     work.rows_in = sum(b.tuples.height for b in blobs if b.tuples is not None)
     head, shelf = head_of(plan, name), Shelf(epoch, name, instance)
     result = head.run(shelf, _by_side(plan, name, blobs), _clock(plan, work.subquery, times, greatest))
-    segments = keep(head, shelf, result)
-    step = work.subquery.head
+    step, rejected = work.subquery.head, result.rejected
     assert step is not None
-    made = {(step, steps.OUT): result.rows.lazy()}
-    if work.ordered:
-        made[step, steps.OUT] = result.rows.lazy().with_columns(order.of_step(origin_ranks(plan)[step]))
-    if result.rejected is not None:
-        made[step, steps.REJECTED] = result.rejected.lazy()
-    yield from work.emit(made, times, greatest)
+    for rows in result.pieces:
+        made = {(step, steps.OUT): rows.lazy()}
+        if work.ordered:
+            made[step, steps.OUT] = rows.lazy().with_columns(order.of_step(origin_ranks(plan)[step]))
+        if rejected is not None:
+            made[step, steps.REJECTED], rejected = rejected.lazy(), None
+        yield from work.emit(made, times, greatest)
+    segments = keep(head, shelf, result)
     replaced = tuple(n for n in result.writes if head.kinds[n].whole)
     buckets = _rows_per_bucket(blobs, work.subquery.buckets or 1)
     yield work.report(marks=dict(result.marks), replaced=replaced, segments=segments, buckets=buckets)

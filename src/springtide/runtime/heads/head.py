@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,13 +57,19 @@ class Kind:
 class HeadResult:
     """What a head gives, and what it puts into state."""
 
-    rows: pl.DataFrame
+    rows: pl.DataFrame | Iterable[pl.DataFrame]
+    """In one piece, or in several (at least one) when all might be too much for memory: then `writes` may be filled up to the last piece."""
     marks: Marks = field(default_factory=dict)
     """How far it has come; the same in all instances."""
     writes: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """Kind → new state rows, with `__bucket`. A `whole` kind that is named is replaced, also by nothing."""
     rejected: pl.DataFrame | None = None
     """Rows for the head's side output."""
+
+    @property
+    def pieces(self) -> Iterable[pl.DataFrame]:
+        """The rows, piece by piece."""
+        return [self.rows] if isinstance(self.rows, pl.DataFrame) else self.rows
 
 
 class Head(ABC):
@@ -117,10 +123,15 @@ class Shelf:
         chosen = [s for s in self.state.segments if s.kind == kind and s.low < high and s.high >= low]
         return self._mapped(chosen, buckets)
 
-    def lookup(self, kind: str, hashes: np.ndarray) -> list[pl.DataFrame]:
-        """Give the rows of a kind whose `__hash` is among `hashes` (sorted, each once). Segments of such a kind are sorted by it."""
+    def lookup(
+        self, kind: str, hashes: np.ndarray, low: int = FIRST_SLOT, high: int = END_OF_TIME + 1
+    ) -> list[pl.DataFrame]:
+        """Give the rows of a kind whose `__hash` is among `hashes` (sorted, each once). Segments of such a kind are sorted by it.
+
+        Segments without slots `low` ≤ … < `high` are passed over.
+        """
         found = []
-        for frame in self.read(kind):
+        for frame in self.read(kind, low, high):
             column = frame[HASH].to_numpy()
             if hashes.size * 8 < column.size:
                 starts, ends = np.searchsorted(column, hashes), np.searchsorted(column, hashes, side="right")
