@@ -1,5 +1,11 @@
 """Springtide: an elastic stream processor in Python on Apache Spark."""
 
+from springtide.elastic.policies.balancing import Balancing
+from springtide.elastic.policies.manual import Manual
+from springtide.elastic.policies.policy import Policy, Proposal
+from springtide.elastic.policies.threshold import Threshold
+from springtide.elastic.settings import Elastic
+from springtide.elastic.snapshot import Snapshot
 from springtide.query.aggregates import (
     Aggregate,
     approx_distinct,
@@ -48,14 +54,21 @@ __all__ = [
     "END_OF_TIME",
     "TIME",
     "Aggregate",
+    "Balancing",
     "Branches",
     "BucketOperator",
     "CheckpointError",
+    "Elastic",
     "KeyOperator",
+    "Manual",
+    "Policy",
+    "Proposal",
     "Query",
     "QueryError",
+    "Snapshot",
     "SpringtideError",
     "Stream",
+    "Threshold",
     "UserCodeError",
     "approx_distinct",
     "approx_frequent",

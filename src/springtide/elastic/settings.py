@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from springtide.elastic.instructions import Instruction
 from springtide.elastic.policies.balancing import Balancing
 from springtide.elastic.policies.policy import Policy
 from springtide.elastic.policies.threshold import Threshold
+from springtide.query.errors import QueryError, shown
 
 Veto = Callable[[Instruction], str | None]
 """Says why an instruction must not be, or None if it may."""
@@ -55,8 +56,32 @@ class Elastic:
         if self.every < 0 or self.grace < 0 or self.patience < 1 or self.remember < 0:
             raise ValueError("every, grace and remember cannot be negative, and patience is at least 1")
 
+    def of(self, subquery_of: Callable[[str], str], slots: int | None) -> Elastic:
+        """Say it of a plan and of a machine: limits by subquery instead of step, and as many slots as there are."""
+        limits = {subquery_of(step): bounds for step, bounds in self.limits.items()}
+        return replace(self, limits=limits, slots=slots if self.slots is None else self.slots)
+
     def bounds(self, subquery: str, most: int | None) -> tuple[int, int | None]:
         """Give the least and the most instances of a subquery that can use `most`."""
         low, high = self.limits.get(subquery, (self.min, self.max))
         highest = [n for n in (high, most) if n is not None]
         return (low if most is None else min(low, most)), (min(highest) if highest else None)
+
+
+def elastic_of(wish: bool | Elastic | Policy | None) -> Elastic | None:
+    """Take what a user says: nothing, yes, a policy, or everything.
+
+    >>> elastic_of(True).max, elastic_of(None)
+    (None, None)
+    """
+    if wish is None or wish is False:
+        return None
+    if wish is True:
+        return Elastic()
+    if isinstance(wish, Elastic):
+        return wish
+    if callable(getattr(wish, "decide", None)) and not isinstance(wish, type):
+        return Elastic(policy=wish)
+    raise QueryError(
+        "(elastic)", f"{shown(wish)} says nothing about elasticity", "give True, a policy or st.Elastic(max=16)"
+    )

@@ -93,8 +93,8 @@ class Engine:
         try:
             self._kept = checkpoint.history()
             self.manifest = self._kept[-1] if self._kept else Manifest(epoch=-1, generation=self.lease.generation)
-            elastic, remember = options.elastic, self._remember_decision
-            self.reconfiguring = Reconfiguring(plan, self.manifest, elastic, self.note, remember)
+            slots, remember = capacity()[0], self._remember_decision
+            self.reconfiguring = Reconfiguring(plan, self.manifest, options.elastic, slots, self.note, remember)
             self.reconfiguring.begin(options.instances, options.usual)
             checkpoint.sweep(set().union(*(m.files() for m in self._kept)), self.manifest.epoch)
         except BaseException:

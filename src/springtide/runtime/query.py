@@ -10,6 +10,8 @@ from springtide.compiler.explain import explain
 from springtide.compiler.mermaid import mermaid
 from springtide.compiler.pipeline import compile
 from springtide.compiler.plan import BUCKETS, Plan
+from springtide.elastic.policies.policy import Policy
+from springtide.elastic.settings import Elastic, elastic_of
 from springtide.query.graph import Graph
 from springtide.runtime import reference
 from springtide.runtime.engine import ROWS_PER_EPOCH, Options
@@ -83,15 +85,19 @@ class Query(Graph):
         buckets: int = BUCKETS,
         rows_per_epoch: int = ROWS_PER_EPOCH,
         trigger: str | None = None,
+        elastic: bool | Elastic | Policy | None = None,
     ) -> Run:
         """Run the query on a Spark session, in epochs, until its input ends or it is stopped.
 
         `instances` is the number of parallel workers of every subquery, or of some by the name of a step; without it a new query has as
         many as Spark has slots and an old one as many as before. `trigger` is the least time between two epochs ("1 second"). A burst of
         input is taken in at most `rows_per_epoch` rows at a time.
+
+        With `elastic` the number of instances and the owners of buckets change while the query runs: True for the usual policy, a
+        policy, or `st.Elastic(…)` with limits and all.
         """
         from springtide.runtime.spark.run import Run
 
         usual = int(spark.sparkContext.defaultParallelism)
-        options = Options(instances, rows_per_epoch, usual)
+        options = Options(instances, rows_per_epoch, usual, elastic_of(elastic))
         return Run(self.plan(buckets=buckets), spark, checkpoint, options, trigger)

@@ -33,11 +33,18 @@ class Reconfiguring:
     """Who owns which bucket, now and next."""
 
     def __init__(
-        self, plan: Plan, manifest: Manifest, elastic: Elastic | None, note: Callable[[str], None], remember: Remember
+        self,
+        plan: Plan,
+        manifest: Manifest,
+        elastic: Elastic | None,
+        slots: int | None,
+        note: Callable[[str], None],
+        remember: Remember,
     ) -> None:
-        """Go on with the maps of the last manifest; those that never ran have none yet."""
+        """Go on with the maps of the last manifest; those that never ran have none yet. `slots` is how many tasks can ever run at once."""
         self._plan, self._note, self._remember = plan, note, remember
         self.maps: dict[str, BucketMap] = dict(manifest.maps)
+        elastic = None if elastic is None else elastic.of(self.subquery_of, slots)
         self.manager = Manager.from_json(elastic, manifest.elastic) if elastic and manifest.elastic else None
         if elastic is not None and self.manager is None:
             self.manager = Manager(elastic)
@@ -58,6 +65,12 @@ class Reconfiguring:
                 self.maps[subquery.name] = BucketMap.grid(*grid, n) if grid else BucketMap.even(buckets, n)
             else:
                 self.maps[subquery.name] = maps.scale(before, n, grid=self.grid_of(subquery.name))
+        if self.manager is not None:  # what was decided and had not begun when the last run ended
+            for name, instruction in self.manager.underway.items():
+                if self.maps.get(name) == instruction.before:
+                    self._apply(instruction)
+                else:
+                    self.manager.drop(instruction, instruction.time, "the run was started anew with another map")
 
     # ── by hand ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pyspark import RDD, SparkContext, cloudpickle
 
@@ -82,6 +83,14 @@ class SparkExecutor:
         self._packed: bytes = cloudpickle.dumps(plan)  # type: ignore[no-untyped-call]
         self.rows: Callable[[bytes, Epoch], RDD[Pair]] | None = None
         """Further tasks of level 0, on rows that Spark reads itself."""
+
+    def capacity(self) -> tuple[int | None, int | None]:
+        """Say how many tasks can run at once now, and on how many executors."""
+        java: Any = self._context._jsc.sc()
+        executors = len(java.statusTracker().getExecutorInfos())
+        if java.isLocal():
+            return int(self._context.defaultParallelism), 1
+        return int(self._context.defaultParallelism), executors - 1  # the driver is among them
 
     def __call__(self, epoch: Epoch) -> list[Report]:
         """Run the tasks of an epoch."""

@@ -6,7 +6,7 @@ import functools
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from springtide.compiler.plan import Plan
+from springtide.elastic.snapshot import Snapshot
 from springtide.kernels.slices import NativeSource
 from springtide.query.errors import SpringtideError
 from springtide.runtime.engine import Engine, Options
@@ -43,7 +44,7 @@ class Run:
         self._spark = spark
         self._executor = SparkExecutor(spark.sparkContext, plan)
         self._spark_reads = spark_sources(plan)
-        self._engine = Engine(plan, Checkpoint(checkpoint), self._executor, options)
+        self._engine = Engine(plan, Checkpoint(checkpoint), self._executor, options, self._executor.capacity)
         self._group = f"springtide-{plan.graph.name}-{self._engine.lease.generation}"
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping, self._finished = threading.Event(), threading.Event()
@@ -90,6 +91,26 @@ class Run:
     def scale(self, step: str, instances: int) -> None:
         """Give the subquery of a step another number of instances, from the next epoch on."""
         self._ask(lambda: self._engine.scale(step, instances))
+
+    def move(self, step: str, buckets: Sequence[int], to: int) -> None:
+        """Give some buckets of a step to one of its instances, from the next epoch on."""
+        self._ask(lambda: self._engine.reconfiguring.move(step, buckets, to))
+
+    def rebalance(self, step: str) -> None:
+        """Even the load of a step's instances out, from the next epoch on."""
+        self._ask(lambda: self._engine.reconfiguring.rebalance(step))
+
+    def pause_elasticity(self) -> None:
+        """Let nothing change but by hand, until `resume_elasticity`."""
+        self._ask(self._engine.reconfiguring.pause)
+
+    def resume_elasticity(self) -> None:
+        """Let the policy decide again."""
+        self._ask(self._engine.reconfiguring.resume)
+
+    def snapshots(self) -> list[Snapshot]:
+        """Give the measurements of the epochs that the checkpoint remembers, oldest first."""
+        return [Snapshot.from_json(record) for record in self._engine.history.read("snapshots")]
 
     def attach(self, source: str, label: str, connector: NativeSource) -> None:
         """Let a source read another input too, from the next epoch on (ST-3). Rows before the source's time are late."""

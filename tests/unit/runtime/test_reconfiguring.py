@@ -1,0 +1,127 @@
+"""The manager at work in the engine: what it decides takes effect with the next epoch, and changes no row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import springtide as st
+from springtide.elastic.settings import elastic_of
+from springtide.runtime.engine import Engine, Options
+from springtide.runtime.inprocess import run
+from springtide.testing import PAUSE, at, compare
+
+
+@dataclass
+class Script:
+    """A policy that wants what is written, one thing after the other."""
+
+    wishes: list[int]
+    seen: list[int] = field(default_factory=list)
+
+    def decide(self, snapshot: st.Snapshot, history: Sequence[st.Snapshot]) -> Sequence[st.Proposal]:
+        self.seen.append(snapshot.epoch)
+        return [st.Proposal("counts", "it is written", instances=self.wishes.pop(0))] if self.wishes else []
+
+
+class Ticking:
+    """A clock that goes on by a second whenever it is looked at."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def counting(epochs: int) -> tuple[st.Query, Any]:
+    rows: list[Any] = []
+    for i in range(epochs):
+        rows += [{"k": f"k{j}", "ts": at(f"{i * 10 + j}s")} for j in range(5)] + [PAUSE]
+    sink = st.memory_sink()
+    source = st.source("rows", st.memory(rows, schema={"k": pl.String, "ts": st.TIME}), ts="ts")
+    counts = source.aggregate(by="k", window=st.sliding("30s", every="10s"), n=st.count(), name="counts")
+    return st.Query("counting", counts.to(sink, name="out")), sink
+
+
+def elastic(policy: Any, **more: Any) -> st.Elastic:
+    return st.Elastic(policy=policy, balancing=None, every=0.0, grace=0.0, patience=1, **more)
+
+
+def test_what_the_policy_wants_is_done_and_changes_no_row(tmp_path: Path) -> None:
+    """SC-9, SC-10: 1 → 3 → 2 → 5 while the query runs."""
+    query, sink = counting(8)
+    used: list[int] = []
+
+    def between(engine: Engine) -> bool:
+        used.append(engine.maps["counts"].instances)
+        return True
+
+    options = Options(instances=1, elastic=elastic(Script([3, 2, 5])), clock=Ticking())
+    engine = run(query.plan(buckets=16), tmp_path / "ckpt", options, between=between)
+    assert used[:5] == [1, 3, 2, 5, 5]
+    assert next(note for _, note in engine.events) == "scaled counts: 1 → 3 instances; it is written"
+    compare(sink.rows(), query.run_reference().rows())
+    decisions = [d for d in engine.history.read("decisions") if "kind" in d]
+    assert [(d["before"]["instances"], d["after"]["instances"]) for d in decisions] == [(1, 3), (3, 2), (2, 5)]
+    assert len([d for d in engine.history.read("decisions") if "done" in d]) == 3
+
+
+def test_limits_are_by_step_and_refusals_are_told(tmp_path: Path) -> None:
+    query, _ = counting(6)
+    options = Options(instances=1, elastic=elastic(Script([9]), limits={"out": (1, 2)}), clock=Ticking())
+    engine = run(query.plan(buckets=16), tmp_path / "ckpt", options)
+    assert engine.manifest.maps["counts"].instances <= 2
+    assert engine.events[-1][1] == "refused for counts: 9 instances; it has 2 at most"
+
+
+def test_while_paused_nothing_changes_but_by_hand(tmp_path: Path) -> None:
+    query, sink = counting(6)
+    policy = Script([4])
+
+    def between(engine: Engine) -> bool:
+        if engine.manifest.epoch == -1:
+            engine.reconfiguring.pause()
+        if engine.manifest.epoch == 2:
+            engine.scale("counts", 2)
+        return True
+
+    engine = run(query.plan(), tmp_path / "ckpt", Options(1, elastic=elastic(policy), clock=Ticking()), between=between)
+    assert policy.wishes == [4]
+    assert engine.manifest.maps["counts"].instances == 2
+    compare(sink.rows(), query.run_reference().rows())
+
+
+def test_a_restart_goes_on_with_what_was_remembered(tmp_path: Path) -> None:
+    query, sink = counting(8)
+    plan = query.plan()
+
+    def stop(engine: Engine) -> bool:
+        if engine.manifest.epoch == 0:
+            engine.reconfiguring.pause()
+        return engine.manifest.epoch < 3
+
+    run(plan, tmp_path / "ckpt", Options(1, elastic=elastic(Script([4, 4, 4])), clock=Ticking()), between=stop)
+    engine = run(plan, tmp_path / "ckpt", Options(elastic=elastic(Script([7])), clock=Ticking()))
+    assert engine.reconfiguring.manager is not None
+    assert engine.reconfiguring.manager.paused, "that it was paused is in the checkpoint"
+    compare(sink.rows(), query.run_reference().rows())
+
+
+def test_what_says_how_elastic() -> None:
+    assert elastic_of(None) is None
+    assert elastic_of(False) is None
+    assert elastic_of(True) == st.Elastic()
+    policy = Script([])
+    made = elastic_of(policy)
+    assert made is not None
+    assert made.policy is policy
+    for wrong in (7, "threshold", Script):
+        with pytest.raises(st.QueryError, match="says nothing about elasticity"):
+            elastic_of(wrong)  # type: ignore[arg-type]
