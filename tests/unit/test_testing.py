@@ -276,6 +276,20 @@ def test_check_operator_with_timers() -> None:
     compare(found, table("word n ts \n b 1 4s \n a 2 5s \n a 2 8s \n b 1 12s \n a 1 33s"))
 
 
+def test_check_operator_lets_an_operator_with_keep_see_each_tuple() -> None:
+    class UpTo(Silence):
+        timer = None
+
+        def process(self, key: Any, state: Any, tuples: pl.DataFrame, ready_ts: int) -> Any:
+            state["n"] += tuples.height
+            return [{"word": key[0], "n": state["n"], "ts": ts} for ts in tuples["ts"]]
+
+        def keep(self, key: Any, state: Any) -> bool:
+            return bool(state["n"] < 3)
+
+    assert check_operator(UpTo(), WORDS, keys="word")["n"].max() == 3
+
+
 def test_check_operator_finds_a_key_operator_that_counts_calls() -> None:
     class Calls(Silence):
         timer = None
@@ -284,8 +298,7 @@ def test_check_operator_finds_a_key_operator_that_counts_calls() -> None:
             state["n"] += 1
             return [{"word": key[0], "n": state["n"], "ts": ts} for ts in tuples["ts"]]
 
-        def keep(self, key: Any, state: Any) -> bool:
-            return True
+        keep = st.KeyOperator.keep
 
     with pytest.raises(AssertionError, match="Calls gives other rows"):
         check_operator(Calls(), WORDS, keys="word")

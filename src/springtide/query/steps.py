@@ -22,7 +22,11 @@ OUT = "out"
 LATE = "late"
 REJECTED = "rejected"
 
+REASON = "reason"
+"""The column of rejected rows that says why."""
+
 How = Literal["inner", "left"]
+OnError = Literal["fail", "reject"]
 Routing = Literal["grid", "broadcast"]
 
 
@@ -245,11 +249,19 @@ class Operate(Step):
     keys: tuple[str, ...]
     many: bool
     """The one key is a list column: a tuple has several keys (ST-2)."""
+    on_error: OnError = "fail"
+    """What happens when `process` goes wrong: the query fails, or the row goes to the side output."""
+
+    @property
+    def rejected(self) -> pl.Schema:
+        """The columns of rejected rows: the input's, and why."""
+        return pl.Schema({**self.inputs[0].schema, REASON: pl.String()})
 
     def describe(self) -> str:
         """Say whose code runs over which keys."""
         keys = f" by {'each of ' if self.many else ''}{', '.join(self.keys)}" if self.keys else ""
-        return f"{type(self.operator).__name__}{keys}"
+        errors = ", errors reject the row" if self.on_error == "reject" else ""
+        return f"{type(self.operator).__name__}{keys}{errors}"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

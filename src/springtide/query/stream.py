@@ -71,13 +71,18 @@ class Stream:
 
     @property
     def rejected(self) -> Stream:
-        """The rows of this source that do not fit its schema, as JSON, with the reason.
+        """The rows of this source that do not fit its schema, as JSON, with the reason; of an operator, those that it could not process.
 
         >>> list(calls.rejected.schema)
         ['source', 'stream', 'position', 'reason', 'row']
         """
+        if isinstance(self.step, steps.Operate) and self.port == steps.OUT:
+            if self.step.on_error != "reject":
+                hint = "say that it rejects them: .operator(..., on_error='reject')"
+                raise QueryError(label_of(self), "has no rejected rows", hint)
+            return Stream(self.step, steps.REJECTED, self.step.rejected, timed=False)
         text = pl.String()
-        schema = pl.Schema({"source": text, "stream": text, "position": pl.Int64(), "reason": text, "row": text})
+        schema = pl.Schema({"source": text, "stream": text, "position": pl.Int64(), steps.REASON: text, "row": text})
         return Stream(self._source("rejected"), steps.REJECTED, schema, timed=False)
 
     # ── stateless steps ───────────────────────────────────────────────────────────────────────────────────────────
@@ -242,10 +247,18 @@ class Stream:
             theta_join_step(self, other, predicate, within=within, suffix=suffix, routing=routing, name=name)
         )
 
-    def operator(self, operator: UserOperator, *, keys: Names = (), name: str | None = None) -> Stream:
+    def operator(
+        self,
+        operator: UserOperator,
+        *,
+        keys: Names = (),
+        on_error: steps.OnError = "fail",
+        name: str | None = None,
+    ) -> Stream:
         """Run your own code with explicit state (ST-4, SM-1).
 
-        `keys` may name a list column: a tuple with three keys reaches three states (ST-2).
+        `keys` may name a list column: a tuple with three keys reaches three states (ST-2). An error in your code ends the query; with
+        `on_error="reject"` the row for which `process` went wrong goes to `.rejected` instead, and leaves no trace.
 
         >>> class Seen(st.KeyOperator):
         ...     state, output = {"n": pl.Int64}, {"n": pl.Int64, "ts": st.TIME}
@@ -259,7 +272,7 @@ class Stream:
         >>> calls.operator(Seen(), keys="src").step.describe()
         'Seen by src'
         """
-        return self._then(operator_step(self, operator, keys=keys, name=name))
+        return self._then(operator_step(self, operator, keys=keys, on_error=on_error, name=name))
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -281,7 +294,7 @@ class Stream:
             raise QueryError(
                 label_of(self),
                 f"has no {what} rows",
-                f"only sources have: use .{what} on the stream that st.source made",
+                _HAVE[what],
             )
         return self.step
 
@@ -296,6 +309,12 @@ def union(*streams: Stream, name: str | None = None) -> Stream:
         raise QueryError("(union)", "no inputs", "give at least two streams")
     _check_stream("(union)", streams[0])
     return streams[0].union(*streams[1:], name=name)
+
+
+_HAVE = {
+    "late": "only sources have: use .late on the stream that st.source made",
+    "rejected": "only sources and operators have: use .rejected on the stream that st.source or .operator made",
+}
 
 
 def _check_stream(label: str, other: object) -> None:

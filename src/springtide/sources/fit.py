@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, localcontext
+from functools import lru_cache
 from typing import Any
 
 import polars as pl
@@ -15,6 +16,7 @@ from springtide.query.errors import nearest
 from springtide.query.types import TIME, instance, type_text
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class Misfit(Exception):
@@ -42,6 +44,44 @@ def column(name: str, value: Any, dtype: pl.DataType) -> pl.Series:
         return pl.Series(name, [value], dtype=dtype, strict=True)
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
         raise Misfit(f"column {name!r}: {reprlib.repr(value)} is out of range for {type_text(dtype)}") from None
+
+
+def column_of(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series:
+    """Make a column of many values, each of which would fit alone; a `Misfit` does not say which one does not.
+
+    >>> column_of("x", [1, None, 2.5], pl.Float64()).to_list()
+    [1.0, None, 2.5]
+    """
+    kinds = set(map(type, values)) - {type(None)}
+    if not kinds <= _plain_kinds(dtype):
+        if pl.Series in kinds:
+            return pl.concat([column(name, value, dtype) for value in values])
+        if not all(_is_of(value, dtype) for value in values):
+            raise Misfit(f"column {name!r}: not all are {type_text(dtype)}")
+    try:
+        if isinstance(dtype, pl.Datetime) and kinds:
+            micros = [None if v is None else micros_of(v) for v in values]
+            moments = pl.Series(name, micros, dtype=pl.Int64).cast(pl.Datetime("us", dtype.time_zone))
+            return moments if dtype.time_unit == "us" else moments.cast(dtype)
+        return pl.Series(name, values, dtype=dtype, strict=True)
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+        raise Misfit(f"column {name!r}: not all are in the range of {type_text(dtype)}") from None
+
+
+def times_of(name: str, values: Sequence[Any]) -> pl.Series:
+    """Make a column of times given as moments or as microseconds; null is not a time.
+
+    >>> times_of("ts", [1_000_000]).to_list()[0].isoformat()
+    '1970-01-01T00:00:01+00:00'
+    """
+    if not set(map(type, values)) <= {int}:
+        if any(isinstance(v, bool) or not isinstance(v, int | datetime) for v in values):
+            raise Misfit(f"column {name!r}: not all are times")
+        values = [micros_of(v) if isinstance(v, datetime) else v for v in values]
+    try:
+        return pl.Series(name, values, dtype=pl.Int64, strict=True).cast(TIME)
+    except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        raise Misfit(f"column {name!r}: not all are in the range of times") from None
 
 
 def fit(row: Any, columns: pl.Schema, ts: str | None) -> pl.DataFrame:
@@ -91,7 +131,7 @@ def micros_of(moment: datetime) -> int:
     >>> micros_of(datetime(1970, 1, 1, 0, 0, 1))
     1000000
     """
-    return (_in_utc(moment) - _EPOCH) // timedelta(microseconds=1)
+    return ((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
 
 
 def time_column(name: str, micros: int, dtype: pl.Datetime = TIME) -> pl.Series:
@@ -144,6 +184,18 @@ def _is_of(value: Any, dtype: pl.DataType) -> bool:
     texts = (pl.String, pl.Categorical, pl.Enum)
     kind = str if isinstance(dtype, texts) else kinds.get(type(dtype))
     return kind is not None and isinstance(value, kind)
+
+
+@lru_cache(maxsize=1024)
+def _plain_kinds(dtype: pl.DataType) -> frozenset[type]:
+    """Name the classes of values that always are of the kind that the type asks for."""
+    if dtype.is_integer():
+        return frozenset([int])
+    if dtype.is_float():
+        return frozenset([int, float])
+    kinds: dict[type, type] = {pl.Boolean: bool, pl.Binary: bytes, pl.String: str, pl.Duration: timedelta}
+    kind = kinds.get(type(dtype))
+    return frozenset([kind] if kind else [])
 
 
 def _has_scale(value: Decimal, scale: int) -> bool:

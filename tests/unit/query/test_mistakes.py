@@ -174,6 +174,7 @@ PLACES = [
     "calls.theta_join(calls, short, within='1m', routing=thing)",
     "calls.operator(thing, keys='src')",
     "calls.operator(Seen(), keys=thing)",
+    "calls.operator(Seen(), keys='src', on_error=thing)",
     "calls.operator(seen(output=thing), keys='src')",
     "calls.operator(seen(output={'y': thing, 'ts': st.TIME}), keys='src')",
     "calls.operator(seen(state=thing), keys='src')",

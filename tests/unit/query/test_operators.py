@@ -86,6 +86,13 @@ def test_an_operator_in_words(stream: st.Stream, text: str) -> None:
     assert stream.step.describe() == text
 
 
+def test_rejected_rows_have_the_columns_of_the_input_and_a_reason() -> None:
+    counted = views.operator(Count(), keys="page", on_error="reject")
+    assert counted.rejected.schema == pl.Schema({**views.schema, "reason": pl.String()})
+    assert not counted.rejected.timed
+    assert counted.step.describe() == "Count by page, errors reject the row"
+
+
 def test_an_operator_is_an_object_with_its_own_settings() -> None:
     class Every(Count):
         def __init__(self, n: int) -> None:

@@ -86,6 +86,8 @@ def _outputs(step: steps.Step) -> dict[str, pl.Schema | None]:
         return {steps.OUT: step.schema, steps.LATE: step.schema, steps.REJECTED: None}
     if isinstance(step, steps.Split):
         return dict.fromkeys(step.ports, step.schema)
+    if isinstance(step, steps.Operate) and step.on_error == "reject":
+        return {steps.OUT: step.schema, steps.REJECTED: step.rejected}
     return {} if isinstance(step, steps.Sink) else {steps.OUT: step.schema}
 
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from springtide.query.stream import Stream
 
 
-def operator_step(stream: Stream, operator: UserOperator, *, keys: Names, name: str | None) -> steps.Operate:
+def operator_step(
+    stream: Stream, operator: UserOperator, *, keys: Names, on_error: steps.OnError, name: str | None
+) -> steps.Operate:
     """Run a user's operator with explicit state."""
     label = label_after(stream, "operator", name)
     check_timed(label, stream)
@@ -32,7 +34,10 @@ def operator_step(stream: Stream, operator: UserOperator, *, keys: Names, name: 
         if not names:
             problem = f"{type(operator).__name__} works per key but there are no keys"
             raise QueryError(label, problem, "name them: keys='user'")
-    return steps.Operate(name=name, inputs=(stream,), schema=schema, operator=operator, keys=names, many=many)
+    _check_policy(label, stream, on_error)
+    return steps.Operate(
+        name=name, inputs=(stream,), schema=schema, operator=operator, keys=names, many=many, on_error=on_error
+    )
 
 
 def _check_operator(label: str, operator: UserOperator) -> None:
@@ -41,6 +46,15 @@ def _check_operator(label: str, operator: UserOperator) -> None:
     if not isinstance(operator, BucketOperator | KeyOperator):
         hint = "derive a class from st.KeyOperator or st.BucketOperator and give an object of it"
         raise QueryError(label, f"{shown(operator)} is not an operator", hint)
+
+
+def _check_policy(label: str, stream: Stream, on_error: steps.OnError) -> None:
+    if not isinstance(on_error, str) or on_error not in ("fail", "reject"):
+        problem = f"on_error={shown(on_error)} says nothing about errors"
+        raise QueryError(label, problem, "use 'fail', or 'reject' to send such rows to .rejected")
+    if on_error == "reject" and steps.REASON in stream.schema:
+        problem = f"rejected rows say why in {steps.REASON!r}, and there is such a column already"
+        raise QueryError(label, problem, "rename it before this step")
 
 
 def _check_keys(label: str, stream: Stream, names: tuple[str, ...]) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import polars as pl
 
 from springtide.query.errors import UserCodeError
 from springtide.query.types import schema_text
+from springtide.runtime.user_code import row_of
 
 
 def evaluate(
@@ -35,8 +35,3 @@ def evaluate(
 def holds(label: str, frame: pl.DataFrame, predicate: pl.Expr) -> bool:
     """Tell whether a predicate is true of a row; null is not true."""
     return evaluate(label, frame, [predicate.alias("holds")]).to_series().to_list()[0] is True
-
-
-def row_of(frame: pl.DataFrame, at: int = 0) -> dict[str, Any] | None:
-    """Give a row for an error message."""
-    return frame.row(at, named=True) if frame.height > at else None

@@ -101,6 +101,9 @@ class _Run:
             return {steps.OUT: arrived.tuples, steps.LATE: arrived.late, steps.REJECTED: arrived.rejected}
         if isinstance(step, steps.Split):
             return stateless.split_each(f"{name} ({step.kind})", step, self.input(step)[0])
+        if isinstance(step, steps.Operate):
+            label, (first,) = f"{name} ({step.kind})", self.input(step)
+            return operate(label, name, step, first, self._time[step], self._greatest[step])
         return {steps.OUT: self._out(name, step)}
 
     def _out(self, name: str, step: steps.Step) -> list[Tuple]:
@@ -121,8 +124,6 @@ class _Run:
         if isinstance(step, steps.Join | steps.ThetaJoin):
             right_time = self._time[step.inputs[1].step]
             return join(label, name, step, first, others[0], Clock(time, right_time, self._greatest[step]))
-        if isinstance(step, steps.Operate):
-            return operate(label, name, step, first, time, self._greatest[step])
         if isinstance(step, steps.Sink):
             return first
         raise NotImplementedError(f"{label}: the reference does not know this kind of step")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -9,11 +10,18 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from springtide.query import steps
+from springtide.query.errors import UserCodeError
 from springtide.query.operators import OWN_KEYS, KeyOperator
-from springtide.query.types import END_OF_TIME
+from springtide.query.types import END_OF_TIME, TS
 from springtide.runtime.reference.tuples import BEGINNING_OF_TIME, Place, Tuple, in_order
-from springtide.runtime.reference.user_code import Caller, Given
 from springtide.runtime.reference.values import frame_of, order_key
+from springtide.runtime.user_code import Caller
+
+Given = tuple[int, pl.DataFrame]
+"""An output row with its ts."""
+
+Rejected = tuple[pl.DataFrame, str]
+"""A row with which `process` went wrong, and why."""
 
 
 class Routed(NamedTuple):
@@ -27,17 +35,29 @@ class Routed(NamedTuple):
     row: pl.DataFrame
 
 
-def operate(label: str, origin: str, step: steps.Operate, tuples: list[Tuple], time: int, greatest: int) -> list[Tuple]:
-    """Run a user's operator over the ready tuples, and bring time to `time`."""
+def operate(
+    label: str, origin: str, step: steps.Operate, tuples: list[Tuple], time: int, greatest: int
+) -> dict[str, list[Tuple]]:
+    """Run a user's operator over the ready tuples, and bring time to `time`; give its rows and those that it rejects."""
     caller = Caller(label, step.operator, step.schema)
+    rejected: list[Rejected] | None = [] if step.on_error == "reject" else None
     ready = [routed for t in in_order(tuples) if t.ts < time for routed in route(step, t)]
     if isinstance(step.operator, KeyOperator):
         given = [
-            row for tuples in by_key(ready).values() for row in run_key(caller, step.operator, tuples, time, greatest)
+            row
+            for tuples in by_key(ready).values()
+            for row in run_key(caller, step.operator, tuples, time, greatest, rejected)
         ]
     else:
-        given = list(_run_buckets(caller, ready, time, keyed=bool(step.keys)))
-    return [Tuple(ts, Place(origin), row, step.schema) for ts, row in given]
+        given = list(_run_buckets(caller, ready, time, keyed=bool(step.keys), rejected=rejected))
+    sides = [
+        row.select(step.inputs[0].schema.names()).with_columns(pl.lit(why).alias(steps.REASON))
+        for row, why in rejected or ()
+    ]
+    return {
+        steps.OUT: [Tuple(ts, Place(origin), row, step.schema) for ts, row in given],
+        steps.REJECTED: [Tuple(0, Place(origin), row, step.rejected) for row in sides],
+    }
 
 
 def route(step: steps.Operate, t: Tuple) -> Iterator[Routed]:
@@ -61,27 +81,61 @@ def by_key(ready: list[Routed]) -> dict[tuple[Any, ...], list[Routed]]:
     return {order: keys[order] for order in sorted(keys)}
 
 
-def _run_buckets(caller: Caller, ready: list[Routed], time: int, *, keyed: bool) -> Iterator[Given]:
+def each(rows: pl.DataFrame) -> Iterator[Given]:
+    """Give output rows one by one."""
+    for i, ts in enumerate(rows[TS].to_physical().to_list()):
+        yield ts, rows.slice(i, 1)
+
+
+def _run_buckets(
+    caller: Caller, ready: list[Routed], time: int, *, keyed: bool, rejected: list[Rejected] | None
+) -> Iterator[Given]:
     """Run a BucketOperator with one state per key: time comes to x, then the tuples at x are processed."""
     states: dict[tuple[Any, ...], Any] = {} if keyed else {(): caller.run("init")}
     reached = BEGINNING_OF_TIME
     for ts, now in groupby(ready, key=lambda routed: routed.ts):
         for order in sorted(states):
-            yield from caller.rows("on_time", states[order], ts, earliest=reached)
+            yield from each(caller.rows("on_time", states[order], ts, earliest=reached))
         reached = ts
         for routed in now:
-            if routed.order not in states:
-                states[routed.order] = caller.run("init")
-            yield from caller.rows("process", states[routed.order], routed.row, ts, earliest=ts, cause=routed.row)
+            yield from _process(caller, states, routed, rejected)
     for order in sorted(states):
         if time > reached:
-            yield from caller.rows("on_time", states[order], time, earliest=reached)
+            yield from each(caller.rows("on_time", states[order], time, earliest=reached))
         caller.run("free", states[order])
 
 
-def run_key(caller: Caller, operator: KeyOperator, tuples: list[Routed], time: int, greatest: int) -> Iterator[Given]:
+def _process(
+    caller: Caller, states: dict[tuple[Any, ...], Any], routed: Routed, rejected: list[Rejected] | None
+) -> Iterator[Given]:
+    """Let a state process one tuple; if the tuple is rejected, the state is made anew from what was written of it before."""
+    known, row = routed.order in states, routed.row
+    state = states[routed.order] if known else caller.run("init")
+    before = caller.run("serialize", state).clone() if known and rejected is not None else None
+    try:
+        rows = caller.rows("process", state, row, routed.ts, earliest=routed.ts, cause=row)
+    except UserCodeError as error:
+        if rejected is None:
+            raise
+        rejected.append((row, error.problem))
+        caller.run("free", state)
+        if known:
+            states[routed.order] = caller.run("deserialize", before)
+        return
+    states[routed.order] = state
+    yield from each(rows)
+
+
+def run_key(
+    caller: Caller,
+    operator: KeyOperator,
+    tuples: list[Routed],
+    time: int,
+    greatest: int,
+    rejected: list[Rejected] | None = None,
+) -> Iterator[Given]:
     """Run a KeyOperator over the tuples of one key; a timer goes off before the tuples of its time."""
-    one = OneKey(caller, operator, tuples[0].key)
+    one = OneKey(caller, operator, tuples[0].key, rejected)
     for ts, now in groupby(tuples, key=lambda routed: routed.ts):
         yield from one.wake(ts)
         for routed in now:
@@ -97,20 +151,31 @@ def run_key(caller: Caller, operator: KeyOperator, tuples: list[Routed], time: i
 class OneKey:
     """A KeyOperator at work on one key: its state, and the time that it has come to."""
 
-    def __init__(self, caller: Caller, operator: KeyOperator, key: tuple[Any, ...]) -> None:
-        """Begin without a state: it is made with the first tuple."""
-        self._caller, self._operator, self._key = caller, operator, key
+    def __init__(
+        self, caller: Caller, operator: KeyOperator, key: tuple[Any, ...], rejected: list[Rejected] | None = None
+    ) -> None:
+        """Begin without a state: it is made with the first tuple. Rows that go wrong are put to `rejected`, or raise an error."""
+        self._caller, self._operator, self._key, self._rejected = caller, operator, key, rejected
         self._schema = pl.Schema(operator.state)
         self._reached = BEGINNING_OF_TIME
         self.state: dict[str, Any] | None = None
 
     def process(self, rows: pl.DataFrame, ts: int, ready_ts: int) -> Iterator[Given]:
         """Take tuples, the first of them at `ts`."""
+        before = copy.deepcopy(self.state) if self._rejected is not None else None
         if self.state is None:
             self.state = self._caller.state("init", self._caller.run("init", self._key, cause=rows), self._schema)
-        yield from self._caller.rows("process", self._key, self.state, rows, ready_ts, earliest=ts, cause=rows)
+        try:
+            given = self._caller.rows("process", self._key, self.state, rows, ready_ts, earliest=ts, cause=rows)
+            self._settle("process")
+        except UserCodeError as error:
+            if self._rejected is None:
+                raise
+            self._rejected.append((rows, error.problem))
+            self.state = before
+            return
         self._reached = ts
-        self._settle("process")
+        yield from each(given)
 
     def wake(self, until: int) -> Iterator[Given]:
         """Let the timer go off for as long as it is set to a time that has come."""
@@ -123,7 +188,7 @@ class OneKey:
         if timer is None:
             return
         self._reached = max(timer, self._reached)
-        yield from self._caller.rows("on_time", self._key, self.state, self._reached, earliest=self._reached)
+        yield from each(self._caller.rows("on_time", self._key, self.state, self._reached, earliest=self._reached))
         self._settle("on_time")
         again = self.timer
         if again is not None and again <= self._reached:

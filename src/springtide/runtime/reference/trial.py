@@ -13,9 +13,9 @@ import polars as pl
 from springtide.query import steps
 from springtide.query.operators import OWN_KEYS, BucketOperator, KeyOperator
 from springtide.query.types import END_OF_TIME
-from springtide.runtime.reference.operators import OneKey, Routed, by_key, route
+from springtide.runtime.reference.operators import Given, OneKey, Routed, by_key, each, route
 from springtide.runtime.reference.tuples import BEGINNING_OF_TIME, Place, Tuple, in_order
-from springtide.runtime.reference.user_code import Caller, Given
+from springtide.runtime.user_code import Caller
 
 Piece = tuple[list[Tuple], int]
 """Tuples that come together, and the time up to which the input is complete with them."""
@@ -58,8 +58,8 @@ def _buckets(
         for bucket, routed_here in enumerate(arriving):
             if routed_here:
                 rows, first = pl.concat([r.row for r in routed_here]), routed_here[0].ts
-                yield from caller.rows("process", states[bucket], rows, ready_ts, earliest=first, cause=rows)
-            yield from caller.rows("on_time", states[bucket], ready_ts, earliest=reached)
+                yield from each(caller.rows("process", states[bucket], rows, ready_ts, earliest=first, cause=rows))
+            yield from each(caller.rows("on_time", states[bucket], ready_ts, earliest=reached))
             written = _through_a_file(caller.run("serialize", states[bucket]))
             caller.run("free", states[bucket])
             states[bucket] = caller.run("deserialize", written)
@@ -94,7 +94,7 @@ def _keys(
             times = groupby(routed_here, key=lambda r: r.ts if operator.timer is not None else 0)
             for together in (list(now) for _, now in times):
                 yield from one.wake(together[0].ts)
-                size = random.randint(1, len(together))
+                size = random.randint(1, len(together)) if type(operator).keep is KeyOperator.keep else 1
                 for i in range(0, len(together), size):
                     some = together[i : i + size]
                     following = together[i + size].ts if i + size < len(together) else some[-1].ts

@@ -440,5 +440,91 @@ def test_a_timer_that_is_left_in_the_past_is_an_error(rows_of: Any) -> None:
         rows_of(S.operator(Stuck(), keys="k"), {"s": table("ts k x \n 0s a 0")})
 
 
+# ── rows that go wrong, and are rejected ──────────────────────────────────────────────────────────────────────────
+
+
+class Strict(RunningSum):
+    """Does not take negative numbers, but only says so when it has spoilt its state."""
+
+    def process(self, key: Any, state: Any, tuples: Any, ready_ts: int) -> Any:
+        given = super().process(key, state, tuples, ready_ts)
+        if (tuples["x"] < 0).any():
+            raise ValueError("a negative number")
+        return given
+
+
+class StrictBucket(st.BucketOperator[Any]):
+    """The same for all keys of a bucket."""
+
+    output: ClassVar = RunningSum.output
+
+    def init(self) -> Any:
+        return {}
+
+    def process(self, state: Any, tuples: pl.DataFrame, ready_ts: int) -> pl.DataFrame:
+        rows = []
+        for k, x, ts in tuples.select("k", "x", "ts").iter_rows():
+            state[k] = state.get(k, 0) + x
+            rows.append({"k": k, "total": state[k], "ts": ts})
+        if (tuples["x"] < 0).any():
+            raise ValueError("a negative number")
+        return pl.DataFrame(rows, schema=self.output)
+
+
+@pytest.mark.parametrize("operator", [Strict(), StrictBucket()])
+def test_a_rejected_row_leaves_no_trace(operator: Any) -> None:
+    """What the state was before is what it is after; the row is at the side output, with the reason."""
+    rows = table("ts k x \n 1s a -5 \n 2s a 1 \n 3s b 2 \n 4s a -1 \n 4s a 3")
+    summed = S.operator(operator, keys="k", on_error="reject", name="sums")
+    query = st.Query(
+        "q", summed.to(st.memory_sink(), name="sums-out"), summed.rejected.to(st.memory_sink(), name="bad")
+    )
+    result = query.run_reference({"s": rows})
+    compare(result.rows("sums-out"), table("k total ts \n a 1 2s \n b 2 3s \n a 4 4s"))
+    reason = f"{type(operator).__name__}.process raised ValueError: a negative number"
+    compare(result.rows("bad"), [row | {"reason": reason} for row in table("ts k x \n 1s a -5 \n 4s a -1")])
+
+
+@pytest.mark.parametrize(
+    ("operator", "reason"),
+    [
+        (lambda: key_operator([{"k": "a"}]), "Wrong.process gave no column 'total'"),
+        (
+            lambda: key_operator([{"k": "a", "total": 1, "ts": 0}]),
+            "Wrong.process gave a row at ts 0, before what caused it",
+        ),
+        (lambda: bucket_operator(5), "Wrong.process returned a int"),
+    ],
+)
+def test_wrong_output_rejects_the_row(operator: Any, reason: str) -> None:
+    wrong = S.operator(operator(), keys="k", on_error="reject")
+    query = st.Query("q", wrong.to(st.memory_sink(), name="out"), wrong.rejected.to(st.memory_sink(), name="bad"))
+    result = query.run_reference({"s": ROWS})
+    assert result.rows("out").height == 0
+    assert result.rows("bad")["x"].to_list() == [1, 2, 3]
+    assert all(found.startswith(reason) for found in result.rows("bad")["reason"])
+
+
+def test_each_key_of_a_list_takes_or_rejects_the_tuple_for_itself() -> None:
+    class NoA(Longest):
+        def process(self, state: Any, tuples: pl.DataFrame, ready_ts: int) -> pl.DataFrame:
+            if any("a" in own for own in tuples["own_keys"].to_list()):
+                raise ValueError("no a")
+            return super().process(state, tuples, ready_ts)
+
+    longest = TWEETS.operator(NoA(), keys="tags", on_error="reject")
+    query = st.Query("q", longest.to(st.memory_sink(), name="out"), longest.rejected.to(st.memory_sink(), name="bad"))
+    result = query.run_reference({"tweets": table('ts tags n \n 1s ["a","b","a"] 5')})
+    assert result.rows("out")["tag"].to_list() == ["b"]
+    assert result.rows("bad").select("tags", "n").rows() == [(["a", "b", "a"], 5)]
+
+
+@pytest.mark.parametrize("method", ["init", "on_time"])
+def test_errors_without_a_row_fail_all_the_same(rows_of: Any, method: str) -> None:
+    operator = type("Wrong", (Quiet,), {method: lambda self, *_: 1 / 0})()
+    with pytest.raises(UserCodeError, match=f"Wrong.{method} raised ZeroDivisionError"):
+        rows_of(S.operator(operator, keys="k", on_error="reject"), {"s": ROWS})
+
+
 def test_an_empty_frame_is_nothing(rows_of: Any) -> None:
     assert rows_of(S.operator(bucket_operator(pl.DataFrame())), {"s": ROWS}).height == 0

@@ -1,9 +1,12 @@
-"""Calls into a user's operator: what it raises and what it returns is checked, and told with the step's name."""
+"""Calls into a user's operator: what it raises and what it returns is checked, and told with the step's name.
+
+The reference and the engine share these checks and their words. Many rows are checked at once; only when something is wrong
+with them are they looked at one by one, to name the first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -11,11 +14,7 @@ import polars as pl
 from springtide.query.errors import UserCodeError, nearest
 from springtide.query.operators import BucketOperator, UserOperator
 from springtide.query.types import TS, type_text
-from springtide.runtime.reference.evaluate import row_of
-from springtide.sources.fit import Misfit, column, micros_of, time_column
-
-Given = tuple[int, pl.DataFrame]
-"""An output row with its ts."""
+from springtide.sources.fit import Misfit, column, column_of, times_of
 
 
 class Caller:
@@ -34,20 +33,19 @@ class Caller:
             hint = "correct the operator, or filter such rows out before"
             raise UserCodeError(self._label, problem, hint, None if cause is None else row_of(cause)) from error
 
-    def rows(self, method: str, *args: Any, earliest: int, cause: pl.DataFrame | None = None) -> Iterator[Given]:
+    def rows(self, method: str, *args: Any, earliest: int, cause: pl.DataFrame | None = None) -> pl.DataFrame:
         """Call a method that gives output rows; none may be before `earliest`, the time of what caused them."""
         result = self.run(method, *args, cause=cause)
-        if isinstance(self._operator, BucketOperator):
-            given = self._of_frame(method, result)
-        else:
-            given = self._of_mappings(method, result)
-        for ts, row in given:
-            if ts < earliest:
-                problem = f"{self._who(method)} gave a row at ts {ts}, before what caused it at {earliest}"
-                raise self.wrong(
-                    problem, "let an output row carry the ts of the tuple that caused it, or a later one", row_of(row)
-                )
-            yield ts, row
+        check = self._of_frame if isinstance(self._operator, BucketOperator) else self._of_mappings
+        rows = check(method, result)
+        early = rows.filter(rows[TS].to_physical() < earliest)
+        if early.height:
+            ts = early[TS].to_physical()[0]
+            problem = f"{self._who(method)} gave a row at ts {ts}, before what caused it at {earliest}"
+            raise self.wrong(
+                problem, "let an output row carry the ts of the tuple that caused it, or a later one", row_of(early)
+            )
+        return rows
 
     def state(self, method: str, state: Any, schema: pl.Schema) -> dict[str, Any]:
         """Check the state of one key."""
@@ -62,9 +60,9 @@ class Caller:
         """Make an error that names the step."""
         return UserCodeError(self._label, problem, hint, row)
 
-    def _of_frame(self, method: str, result: Any) -> Iterator[Given]:
+    def _of_frame(self, method: str, result: Any) -> pl.DataFrame:
         if result is None or (isinstance(result, pl.DataFrame) and result.height == 0):
-            return
+            return pl.DataFrame(schema=self._schema)
         if not isinstance(result, pl.DataFrame):
             raise self.wrong(
                 f"{self._who(method)} returned {_kind(result)}", "return a frame of the output's columns, or None", None
@@ -76,37 +74,44 @@ class Caller:
                     f"{self._who(method)} gave {name!r} as {type_text(result.schema[name])}, not {type_text(dtype)}"
                 )
                 raise self.wrong(problem, "cast it, or build the frame with schema=self.output", row_of(result))
-        ordered = result.select(self._schema.names())
-        for i, ts in enumerate(ordered[TS].cast(pl.Int64).to_list()):
-            if ts is None:
-                raise self.wrong(
-                    f"{self._who(method)} gave a row without ts", "let every output row carry a time", row_of(result, i)
-                )
-            yield ts, ordered.slice(i, 1)
+        if result[TS].null_count():
+            timeless = result.filter(result[TS].is_null())
+            raise self.wrong(
+                f"{self._who(method)} gave a row without ts", "let every output row carry a time", row_of(timeless)
+            )
+        return result.select(self._schema.names())
 
-    def _of_mappings(self, method: str, result: Any) -> Iterator[Given]:
+    def _of_mappings(self, method: str, result: Any) -> pl.DataFrame:
         if not isinstance(result, Sequence) or not all(isinstance(row, Mapping) for row in result):
             raise self.wrong(
                 f"{self._who(method)} returned {_kind(result)}",
                 "return a list of rows, each a dict; an empty list for none",
                 None,
             )
-        for row in result:
-            self._check_names(method, list(row), row)
-            what = f"{self._who(method)} gave a row with"
-            ts = row[TS]
-            if isinstance(ts, bool) or not isinstance(ts, int | datetime):
-                raise self.wrong(f"{what} ts {ts!r}", "give a datetime, or microseconds as an int", row)
-            ts = micros_of(ts) if isinstance(ts, datetime) else ts
-            others = {n: self._fitting(n, row[n], t, what, row) for n, t in self._schema.items() if n != TS}
-            yield ts, pl.DataFrame([time_column(TS, ts) if n == TS else others[n] for n in self._schema])
+        try:
+            return frame_of_rows(result, self._schema)
+        except Misfit:
+            for row in result:
+                self._check_row(method, row)
+            raise
+
+    def _check_row(self, method: str, row: Mapping[str, Any]) -> None:
+        self._check_names(method, list(row), row)
+        what = f"{self._who(method)} gave a row with"
+        try:
+            times_of(TS, [row[TS]])
+        except Misfit:
+            raise self.wrong(f"{what} ts {row[TS]!r}", "give a datetime, or microseconds as an int", row) from None
+        for name, dtype in self._schema.items():
+            if name != TS:
+                self._fitting(name, row[name], dtype, what, row)
 
     def _check_names(self, method: str, names: Sequence[str], row: Any) -> None:
         for name in names:
             if name not in self._schema:
                 raise self.wrong(
                     f"{self._who(method)} gave a column {name!r}, which its output has not",
-                    nearest(name, self._schema),
+                    nearest(str(name), self._schema),
                     row,
                 )
         for name in self._schema:
@@ -127,6 +132,34 @@ class Caller:
 
     def _who(self, method: str) -> str:
         return f"{type(self._operator).__name__}.{method}"
+
+
+def frame_of_rows(rows: Sequence[Mapping[str, Any]], schema: pl.Schema) -> pl.DataFrame:
+    """Put output rows of a KeyOperator into a frame, all or none: a `Misfit` does not say which row is wrong.
+
+    >>> frame_of_rows([{"n": 1, "ts": 5}], pl.Schema({"n": pl.Int8(), "ts": st.TIME})).height
+    1
+    """
+    return pl.DataFrame(columns_of(rows, schema, TS))
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]], schema: pl.Schema, time: str | None = None) -> list[pl.Series]:
+    """Make columns of rows that have exactly these; `time` names one that may be given in microseconds too."""
+    if any(len(row) != len(schema) for row in rows):
+        raise Misfit("a row has other columns")
+    columns = []
+    for name, dtype in schema.items():
+        try:
+            values = [row[name] for row in rows]
+        except KeyError:
+            raise Misfit(f"a row has no column {name!r}") from None
+        columns.append(times_of(name, values) if name == time else column_of(name, values, dtype))
+    return columns
+
+
+def row_of(frame: pl.DataFrame, at: int = 0) -> dict[str, Any] | None:
+    """Give a row for an error message."""
+    return frame.row(at, named=True) if frame.height > at else None
 
 
 def _kind(value: Any) -> str:
