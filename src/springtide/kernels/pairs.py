@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,24 +35,21 @@ class PairShape:
         """What must be true of a pair, in the names of its columns; None when the keys say it all."""
         self._left = [n for n in step.inputs[0].schema if n != TS]
         self._right = dict(step.right_columns)
-        asked = set() if self.predicate is None else set(self.predicate.meta.root_names())
-        self._asked_left = [n for n in self._left if n in asked]
-        self._asked_right = {there: here for there, here in step.right_columns if here in asked}
-        self._asks_time = (
-            TS in asked or not asked
-        )  # a predicate that asks for nothing needs some column to be as long as
+        self._conditions = (
+            [] if self.predicate is None else [self._condition(part) for part in conjuncts(self.predicate)]
+        )
 
     def made(self, left: pl.DataFrame, right: pl.DataFrame, i: np.ndarray, j: np.ndarray) -> Pairs:
         """Pair the left tuples `i` with the right tuples `j`, one by one; those stay of which the predicate is true.
 
-        Only the columns that the predicate asks for are gathered before it is known. How many pairs are made at once is
-        the caller's to bound.
+        The predicate is asked part by part, and only for the columns that the part reads; the others are gathered for what is left. How
+        many pairs are made at once is the caller's to bound.
         """
-        if self.predicate is not None:
-            asked = _beside(left, right, i, j, self._asked_left, self._asked_right, time=self._asks_time)
-            mask = asked.with_columns(self.predicate.fill_null(False).alias(_HOLDS))[_HOLDS]
-            if not mask.all():
-                kept = mask.to_numpy()
+        for condition in self._conditions:
+            asked = _beside(left, right, i, j, condition.left, condition.right, time=condition.time)
+            holds = asked.with_columns(condition.expr.fill_null(False).alias(_HOLDS))[_HOLDS]
+            if not holds.all():
+                kept = holds.to_numpy()
                 i, j = i[kept], j[kept]
         rows = _beside(left, right, i, j, self._left, self._right, time=True)
         return Pairs(rows.select(self.schema.names()), i, j)
@@ -61,9 +59,38 @@ class PairShape:
         nulls = [pl.lit(None, dtype=self.schema[here]).alias(here) for here in self._right.values()]
         return left.select(*self._left, ts.cast(self.schema[TS]).alias(TS), *nulls).select(self.schema.names())
 
+    def _condition(self, expr: pl.Expr) -> _Condition:
+        names = set(expr.meta.root_names())
+        right = {there: here for there, here in self._right.items() if here in names}
+        # One that reads nothing still needs some column to be as long as.
+        return _Condition(expr, [n for n in self._left if n in names], right, time=TS in names or not names)
+
     def none(self) -> pl.DataFrame:
         """Give no pairs."""
         return pl.DataFrame(schema=self.schema)
+
+
+@dataclass(frozen=True)
+class _Condition:
+    """A part of the predicate, and what it reads: columns of the left, of the right (name there, name here), the pair's time."""
+
+    expr: pl.Expr
+    left: list[str]
+    right: dict[str, str]
+    time: bool
+
+
+def conjuncts(predicate: pl.Expr) -> list[pl.Expr]:
+    """Take a predicate apart: it is true where all parts are. They stand in the order in which they were written.
+
+    >>> [str(part) for part in conjuncts(pl.col("a") & (pl.col("b") | pl.col("c")) & pl.col("d"))]
+    ['col("a")', '[(col("b")) | (col("c"))]', 'col("d")']
+    """
+    written = json.loads(predicate.meta.serialize(format="json"))
+    if not isinstance(written, dict) or written.get("BinaryExpr", {}).get("op") not in ("And", "LogicalAnd"):
+        return [predicate]
+    right, left = predicate.meta.pop()
+    return [*conjuncts(left), *conjuncts(right)]
 
 
 def _beside(
