@@ -21,6 +21,7 @@ import polars as pl
 import springtide as st
 from springtide.compiler.plan import Plan
 from springtide.query import steps
+from springtide.query.windows import LastN
 from springtide.testing import MemorySink
 from tests.properties.inputs import LARGE, Inputs
 from tests.properties.steps import KINDS
@@ -248,8 +249,8 @@ class Maker:
 
     # ── aggregates ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def aggregate(self, made: Made) -> Made:
-        """Aggregate, over windows of time of every shape."""
+    def aggregate(self, made: Made, window: Any = None) -> Made:
+        """Aggregate, over windows of time of every shape if no other one is given."""
         r = self.random
         keys = [n for n in made.columns(_is_key) if n not in ("window_start", "window_end")]
         by = r.sample(keys, min(len(keys), r.choice([0, 1, 1, 1, 2])))
@@ -259,17 +260,20 @@ class Maker:
             column = r.choice([None, *made.columns()])
             name = self.fresh("a", column)
             functions[name], inexact, needs_order = self.function(made, column)
-            ordered |= needs_order
+            ordered |= needs_order or isinstance(window, LastN)
             if inexact:
                 rounded.add(name)
         stream = made.stream
         if ordered and made.rounded:  # a last bit would decide on the order
             used = {n for f in functions.values() if f.input is not None for n in f.input.meta.root_names()}
-            if not used & made.rounded and set(made.columns()) - made.rounded:
+            exact = set(made.columns()) - made.rounded
+            if not exact:
+                window = None
+            if exact and (not used & made.rounded or isinstance(window, LastN)):
                 stream = stream.drop(*made.rounded)
-            else:
+            if not exact or used & made.rounded:
                 functions, rounded = {self.fresh("a"): st.count()}, set()
-        window = self.window()
+        window = window or self.window()
         return Made(stream.aggregate(by=by, window=window, **functions), frozenset(rounded))
 
     def function(self, made: Made, name: str | None) -> tuple[Any, bool, bool]:

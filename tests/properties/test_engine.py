@@ -101,6 +101,8 @@ def told(one: Case, engine: Engine, expected: Result) -> None:
     for name, state in engine.manifest.sources.items():
         assert state.late == expected.late[name].height, f"{name}: {state.late} late rows"
         assert state.rejected == expected.rejected[name].height, f"{name}: {state.rejected} rejected rows"
+    for name, kept in engine.manifest.state.items():
+        assert not kept.segments, f"{name} has state left at the end: {kept.segments}"
 
 
 def run_at_random(one: Case, checkpoint: Path) -> Engine:

@@ -256,6 +256,20 @@ def files(folder: Path) -> list[steps.Sink]:
     ]
 
 
+def last_calls(_: Path) -> list[steps.Sink]:
+    """Windows of n tuples, of panes of one tuple and of several, one after the other (SC-2)."""
+    last = source(two_streams()).aggregate(
+        by="src",
+        window=st.last_n(3),
+        to=st.collect("dst"),
+        first=st.first("seconds"),
+        total=st.sum("seconds"),
+        name="last",
+    )
+    again = last.aggregate(window=st.last_n(6, every=4), n=st.sum("total"), who=st.collect("src"), low=st.min("total"))
+    return [last.to(Rows(), name="last-out"), again.to(Rows(), name="again")]
+
+
 QUERIES: list[Callable[[Path], list[steps.Sink]]] = [
     heavy_callers,
     stateless,
@@ -273,6 +287,7 @@ QUERIES: list[Callable[[Path], list[steps.Sink]]] = [
     failing,
     nothing,
     files,
+    last_calls,
 ]
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 import polars as pl
 
+from springtide.query.steps import Source, Step
 from springtide.query.types import TS
 
 ORIGIN: Final = "__origin"
@@ -48,6 +49,19 @@ def _made(origin: int) -> list[pl.Expr]:
 def content(columns: list[str]) -> pl.Expr:
     """Give the column that orders by content."""
     return pl.struct(columns).alias(CONTENT)
+
+
+def needs_content(step: Step) -> bool:
+    """Tell whether tuples that come to a step can stand at the same place, so that only their content tells them apart.
+
+    Those of a source with positions cannot, as long as no union brings two made of one together again.
+    """
+    if len(step.inputs) != 1:
+        return True
+    before = step.inputs[0].step
+    if isinstance(before, Source):
+        return not before.connector.positions
+    return before.stateful or needs_content(before)
 
 
 def arrange(rows: pl.DataFrame, content: Sequence[str], side: str | None = None) -> pl.DataFrame:

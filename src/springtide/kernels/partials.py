@@ -39,11 +39,11 @@ class _Recipe:
 class Partials:
     """The partial results of all aggregates of a step."""
 
-    def __init__(self, aggregates: Sequence[BoundAggregate]) -> None:
-        """Work out the partial columns."""
+    def __init__(self, aggregates: Sequence[BoundAggregate], order: Sequence[str] = ORDER) -> None:
+        """Work out the partial columns; `order` names the columns of the tuples that tell which one comes first."""
         plain = {f"{i}": a for i, a in enumerate(aggregates) if a.aggregate.user is None}
         self._users = {f"{i}.user": a for i, a in enumerate(aggregates) if a.aggregate.user is not None}
-        self._recipes = {number: _recipe(number, a) for number, a in plain.items()}
+        self._recipes = {number: _recipe(number, a, order) for number, a in plain.items()}
         rows = _Part(ROWS, pl.len().cast(pl.Int64), pl.col(ROWS).sum())
         self._parts = [rows, *(p for r in self._recipes.values() for p in r.parts)]
         self._names = [a.name for a in aggregates]
@@ -96,12 +96,15 @@ class Partials:
         return result.select([*kept, *self._names]) if self._users else result
 
 
-def _recipe(number: str, aggregate: BoundAggregate) -> _Recipe:
+def _recipe(number: str, aggregate: BoundAggregate, order: Sequence[str]) -> _Recipe:
     x, name = aggregate.aggregate.input, aggregate.name
     if x is None:
         n = f"{number}.n"
         return _Recipe((_Part(n, pl.len().cast(pl.Int64), pl.col(n).sum()),), pl.col(n).alias(name), additive=True)
-    return _RECIPES[aggregate.aggregate.function](number, aggregate, x)
+    function = aggregate.aggregate.function
+    if aggregate.traits.ordered:
+        return _ORDERED[function](number, aggregate, x, order)
+    return _RECIPES[function](number, aggregate, x)
 
 
 def _count(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
@@ -154,14 +157,14 @@ def _spread(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
     return _Recipe(parts, value.alias(aggregate.name))
 
 
-def _edge(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
+def _edge(number: str, aggregate: BoundAggregate, x: pl.Expr, order: Sequence[str]) -> _Recipe:
     """Keep the value with the smallest or largest place in the total order beside its place."""
     v = f"{number}.v"
 
     def keep(pairs: pl.Expr) -> pl.Expr:
         return pairs.sort().first() if aggregate.aggregate.function == "first" else pairs.sort().last()
 
-    pairs = pl.struct(*ORDER, x.alias("value"))
+    pairs = pl.struct(*order, x.alias("value"))
     return _Recipe((_Part(v, keep(pairs), keep(pl.col(v))),), pl.col(v).struct.field("value").alias(aggregate.name))
 
 
@@ -174,9 +177,9 @@ def _distinct(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
     )
 
 
-def _collect(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
+def _collect(number: str, aggregate: BoundAggregate, x: pl.Expr, order: Sequence[str]) -> _Recipe:
     c = f"{number}.c"
-    part = _Part(c, pl.struct(*ORDER, x.alias("value")).implode(), pl.col(c).explode().implode())
+    part = _Part(c, pl.struct(*order, x.alias("value")).implode(), pl.col(c).explode().implode())
     return _Recipe((part,), pl.col(c).list.sort().list.eval(pl.element().struct.field("value")).alias(aggregate.name))
 
 
@@ -188,16 +191,18 @@ _RECIPES: dict[str, Callable[[str, BoundAggregate, pl.Expr], _Recipe]] = {
     "max": _extreme,
     "var": _spread,
     "std": _spread,
+    "count_distinct": _distinct,
+}
+_ORDERED: dict[str, Callable[[str, BoundAggregate, pl.Expr, Sequence[str]], _Recipe]] = {
     "first": _edge,
     "last": _edge,
-    "count_distinct": _distinct,
     "collect": _collect,
 }
 
 
 def knows(aggregate: BoundAggregate) -> bool:
     """Tell whether an aggregate has partial results here."""
-    return aggregate.aggregate.user is not None or aggregate.aggregate.function in _RECIPES
+    return aggregate.aggregate.user is not None or aggregate.aggregate.function in {*_RECIPES, *_ORDERED}
 
 
 def _exact(aggregate: BoundAggregate) -> bool:

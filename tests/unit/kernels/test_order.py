@@ -72,3 +72,20 @@ def test_content_goes_column_by_column_nulls_first_nan_last() -> None:
     frame = frame.with_columns(order.content(["b", "f", "l"]))
     for seed in range(5):
         assert sorted_xs(frame.sample(fraction=1, shuffle=True, seed=seed)) == list(range(len(rows)))
+
+
+def test_content_is_needed_where_tuples_can_stand_at_one_place() -> None:
+    def source(*, positions: bool = True) -> st.Stream:
+        return st.source("s", st.memory(schema={"x": pl.Int64, "ts": st.TIME}, positions=positions), ts="ts")
+
+    def last(stream: st.Stream) -> bool:
+        return order.needs_content(stream.aggregate(window=st.last_n(2), n=st.count()).step)
+
+    s = source()
+    a, b = s.split(a=pl.col("x") > 1, rest="b")
+    assert not last(s)
+    assert not last(s.map(y=pl.col("x")).filter(pl.col("y") > 1))
+    assert not last(a)
+    assert last(source(positions=False))
+    assert last(a.map(pl.col("x") + 1).union(b))  # two tuples made of one stand at one place
+    assert last(s.aggregate(window=st.tumbling("1s"), x=st.count()).select("x"))

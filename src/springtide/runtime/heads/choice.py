@@ -8,7 +8,8 @@ from springtide.compiler.plan import Plan
 from springtide.kernels.partials import knows
 from springtide.query import steps
 from springtide.query.errors import QueryError
-from springtide.query.windows import Sliding
+from springtide.query.windows import LastN, Sliding
+from springtide.runtime.heads.counting import CountingHead
 from springtide.runtime.heads.head import Head
 from springtide.runtime.heads.sliding import SlidingHead
 
@@ -22,11 +23,11 @@ def head_of(plan: Plan, name: str) -> Head:
     where = f"{subquery.head} ({step.kind})"
     buckets = subquery.buckets or 1
     match step:
-        case steps.Aggregate(window=Sliding()):
+        case steps.Aggregate(window=Sliding() | LastN()):
             for bound in step.aggregates:
                 if not knows(bound):
                     raise _not_yet(where, str(bound.aggregate))
-            return SlidingHead(step, buckets)
+            return SlidingHead(step, buckets) if isinstance(step.window, Sliding) else CountingHead(step, buckets)
         case steps.Aggregate():
             raise _not_yet(where, f"the window {step.window}")
         case _:
