@@ -8,9 +8,10 @@ import typer
 from typer.core import TyperGroup
 
 import springtide
-from springtide.cli.control import scale, stop
+from springtide.cli.control import move, pause, rebalance, resume, scale, stop
 from springtide.cli.demo import demo
 from springtide.cli.explain import explain
+from springtide.cli.history import history
 from springtide.cli.plan import plan
 from springtide.cli.run import run
 from springtide.cli.state import state
@@ -40,7 +41,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (explain, plan, run, status, state, scale, stop, demo):
+for _command in (explain, plan, run, status, state, history, scale, move, rebalance, pause, resume, stop, demo):
     app.command()(_command)
 
 

@@ -1,55 +1,67 @@
-"""`springtide scale` and `springtide stop`: commands to a query that runs elsewhere."""
+"""`springtide scale`, `move`, `rebalance`, `pause`, `resume` and `stop`: commands to a query that runs elsewhere."""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from springtide.cli.errors import CommandError
-from springtide.cli.figures import plural
+from springtide.cli.figures import extra, plural, size
+from springtide.cli.orders import Answer, check_step, epoch_of, order, running, within
 from springtide.cli.status import CheckpointPath
-from springtide.query.errors import nearest
-from springtide.state.checkpoint import Checkpoint
+from springtide.elastic.decisions import Decision
 from springtide.state.control import Command, send
-from springtide.state.manifest import Manifest
 
-_LOOK = 0.05
+Step = Annotated[str, typer.Argument(metavar="STEP", help="A step of the query; its whole subquery is meant.")]
+Wait = Annotated[float, typer.Option(min=0, help="Seconds to wait for the query to do it.")]
+
+_MOST = 1 << 16
+"""No query has as many buckets."""
 
 
 def scale(
     ckpt: CheckpointPath,
-    step: Annotated[str, typer.Argument(metavar="STEP", help="A step of the query; its whole subquery is scaled.")],
+    step: Step,
     instances: Annotated[int, typer.Argument(metavar="N", min=1, help="The wanted number of instances.")],
-    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the query to take it up.")] = 10,
+    wait: Wait = 10,
 ) -> None:
     """Give a part of a running query another number of instances."""
-    checkpoint, identity = _running(ckpt)
-    steps = identity["steps"]
-    before = checkpoint.latest()
-    names = {*steps, *(before.maps if before else ())}
-    if step not in names:
-        raise CommandError(f"the query {identity['query']!r} has no step {step!r}; {nearest(step, names)}")
-    left = send(checkpoint.root, Command("scale", {"step": step, "instances": instances}))
-    until = time.monotonic() + wait
-    if not _within(until, lambda: not left.exists()):
-        typer.echo(f"left for {identity['query']}; it will take it up after the epoch at work")
-        return
-    taken = checkpoint.latest()
-    changes = _changes(before, taken)
-    if not changes and _within(until, lambda: _epoch(checkpoint.latest()) > _epoch(taken)):
-        changes = _changes(before, taken := checkpoint.latest())
-    if changes:
-        typer.echo(f"{'; '.join(changes)}, since epoch {_epoch(taken):,}")
-    elif _same(taken, step, instances):
-        typer.echo(f"{step} has {plural(instances, 'instance')} already")
-    elif _epoch(taken) > _epoch(before):
-        typer.echo(f"taken up, but nothing changed: the subquery of {step} cannot have {plural(instances, 'instance')}")
-    else:
-        typer.echo("taken up; it takes effect with the next epoch")
+    query, answer = _ask(ckpt, step, Command("scale", {"step": step, "instances": instances}), wait)
+    has = answer.manifest.maps.get(step) if answer.manifest else None
+    nothing = f"{step} has {plural(has.instances if has else instances, 'instance')} already"
+    _tell(query, answer, f"{nothing}; it has no more buckets" if has and has.instances < instances else nothing)
+
+
+def move(
+    ckpt: CheckpointPath,
+    step: Step,
+    buckets: Annotated[str, typer.Argument(metavar="BUCKETS", help="Which ones, for example 3,7,10-15.")],
+    to: Annotated[int, typer.Option(metavar="INSTANCE", min=0, help="Who gets them; they are counted from 0.")],
+    wait: Wait = 10,
+) -> None:
+    """Give some buckets of a running query to one of its instances."""
+    wanted = parse_buckets(buckets)
+    query, answer = _ask(ckpt, step, Command("move", {"step": step, "buckets": wanted, "to": to}), wait)
+    _tell(query, answer, f"instance {to} of {step} has {'it' if len(wanted) == 1 else 'them'} already")
+
+
+def rebalance(ckpt: CheckpointPath, step: Step, wait: Wait = 10) -> None:
+    """Even out the load of a part of a running query, by what its buckets did last."""
+    query, answer = _ask(ckpt, step, Command("rebalance", {"step": step}), wait)
+    _tell(query, answer, f"the instances of {step} are as even as they can be")
+
+
+def pause(ckpt: CheckpointPath, wait: Wait = 10) -> None:
+    """Let nothing change but by hand, until springtide resume."""
+    _switch(ckpt, "pause", "is paused; what you ask for by hand is still done", wait)
+
+
+def resume(ckpt: CheckpointPath, wait: Wait = 10) -> None:
+    """Let the policy of a running query decide again."""
+    _switch(ckpt, "resume", "goes on", wait)
 
 
 def stop(
@@ -57,44 +69,65 @@ def stop(
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the query to end.")] = 30,
 ) -> None:
     """Stop a running query after the epoch at work; a later run goes on from there."""
-    checkpoint, identity = _running(ckpt)
+    checkpoint, identity = running(ckpt)
     left = send(checkpoint.root, Command("stop"))
-    if not _within(time.monotonic() + wait, lambda: not checkpoint.in_use()):
+    if not within(time.monotonic() + wait, lambda: not checkpoint.in_use()):
         typer.echo(f"left for {identity['query']}; it will stop after the epoch at work")
         return
     left.unlink(missing_ok=True)  # it ended by itself: the next run is not to stop at once
-    typer.echo(f"{identity['query']} stopped after epoch {_epoch(checkpoint.latest()):,}")
+    typer.echo(f"{identity['query']} stopped after epoch {epoch_of(checkpoint.latest()):,}")
 
 
-def _running(ckpt: Path) -> tuple[Checkpoint, dict[str, Any]]:
-    checkpoint = Checkpoint(ckpt)
-    identity = checkpoint.identity()
-    if not checkpoint.in_use():
-        raise CommandError(f"the query {identity['query']!r} is not running on {ckpt}; springtide run starts it")
-    return checkpoint, identity
+def parse_buckets(text: str) -> list[int]:
+    """Read numbers and ranges of buckets.
+
+    >>> parse_buckets("3, 7,10-12")
+    [3, 7, 10, 11, 12]
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        numbers = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        first, last = (int(numbers[1]), int(numbers[2] or numbers[1])) if numbers else (0, -1)
+        if not first <= last < _MOST:
+            raise CommandError(f"{text!r} does not name buckets; write numbers and ranges of them: 3,7,10-15")
+        found.update(range(first, last + 1))
+    return sorted(found)
 
 
-def _within(until: float, done: Callable[[], bool]) -> bool:
-    while not done():
-        if time.monotonic() >= until:
-            return False
-        time.sleep(_LOOK)
-    return True
+def _ask(ckpt: CheckpointPath, step: str, command: Command, wait: float) -> tuple[str, Answer]:
+    checkpoint, identity = running(ckpt)
+    check_step(checkpoint, identity, step)
+    return identity["query"], order(checkpoint, command, wait)
 
 
-def _epoch(manifest: Manifest | None) -> int:
-    return -1 if manifest is None else manifest.epoch
+def _tell(query: str, answer: Answer, nothing: str) -> None:
+    if answer.refused is not None:
+        raise CommandError(answer.refused)
+    if answer.left:
+        typer.echo(f"left for {query}; it takes effect with the next epoch")
+    else:
+        typer.echo(_done(answer.decision) if answer.decision else nothing)
 
 
-def _changes(before: Manifest | None, after: Manifest | None) -> list[str]:
-    if before is None or after is None:
-        return []
-    return [
-        f"{name}: {before.maps[name].instances} → {plural(now.instances, 'instance')}"
-        for name, now in after.maps.items()
-        if name in before.maps and before.maps[name].instances != now.instances
-    ]
+def _done(decision: Decision) -> str:
+    told, outcome = decision.instruction, decision.outcome
+    what = f"{told.subquery}: {decision.change}"
+    if outcome is None:
+        return f"{what}, from the next epoch on"
+    since = f"{what}, since epoch {outcome.epoch:,} ({extra(outcome.extra_seconds)})"
+    if not told.after.owners:
+        return since
+    buckets = f"{len(told.moved):,} of {plural(len(told.after.owners), 'bucket')}"
+    return f"{since}; {buckets} and {size(outcome.bytes_moved)} of state changed hands"
 
 
-def _same(manifest: Manifest | None, step: str, instances: int) -> bool:
-    return manifest is not None and step in manifest.maps and manifest.maps[step].instances == instances
+def _switch(ckpt: CheckpointPath, name: str, done: str, wait: float) -> None:
+    checkpoint, identity = running(ckpt)
+    query, manifest = identity["query"], checkpoint.latest()
+    if manifest is not None and not manifest.elastic:
+        raise CommandError(f"the query {query!r} is not elastic; springtide run --elastic starts it so")
+    left = send(checkpoint.root, Command(name))
+    if within(time.monotonic() + wait, lambda: not left.exists()):
+        typer.echo(f"elasticity of {query} {done}")
+    else:
+        typer.echo(f"left for {query}; it takes effect after the epoch at work")

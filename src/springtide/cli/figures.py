@@ -61,6 +61,15 @@ def seconds(length: float | None) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def extra(length: float) -> str:
+    """Write how much longer something took.
+
+    >>> extra(0.0312), extra(-0.2)
+    ('+31 ms', '−0.20 s')
+    """
+    return f"{'+' if length >= 0 else '−'}{seconds(abs(length))}"
+
+
 def clock(at: float) -> str:
     """Write the time of day, here."""
     return f"{datetime.fromtimestamp(at):%H:%M:%S}"

@@ -78,17 +78,17 @@ def checkpoint(query: st.Query, tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def running(query: st.Query, tmp_path: Path) -> Callable[[], AbstractContextManager[Path]]:
-    """Have the query at work in another thread, one row per epoch, until it is told to stop."""
+def running(query: st.Query, tmp_path: Path) -> Callable[..., AbstractContextManager[Path]]:
+    """Have the query at work in another thread, a row (or a few) per epoch, until it is told to stop."""
 
     @contextmanager
-    def start() -> Iterator[Path]:
+    def start(elastic: st.Elastic | None = None, rows: int = 1) -> Iterator[Path]:
         def between(engine: inprocess.Engine) -> bool:
             time.sleep(0.02)
             return not engine.take_commands() and not over.is_set()
 
         over = threading.Event()
-        arguments = (query.plan(), tmp_path / "ckpt", Options(2, rows_per_epoch=1))
+        arguments = (query.plan(), tmp_path / "ckpt", Options(2, rows_per_epoch=rows, elastic=elastic))
         thread = threading.Thread(target=inprocess.run, args=arguments, kwargs={"between": between})
         thread.start()
         while not (tmp_path / "ckpt" / "manifests" / f"{2:09d}").exists():

@@ -16,8 +16,9 @@ Run = Callable[..., Result]
 def test_help_names_every_command(run: Run) -> None:
     for arguments in (["--help"], ["-h"]):
         shown = run(*arguments).output
-        commands = ("explain", "plan", "run", "status", "state", "scale", "stop", "demo", "--version")
-        assert all(command in shown for command in commands)
+        looking = ("explain", "plan", "run", "status", "state", "history", "demo", "--version")
+        telling = ("scale", "move", "rebalance", "pause", "resume", "stop")
+        assert all(command in shown for command in (*looking, *telling))
 
 
 def test_no_command_shows_the_help(run: Run) -> None:

@@ -1,0 +1,124 @@
+"""`springtide history`: what was changed while a query ran, why, and what it cost."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import typer
+
+from springtide.cli.figures import clock, count, extra, plural, rate, seconds, size
+from springtide.cli.show import show, width
+from springtide.cli.status import CheckpointPath
+from springtide.compiler.tables import GAP, columns
+from springtide.elastic.decisions import Decision, decisions_of
+from springtide.elastic.instructions import Refusal
+from springtide.elastic.memory import Memory
+from springtide.elastic.snapshot import Snapshot
+from springtide.state.checkpoint import Checkpoint
+from springtide.state.history import History
+
+_DAY = 86_400
+
+
+def history(
+    ckpt: CheckpointPath,
+    last: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the last N.")] = None,
+    snapshots: Annotated[
+        bool, typer.Option("--snapshots", help="What was measured in each epoch, not what was decided.")
+    ] = False,
+) -> None:
+    """Show what was changed while a query ran, why, how long it took and what it cost.
+
+    What the rules of elasticity refused comes last. With --snapshots: the epochs as they were measured.
+    """
+    checkpoint = Checkpoint(ckpt)
+    name, past = checkpoint.identity()["query"], History(checkpoint.root)
+    if snapshots:
+        epochs = [Snapshot.from_json(record) for record in past.read("snapshots", last)]
+        parts = [f"query {name}, {plural(len(epochs), 'epoch')}"]
+        parts += ["\n".join(snapshot_lines(epochs))] if epochs else []
+    else:
+        decisions = decisions_of(past.read("decisions"))
+        shown = decisions[-last:] if last else decisions
+        of = "" if len(shown) == len(decisions) else f", the last {len(shown)}"
+        parts = [f"query {name}, {plural(len(decisions), 'decision')}{of}"]
+        parts += ["\n".join(decision_lines(shown, running=checkpoint.in_use(), wide=width()))] if shown else []
+        refusals = _refusals(checkpoint)
+        parts += ["\n".join(["what was refused last", *refusal_lines(refusals)])] if refusals else []
+    show("\n\n".join(parts))
+
+
+def decision_lines(decisions: Sequence[Decision], *, running: bool, wide: int) -> list[str]:
+    """Write decisions as a table, each with its trigger and its reason below."""
+    stamp = _stamps([d.at for d in decisions])
+    head = ["time", "subquery", "change", "buckets", "state", "took", "extra", "epoch"]
+    rows = [[stamp(d.at), *_cells(d, running)] for d in decisions]
+    lines = columns([head, *rows], right=range(3, 8))
+    indent = " " * (len(rows[0][0]) + len(GAP))
+    found = [lines[0]]
+    for decision, line in zip(decisions, lines[1:], strict=True):
+        trigger, reason = decision.instruction.trigger, decision.instruction.reason
+        why = f"{trigger} – {reason}" if trigger else reason
+        found += [line, *textwrap.wrap(why, max(wide, 40), initial_indent=indent, subsequent_indent=indent)]
+    return found
+
+
+def _cells(decision: Decision, running: bool) -> list[str]:
+    told, outcome = decision.instruction, decision.outcome
+    buckets = f"{len(told.moved)}/{len(told.after.owners)}" if told.after.owners else "–"
+    if outcome is None:
+        became = "overtaken" if decision.overtaken else "under way" if running else "waits"
+        return [told.subquery, decision.change, buckets, "–", became, "–", "–"]
+    moved = size(outcome.bytes_moved) if told.after.owners else "–"
+    cost = [seconds(decision.took), extra(outcome.extra_seconds), f"{outcome.epoch:,}"]
+    return [told.subquery, decision.change, buckets, moved, *cost]
+
+
+def refusal_lines(refusals: Sequence[Refusal]) -> list[str]:
+    """Write what was wanted and not done."""
+    stamp = _stamps([r.time for r in refusals])
+    rows = [
+        [stamp(r.time), r.subquery, r.rule, f"{r.wanted}; {r.why}{f' ({r.times} times)' if r.times > 1 else ''}"]
+        for r in refusals
+    ]
+    return columns([["time", "subquery", "rule", "what and why"], *rows])
+
+
+def _refusals(checkpoint: Checkpoint) -> Sequence[Refusal]:
+    manifest = checkpoint.latest()
+    return Memory.from_json(manifest.elastic).refusals if manifest is not None and manifest.elastic else ()
+
+
+def snapshot_lines(snapshots: Sequence[Snapshot]) -> list[str]:
+    """Write a line for each epoch: what came, how long it took, and how busy the instances of each subquery were."""
+    stamp = _stamps([s.time for s in snapshots])
+    names = list(dict.fromkeys(name for s in snapshots for name in s.subqueries))
+    head = ["time", "epoch", "took", "rows", "arriving", "backlog", "p50", "p95", *names]
+    rows = [
+        [
+            stamp(s.time),
+            f"{s.epoch:,}",
+            seconds(s.seconds),
+            count(s.rows),
+            rate(s.rate),
+            count(s.backlog),
+            seconds(s.latency.p50 if s.latency else None),
+            seconds(s.latency.p95 if s.latency else None),
+            *(
+                f"{s.subqueries[n].instances} × {s.mean_utilisation(n):.0%}" if n in s.subqueries else "–"
+                for n in names
+            ),
+        ]
+        for s in snapshots
+    ]
+    return columns([head, *rows], right=range(1, len(head)))
+
+
+def _stamps(times: Sequence[float]) -> Callable[[float], str]:
+    """Choose how to write times: with the day when they are not of the last one."""
+    if times and time.time() - min(times) > _DAY:
+        return lambda at: time.strftime("%F %T", time.localtime(at))
+    return clock

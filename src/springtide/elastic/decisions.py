@@ -1,0 +1,99 @@
+"""Decisions as people read them: what was decided, and what became of it. Pure.
+
+The checkpoint's history has two records of each, with the same id: one when it is decided, one when an epoch has run with it.
+
+    {id, at, kind, subquery, before, after, …}      …      {id, done, in_epoch, extra_seconds, bytes_moved, …}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from springtide.elastic.instructions import Instruction
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a change was like, measured."""
+
+    time: float
+    """When the first epoch with the new map was done."""
+    epoch: int
+    seconds: float
+    """How long that epoch took."""
+    extra_seconds: float
+    """How much longer than the median of the epochs before it; it may be shorter."""
+    bytes_moved: int
+    """The state of the buckets that changed hands."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One change of one subquery."""
+
+    id: str
+    at: float
+    """When it was decided, in seconds of the clock."""
+    instruction: Instruction
+    outcome: Outcome | None = None
+    """None for what has not taken effect, or not by itself: see `overtaken`."""
+    overtaken: bool = False
+    """The subquery was told something else before an epoch ran with this."""
+
+    @property
+    def took(self) -> float | None:
+        """Give the seconds from the decision to the end of the first epoch with it."""
+        return None if self.outcome is None else self.outcome.time - self.at
+
+    @property
+    def change(self) -> str:
+        """Say in a few words what changes.
+
+        >>> decided = {
+        ...     "id": "1",
+        ...     "at": 9.0,
+        ...     "time": 8.0,
+        ...     "epoch": 7,
+        ...     "kind": "scale",
+        ...     "subquery": "heavy",
+        ...     "reason": "by hand",
+        ... }
+        >>> before, after = ({"version": n, "instances": n, "owners": [0, n - 1]} for n in (1, 2))
+        >>> record = decided | {"before": before, "after": after, "moved": [1], "trigger": None}
+        >>> [d.change for d in decisions_of([record])]
+        ['1 → 2 instances']
+        """
+        before, after = self.instruction.before.instances, self.instruction.after.instances
+        if before != after:
+            return f"{before} → {after} instance{'' if after == 1 else 's'}"
+        return "moved" if self.instruction.kind == "move" else "balanced"
+
+
+def decisions_of(records: Iterable[Mapping[str, Any]]) -> list[Decision]:
+    """Put the records of decisions together, oldest first. An outcome whose decision is not among them any more is left out."""
+    begun: dict[str, Mapping[str, Any]] = {}
+    outcomes: dict[str, Outcome] = {}
+    for record in records:
+        if "done" in record:
+            outcomes[record["id"]] = _outcome(record)
+        elif "kind" in record:
+            begun[record["id"]] = record
+    last = {record["subquery"]: name for name, record in begun.items()}
+    found = []
+    for name, record in begun.items():
+        outcome = outcomes.get(name)
+        overtaken = outcome is None and last[record["subquery"]] != name
+        found.append(Decision(name, record["at"], _instruction(record), outcome, overtaken))
+    return found
+
+
+def _outcome(record: Mapping[str, Any]) -> Outcome:
+    cost = record["seconds"], record["extra_seconds"], record["bytes_moved"]
+    return Outcome(record["done"], record["in_epoch"], *cost)
+
+
+def _instruction(record: Mapping[str, Any]) -> Instruction:
+    known = {field.name for field in fields(Instruction)}
+    return Instruction.from_json({key: value for key, value in record.items() if key in known})
