@@ -1,0 +1,1 @@
+"""Elasticity measured: reconfigurations, balancing, clusters."""

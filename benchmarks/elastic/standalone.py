@@ -1,0 +1,108 @@
+"""A standalone Spark cluster on the loopback of this machine, from the installed PySpark; for benchmarks and tests."""
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pyspark
+
+SPARK = Path(pyspark.__file__).parent
+SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For JVMs that start quickly and have little to do."""
+
+
+@dataclass
+class Cluster:
+    """A master and its workers, each worker on a host of its own: 127.0.0.2, 127.0.0.3, …"""
+
+    master: str
+    workers: list[subprocess.Popen[bytes]]
+    settings: dict[str, str] = field(
+        default_factory=lambda: {
+            "spark_driver_host": "127.0.0.1",
+            "spark_driver_bindAddress": "127.0.0.1",
+            "spark_driver_memory": "512m",
+            "spark_driver_extraJavaOptions": SMALL,
+            "spark_executor_cores": "1",
+            "spark_executor_memory": "512m",
+            "spark_executor_extraJavaOptions": SMALL,
+        }
+    )
+    """For `st.spark_session`: small executors of one core."""
+
+    def executors(self) -> list[psutil.Process]:
+        """Give the processes of the executors, the oldest first."""
+        found = []
+        for worker in self.workers:
+            for process in psutil.Process(worker.pid).children(recursive=True):
+                try:
+                    if any("CoarseGrainedExecutorBackend" in word for word in process.cmdline()):
+                        found.append(process)
+                except psutil.NoSuchProcess:
+                    continue
+        return sorted(found, key=lambda p: p.create_time())
+
+
+@contextmanager
+def standalone(folder: Path, workers: int = 2, cores: int = 2) -> Iterator[Cluster]:
+    """Start a cluster; end it whatever happens. Its logs and its executors' folders lie in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        started.append(_start(folder / "master.log", "127.0.0.1", "master.Master"))
+        master = _said(folder / "master.log", r"Starting Spark master at (spark://\S+)")
+        for n in range(workers):
+            log = folder / f"worker-{n}.log"
+            limits = ["--cores", str(cores), "--memory", f"{cores}g", "--work-dir", str(folder / f"work-{n}"), master]
+            started.append(_start(log, f"127.0.0.{n + 2}", "worker.Worker", *limits))
+        for n in range(workers):
+            _said(folder / f"worker-{n}.log", r"Successfully registered with master (\S+)")
+        yield Cluster(master, started[1:])
+    finally:
+        _end(started)
+
+
+def _start(log: Path, host: str, what: str, *more: str) -> subprocess.Popen[bytes]:
+    environment = os.environ | {
+        "SPARK_LOCAL_IP": host,  # also where the web pages listen
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": SMALL,
+        "SPARK_HOME": str(SPARK),
+    }
+    command = [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{what}"]
+    command += ["--host", host, "--port", "0", "--webui-port", "0", *more]
+    with open(log, "wb") as file:
+        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+
+
+def _said(log: Path, pattern: str, seconds: float = 60) -> str:
+    end = time.monotonic() + seconds
+    while (found := re.search(pattern, log.read_text("utf-8", errors="replace"))) is None:
+        if time.monotonic() > end:
+            raise TimeoutError(
+                f"{log.name} does not say {pattern!r}: {log.read_text('utf-8', errors='replace')[-2000:]}"
+            )
+        time.sleep(0.05)
+    return found[1]
+
+
+def _end(started: list[subprocess.Popen[bytes]]) -> None:
+    """End everything that was started, and what that started: workers first, so that they start nothing any more."""
+    everything = []
+    for process in reversed(started):
+        try:
+            everything += [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+        except psutil.NoSuchProcess:
+            continue
+        process.terminate()
+    _, alive = psutil.wait_procs(everything, timeout=5)
+    for left in alive:
+        left.kill()
+    for process in started:
+        process.wait(10)

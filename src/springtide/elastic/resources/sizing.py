@@ -1,0 +1,63 @@
+"""How many executors, which ones go, and what to do while they are missing. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from springtide.elastic.instructions import Instruction
+
+
+@dataclass(frozen=True)
+class Executors:
+    """What a user says about the executors of an elastic query.
+
+    >>> Executors(warm=1).target(slots=5, each=2)
+    4
+    >>> Executors(warm=1, most=3).target(slots=5, each=2)
+    3
+    """
+
+    warm: int = 1
+    """Executors that are kept ready beyond those needed (SE-6): the next ones come at once, and one that dies leaves no gap."""
+    most: int | None = None
+    """Executors at most, warm ones included; None: as many as the cluster gives."""
+    wait: float = 60.0
+    """Seconds to wait for executors; then the change is made as far as those go that came, or dropped."""
+
+    def __post_init__(self) -> None:
+        """Refuse what nobody can do."""
+        if self.warm < 0 or self.wait < 0 or (self.most is not None and self.most < 1):
+            raise ValueError("warm and wait cannot be negative, and most is at least 1")
+
+    def target(self, slots: int, each: int) -> int:
+        """Say how many there should be, so that so many tasks can run at once; each runs `each`."""
+        wanted = -(-slots // each) + self.warm
+        return max(1, wanted if self.most is None else min(wanted, self.most))
+
+
+def leaving(executors: Iterable[str]) -> list[str]:
+    """Give executors in the order in which they go: the newest first, for the workers of the oldest are the warmest.
+
+    >>> leaving(["9", "driver", "10", "2"])
+    ['10', '9', '2']
+    """
+    return sorted((e for e in executors if e.isdigit()), key=int, reverse=True)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """An instruction that waits for slots."""
+
+    instruction: Instruction
+    since: float
+
+    def instances(self, missing: int, now: float, patience: float) -> int | None:
+        """Say how many instances the subquery can have now, if `missing` slots are; None: it waits on.
+
+        What has come within the time is used: never fewer instances than before, and never more than it was told.
+        """
+        told = self.instruction.after.instances
+        if missing <= 0:
+            return told
+        return max(self.instruction.before.instances, told - missing) if now - self.since >= patience else None

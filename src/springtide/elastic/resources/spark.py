@@ -1,0 +1,156 @@
+"""The executors of a Spark cluster: standalone, YARN, Kubernetes.
+
+These are the calls that Spark's own dynamic allocation makes, on the same scheduler back end; each cluster manager has its own
+behind them. Three facts of Spark 4.3 decide how they are used:
+
+- `requestTotalExecutors` states a target. It never kills, and executors that die are replaced up to it.
+- Killing changes the target unless told not to, and before a first request it would set it to 0. So the target is stated first,
+  and killing leaves it alone.
+- With dynamic allocation on there are two masters. Then Spark's is the one: nothing is requested or released here, and more
+  instances make more waiting tasks, which is what makes it ask for executors.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from springtide.elastic.resources.local import LocalSlots
+from springtide.elastic.resources.resources import Resources
+from springtide.elastic.resources.sizing import Executors, leaving
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+_PATIENCE = 2.0
+"""Seconds that an epoch waits for executors to be released. Killed while its tasks run, they could take shuffle files along, which
+would have to be made again; but a cluster manager that does not answer must not hold the query up."""
+
+_claims: defaultdict[str, dict[int, int]] = defaultdict(dict)
+"""Application → query → slots: what is requested is for all the queries of a session."""
+
+
+def resources_of(context: SparkContext, wish: Executors | None) -> Resources:
+    """Find out what a Spark context runs on. Executors are left alone without a wish."""
+    java: Any = context._jsc.sc()
+    if java.isLocal():
+        return LocalSlots(int(java.maxNumConcurrentTasks(java.resourceProfileManager().defaultResourceProfile())))
+    return SparkExecutors(context, wish if java.executorAllocationManager().isEmpty() else None)
+
+
+class SparkExecutors:
+    """The executors of one Spark application, as one of its queries sees them."""
+
+    def __init__(self, context: SparkContext, wish: Executors | None) -> None:
+        """Look only; nothing is requested before `request`."""
+        self._jvm: Any = context._jvm
+        self._java: Any = context._jsc.sc()
+        self._wish = wish
+        self._profile = self._java.resourceProfileManager().defaultResourceProfile()
+        self._decommission = context.getConf().get("spark.decommission.enabled", "false") == "true"
+        self._each = _slots_of_each(context)
+        self._claimed = _claims[context.applicationId]
+        self._target: int | None = None
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        if wish is not None:
+            threading.Thread(target=self._run, name="springtide-executors", daemon=True).start()
+
+    def slots(self) -> int:
+        """Count the slots of all executors that are not about to go, without those that other queries use."""
+        others = sum(n for query, n in self._claimed.items() if query != id(self))
+        return max(1, self._all() - others)
+
+    def executors(self) -> int:
+        """Count the executors that are registered and not about to go."""
+        return self._all() // self.each
+
+    def most(self) -> int | None:
+        """Count the slots that the wish allows; without one, those of now."""
+        if self._wish is None:
+            return self.slots()
+        return None if self._wish.most is None else self._wish.most * self.each
+
+    @property
+    def each(self) -> int:
+        """The slots of one executor."""
+        return self._each or max(1, self._all() // max(1, int(self._java.getExecutorIds().size())))
+
+    def request(self, slots: int) -> bool:
+        """State the target, once for every change of it."""
+        if self._wish is None:
+            return False
+        self._claimed[id(self)] = slots
+        target = self._wish.target(sum(self._claimed.values()), self.each)
+        if target != self._target:
+            self._target = target
+            self._work.put(lambda: self._state(target))
+        return True
+
+    def release(self, slots: int) -> None:
+        """Let executors go that are more than the target, the newest first; those that are busy stay until the next time."""
+        if self._wish is None:
+            return
+        self.request(slots)
+        target = self._wish.target(sum(self._claimed.values()), self.each)
+        if self._all() <= target * self.each:
+            return
+        done = threading.Event()
+
+        def act() -> None:
+            try:
+                self._kill(target)
+            finally:
+                done.set()
+
+        self._work.put(act)
+        done.wait(_PATIENCE)
+
+    def close(self) -> None:
+        """Leave the executors to the other queries of the session, or to its end."""
+        self._claimed.pop(id(self), None)
+        self._work.put(None)
+
+    # ── the scheduler ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _all(self) -> int:
+        return int(self._java.maxNumConcurrentTasks(self._profile))
+
+    def _state(self, target: int) -> None:
+        self._java.requestTotalExecutors(target, 0, self._jvm.PythonUtils.toScalaMap({}))
+
+    def _kill(self, target: int) -> None:
+        backend = self._java.schedulerBackend()
+        found = self._java.getExecutorIds()
+        active = [i for i in (str(found.apply(n)) for n in range(found.size())) if backend.isExecutorActive(i)]
+        surplus = len(active) - target
+        for executor in leaving(active):
+            if surplus <= 0:
+                break
+            surplus -= self._let_go(backend, executor)
+
+    def _let_go(self, backend: Any, executor: str) -> bool:
+        if self._decommission:
+            why = self._jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo(
+                "not needed", self._jvm.scala.Option.empty()
+            )
+            return bool(backend.decommissionExecutor(executor, why, False, False))
+        one = self._jvm.PythonUtils.toSeq([executor])
+        return bool(backend.killExecutors(one, False, False, False).nonEmpty())
+
+    def _run(self) -> None:
+        """Talk to the cluster manager, who may take his time, beside the epochs."""
+        while (action := self._work.get()) is not None:
+            try:
+                action()
+            except Exception:  # no answer, or no cluster manager any more: Spark has logged it
+                self._target = None  # to be stated again, after the next epoch
+
+
+def _slots_of_each(context: SparkContext) -> int | None:
+    """Work out from the settings how many tasks an executor runs at once; None: a standalone worker gives all its cores to one."""
+    conf = context.getConf()
+    cores = conf.get("spark.executor.cores", "" if str(context.master).startswith("spark:") else "1")
+    return max(1, int(int(cores) // float(conf.get("spark.task.cpus", "1") or 1))) if cores else None
