@@ -155,7 +155,7 @@ setup_lock() {
     create_venv "$scratch/venv"
     "$scratch/venv/bin/python" -m pip install --quiet --disable-pip-version-check uv
     say "resolving"
-    "$scratch/venv/bin/uv" pip compile pyproject.toml --quiet --no-config --extra dev \
+    "$scratch/venv/bin/uv" pip compile pyproject.toml --quiet --no-config --extra dev --extra plots \
         --universal --python-version 3.11 --generate-hashes \
         --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
         --output-file requirements.lock "$@"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import tempfile
 import time
 from collections.abc import Sequence
@@ -16,11 +17,13 @@ from rich.console import Console
 
 from springtide.cli.errors import CommandError
 from springtide.cli.interrupts import Interrupts
-from springtide.cli.live import LiveView
+from springtide.cli.live import DECISIONS, Event, LiveView
 from springtide.cli.plain import PlainView
 from springtide.cli.readings import Reading, Tracker
 from springtide.cli.spark import start_spark
 from springtide.compiler.plan import Plan
+from springtide.elastic.decisions import Decision
+from springtide.elastic.settings import Elastic
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.steps import Sink
 from springtide.query.types import micros
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
 AVAILABLE_NOW = "available now"
 """The trigger that works through what is there and ends."""
+LOOPBACK = "127.0.0.1"
 _LOOK = 0.2
 """Seconds between two looks at a run."""
 
@@ -50,6 +54,9 @@ class Wish:
     trigger: str | None = None
     rows_per_epoch: int = ROWS_PER_EPOCH
     plain: bool = False
+    elastic: Elastic | None = None
+    metrics: tuple[str, int] | None = None
+    """Host and port for Prometheus."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,8 @@ def launch(
     plan = query.plan()
     instances = parse_instances(plan, wish.instances)
     trigger = None if wish.trigger is None else _trigger(wish.trigger)
+    if wish.metrics is not None:
+        _check_port(*wish.metrics)
     root = wish.checkpoint or Path(tempfile.mkdtemp(prefix=f"springtide-{query.name}-"))
     checkpoint = Checkpoint(root)
     check_runs(plan)
@@ -91,7 +100,8 @@ def launch(
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     hint = "Ctrl-C stops after the epoch at work"
-    view = PlainView(console) if plain else LiveView(console, query.name, [*places(query, root), *tips], hint)
+    told = [*places(query, root), *_metrics(wish), *tips]
+    view = PlainView(console) if plain else LiveView(console, query.name, told, hint)
     tracker, started = Tracker(before), time.time()
     with Interrupts() as interrupts:
         try:
@@ -101,6 +111,9 @@ def launch(
                 instances=instances or None,
                 rows_per_epoch=wish.rows_per_epoch,
                 trigger=trigger,
+                elastic=wish.elastic,
+                metrics_port=wish.metrics[1] if wish.metrics else None,
+                metrics_host=wish.metrics[0] if wish.metrics else LOOPBACK,
             )
             _follow(run, view, tracker, interrupts, started)
             seconds = time.time() - started
@@ -115,18 +128,40 @@ def launch(
 
 
 def _follow(run: Run, view: LiveView | PlainView, tracker: Tracker, interrupts: Interrupts, started: float) -> None:
+    happened = Happened(run)
+
+    def look(*, last: bool) -> None:
+        tracker.add(run.epochs(), run.last_snapshot)
+        now = time.time()
+        events, decisions = happened.by_now()
+        stopping = interrupts.stop_wanted
+        view.show(tracker.reading(now), events, decisions, now - started, stopping=stopping, last=last)
+
     with view:
         while run.active:
-            tracker.add(run.epochs())
-            now = time.time()
-            view.show(tracker.reading(now), run.events(), now - started, stopping=interrupts.stop_wanted)
+            look(last=False)
             if interrupts.stop_wanted:
                 run.stop()
             run.wait(_LOOK)
-        tracker.add(run.epochs())
-        now = time.time()
-        view.show(tracker.reading(now), run.events(), now - started, stopping=interrupts.stop_wanted, last=True)
+        look(last=True)
     run.wait()
+
+
+class Happened:
+    """What happened besides epochs. Decisions are read from the checkpoint, and only when there is something new."""
+
+    def __init__(self, run: Run) -> None:
+        """Follow a run."""
+        self._run = run
+        self._events: list[Event] = []
+        self._decisions: list[Decision] = []
+
+    def by_now(self) -> tuple[list[Event], list[Decision]]:
+        """Give the events and the last decisions."""
+        events = self._run.events()
+        if events != self._events or any(d.outcome is None and not d.overtaken for d in self._decisions):
+            self._events, self._decisions = events, self._run.decisions(last=DECISIONS)
+        return self._events, self._decisions
 
 
 def parse_instances(plan: Plan, wanted: Sequence[str]) -> dict[str, int]:
@@ -151,6 +186,19 @@ def _trigger(text: str) -> str:
     if length < 0:
         raise CommandError(f"--trigger {text} is in the past; give for example 1s")
     return f"{length // 1000} milliseconds"
+
+
+def _check_port(host: str, port: int) -> None:
+    """Try the port now, not after Spark's long start."""
+    try:
+        socket.create_server((host, port)).close()
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise CommandError(f"metrics cannot be served on {host}:{port}: {why}; give another --metrics-port") from None
+
+
+def _metrics(wish: Wish) -> list[tuple[str, str]]:
+    return [("metrics", f"http://{wish.metrics[0]}:{wish.metrics[1]}/metrics")] if wish.metrics else []
 
 
 def places(query: Query, root: Path) -> list[tuple[str, str]]:

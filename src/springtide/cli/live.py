@@ -11,16 +11,21 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from springtide.cli.figures import clock, count, rate, seconds, size, sparkline
+from springtide.cli.figures import clock, count, extra, rate, seconds, size, sparkline
 from springtide.cli.readings import Part, Reading
+from springtide.elastic.decisions import Decision
 
 Event = tuple[float, str]
 """When, and what."""
 
-_EVENTS = 4
+DECISIONS = 5
+"""As many of the last ones are shown."""
+_EVENTS = 3
+_TOLD = ("scaled ", "moved ", "rebalanced ")
+"""How events begin that are decisions, and shown as such."""
 _BAR = 8
-_HOT = 0.8
-"""A busy share from which on it is shown in red."""
+_HOT = 0.9
+"""A utilisation from which on it is shown in red."""
 
 
 class LiveView:
@@ -43,15 +48,28 @@ class LiveView:
         self._live.__exit__(kind, error, trace)
 
     def show(
-        self, reading: Reading, events: Sequence[Event], elapsed: float, *, stopping: bool, last: bool = False
+        self,
+        reading: Reading,
+        events: Sequence[Event],
+        decisions: Sequence[Decision],
+        elapsed: float,
+        *,
+        stopping: bool,
+        last: bool = False,
     ) -> None:
         """Draw the run as it is now."""
         hint = "stopping after the epoch at work; Ctrl-C again ends at once" if stopping else self._hint
-        self._live.update(draw(self._query, reading, events, elapsed, self._places, hint), refresh=True)
+        self._live.update(draw(self._query, reading, events, decisions, elapsed, self._places, hint), refresh=True)
 
 
 def draw(
-    query: str, reading: Reading, events: Sequence[Event], elapsed: float, places: Sequence[tuple[str, str]], hint: str
+    query: str,
+    reading: Reading,
+    events: Sequence[Event],
+    decisions: Sequence[Decision],
+    elapsed: float,
+    places: Sequence[tuple[str, str]],
+    hint: str,
 ) -> RenderableType:
     """Make the view."""
     title = Text.assemble((query, "bold"), "   ", seconds(elapsed), style="default")
@@ -61,8 +79,11 @@ def draw(
     else:
         title.append(f"   epoch {reading.epoch:,}")
         parts = [title, Text(), _flow(reading), Text(), subqueries(reading.parts)]
-    if events:
-        parts += [Text(), *(Text.assemble((clock(at), "dim"), f"  {text}") for at, text in events[-_EVENTS:])]
+    if decisions:
+        parts += [Text(), _decided(decisions[-DECISIONS:])]
+    others = [(at, text) for at, text in events if not text.startswith(_TOLD)]
+    if others:
+        parts += [Text(), *(Text.assemble((clock(at), "dim"), f"  {text}") for at, text in others[-_EVENTS:])]
     foot = Table.grid(padding=(0, 2))
     for name, place in places:
         foot.add_row(Text(name, style="dim"), Text(place, overflow="fold"))
@@ -79,14 +100,21 @@ def _flow(reading: Reading) -> Table:
     bars = Text(sparkline(reading.rates), style="cyan")
     grid.add_row("rows in", rate(reading.rate_in), count(reading.rows_in), bars)
     grid.add_row("rows out", rate(reading.rate_out), count(reading.rows_out), _wrong(reading))
-    waiting = Text(f"latency ≤ {seconds(latency(reading))}")
+    waiting = Text(latency(reading))
     if reading.backlog:
         waiting.append(f"   backlog {count(reading.backlog)}", style="yellow")
     grid.add_row("epoch", seconds(reading.last), f"median {seconds(reading.median)}", waiting)
     return grid
 
 
-def latency(reading: Reading) -> float | None:
+def latency(reading: Reading) -> str:
+    """Say how long rows took from the source to the sinks; where nobody measured it, what a row that comes now will take at most."""
+    if reading.waits is not None:
+        return f"latency {seconds(reading.waits.p50)}, p95 {seconds(reading.waits.p95)}"
+    return f"latency ≤ {seconds(longest(reading))}"
+
+
+def longest(reading: Reading) -> float | None:
     """Give the time that a row which comes now will wait: for its turn behind the backlog, and for its epoch."""
     if reading.latency is None or not reading.backlog or not reading.rate_in:
         return reading.latency
@@ -104,20 +132,41 @@ def subqueries(parts: Sequence[Part]) -> Table:
     """Draw a table of subqueries."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("subquery", no_wrap=True)
-    for name in ("instances", "rows in", "rows out"):
+    table.add_column("instances", no_wrap=True)
+    for name in ("rows in", "rows out"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("busy", no_wrap=True)
-    for name in ("state rows", "state"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("utilisation", no_wrap=True)
+    table.add_column("state", justify="right", no_wrap=True)
     for part in parts:
-        state = (count(part.state_rows), size(part.state_bytes)) if part.state_rows else ("–", "–")
-        table.add_row(part.name, str(part.instances), rate(part.rate_in), rate(part.rate_out), _busy(part.busy), *state)
+        flow = rate(part.rate_in), rate(part.rate_out)
+        state = size(part.state_bytes) if part.state_rows else "–"
+        table.add_row(part.name, _instances(part), *flow, _used(part.utilisation), state)
     return table
 
 
-def _busy(share: float | None) -> Text:
+def _instances(part: Part) -> Text:
+    """Draw how many there are, and how many there were."""
+    return Text.assemble(f"{part.instances:3} ", (sparkline(part.trend), "cyan"))
+
+
+def _used(share: float | None) -> Text:
     if share is None:
         return Text("–")
-    full = round(share * _BAR)
+    full = round(min(share, 1.0) * _BAR)
     style = "red" if share >= _HOT else "green"
     return Text.assemble(("━" * full, style), ("━" * (_BAR - full), "bright_black"), f" {share:4.0%}")
+
+
+def _decided(decisions: Sequence[Decision]) -> Table:
+    """Draw the last decisions: what, why, and what it cost."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for style in ("dim", "", "bold"):
+        table.add_column(style=style, no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis")
+    table.add_column(justify="right", no_wrap=True)
+    for decision in decisions:
+        told, outcome = decision.instruction, decision.outcome
+        why = str(told.trigger or told.reason)
+        cost = "overtaken" if decision.overtaken else extra(outcome.extra_seconds) if outcome else "…"
+        table.add_row(clock(decision.at), told.subquery, decision.change, why, cost)
+    return table

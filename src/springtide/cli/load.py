@@ -35,6 +35,11 @@ def module_of(where: str) -> ModuleType:
     return sys.modules[_module_name(_parts(where)[0])]
 
 
+def file_of(where: str) -> Path:
+    """Give the file of `FILE` or `FILE:NAME`."""
+    return _parts(where)[0]
+
+
 def load_module(file: Path) -> ModuleType:
     """Run a Python file as a module; what goes wrong in it is told with its line."""
     if not file.is_file():

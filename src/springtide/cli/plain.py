@@ -10,6 +10,7 @@ from rich.console import Console
 from springtide.cli.figures import clock, count, rate, seconds
 from springtide.cli.live import Event, latency
 from springtide.cli.readings import Reading
+from springtide.elastic.decisions import Decision
 
 _EVERY = 1.0
 
@@ -35,7 +36,14 @@ class PlainView:
         """End: there is nothing to tidy up."""
 
     def show(
-        self, reading: Reading, events: Sequence[Event], elapsed: float, *, stopping: bool, last: bool = False
+        self,
+        reading: Reading,
+        events: Sequence[Event],
+        decisions: Sequence[Decision],
+        elapsed: float,
+        *,
+        stopping: bool,
+        last: bool = False,
     ) -> None:
         """Write what is new, if it is time; what is the last is written in any case."""
         for at, text in events:
@@ -63,7 +71,8 @@ def line(reading: Reading, elapsed: float) -> str:
         f"in {count(reading.rows_in)} ({rate(reading.rate_in)})",
         f"out {count(reading.rows_out)} ({rate(reading.rate_out)})",
         f"epoch time {seconds(reading.last)}",
-        f"latency ≤ {seconds(latency(reading))}",
+        latency(reading),
+        f"instances {' '.join(str(p.instances) for p in reading.parts)}",
         f"state {count(sum(p.state_rows for p in reading.parts))}",
     ]
     parts += [f"backlog {count(reading.backlog)}"] if reading.backlog else []

@@ -1,13 +1,15 @@
-"""What there is to say about a run now: worked out from the manifests of its epochs. Pure."""
+"""What there is to say about a run now: worked out from the manifests and the snapshots of its epochs. Pure."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
+from springtide.elastic.reports import merged
+from springtide.elastic.snapshot import Latency, Snapshot
 from springtide.state.manifest import Manifest
 
 _SPAN = 5.0
@@ -17,6 +19,8 @@ _KEPT = 200
 _BAR = 2.0
 """Seconds of one bar."""
 _BARS = 30
+_TREND = 12
+"""Bars of the instances."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +31,14 @@ class Part:
     instances: int
     rate_in: float | None
     rate_out: float | None
-    busy: float | None
-    """The share of the time that its instances worked, on average."""
-    busiest: float | None
+    utilisation: float | None
+    """The average over its instances, as policies see it."""
+    highest: float | None
     """The same of the busiest instance."""
     state_rows: int
     state_bytes: int
+    trend: tuple[int, ...]
+    """The instances of every two seconds, the last ones last."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,8 @@ class Reading:
     last: float | None
     """Seconds of the last epoch."""
     median: float | None
+    waits: Latency | None
+    """How long rows of the last epoch took from the source to the sinks."""
     latency: float | None
     """The longest that a row of the last epoch waited for its commit: it came just after the epoch before had begun."""
     backlog: int
@@ -78,10 +86,14 @@ class Tracker:
         self._newest = before
         self._epochs: deque[_Epoch] = deque(maxlen=_KEPT)
         self._bars: dict[int, float] = {}
+        self._trends: dict[str, dict[int, int]] = {}
+        self._snapshots: deque[Snapshot] = deque(maxlen=_KEPT)
         self._done = self._rows_in = self._rows_out = 0
 
-    def add(self, manifests: Iterable[Manifest]) -> bool:
-        """Take in the manifests that are new; tell whether there were any."""
+    def add(self, manifests: Iterable[Manifest], snapshot: Snapshot | None = None) -> bool:
+        """Take in the manifests that are new, and the last measurements; tell whether there were any manifests."""
+        if snapshot is not None and (not self._snapshots or snapshot.epoch > self._snapshots[-1].epoch):
+            self._snapshots.append(snapshot)
         newest = -1 if self._newest is None else self._newest.epoch
         fresh = [m for m in manifests if m.epoch > newest]
         for manifest in fresh:
@@ -95,11 +107,13 @@ class Tracker:
             self._rows_in += epoch.rows
             self._rows_out += epoch.published
             self._newest = manifest
+            self._follow(manifest)
         return bool(fresh)
 
     def reading(self, now: float) -> Reading:
         """Sum up what was taken in."""
         recent, span = self._recent(now)
+        measured = self._measured(now)
         newest, own = self._newest, bool(self._epochs)
         return Reading(
             epoch=-1 if newest is None else newest.epoch,
@@ -112,9 +126,10 @@ class Tracker:
             rate_out=sum(e.published for e in recent) / span if recent else None,
             last=self._epochs[-1].seconds if own else None,
             median=median(e.seconds for e in self._epochs) if own else None,
+            waits=self._snapshots[-1].latency if self._snapshots else None,
             latency=self._latency(),
             backlog=int(newest.metrics["backlog"]) if newest is not None and own else 0,
-            parts=() if newest is None else tuple(_part(n, newest, recent, span) for n in newest.maps),
+            parts=() if newest is None else tuple(self._part(n, newest, recent, span, measured) for n in newest.maps),
             rates=self._rates(),
         )
 
@@ -130,6 +145,22 @@ class Tracker:
         first = epochs.index(recent[0]) if recent else len(epochs)
         start = epochs[first - 1].at if first else recent[0].at - recent[0].seconds
         return recent, max(end - start, 1e-6)
+
+    def _measured(self, now: float) -> Snapshot | None:
+        """Sum up the last seconds, as the manager does."""
+        recent = [s for s in self._snapshots if s.time > now - _SPAN - s.seconds]
+        return merged(recent) if recent else None
+
+    def _follow(self, manifest: Manifest) -> None:
+        """Note the instances of each subquery."""
+        bar = int(manifest.metrics["at"] // _BAR)
+        for name, bucket_map in manifest.maps.items():
+            trend = self._trends.setdefault(name, {})
+            for missed in range(max(trend, default=bar) + 1, bar):
+                trend[missed] = trend[missed - 1]
+            trend[bar] = bucket_map.instances
+            for old in [b for b in trend if b <= bar - _TREND]:
+                del trend[old]
 
     def _rates(self) -> tuple[float, ...]:
         """Give the rate of each bar; the last one is not whole yet and left out."""
@@ -161,22 +192,18 @@ class Tracker:
 
         return total(self._newest) - total(self._before)
 
-
-def _part(name: str, manifest: Manifest, recent: list[_Epoch], span: float) -> Part:
-    measured = [e.subqueries[name] for e in recent if name in e.subqueries]
-    instances = manifest.maps[name].instances
-    segments = manifest.state[name].segments if name in manifest.state else ()
-    busy = [0.0] * max([instances, *(len(m["busy"]) for m in measured)])
-    for part in measured:
-        for instance, worked in enumerate(part["busy"]):
-            busy[instance] += worked
-    return Part(
-        name,
-        instances,
-        sum(sum(m["rows_in"]) for m in measured) / span if measured else None,
-        sum(sum(m["rows_out"]) for m in measured) / span if measured else None,
-        min(sum(busy) / instances / span, 1.0) if measured else None,
-        min(max(busy) / span, 1.0) if measured else None,
-        sum(s.rows for s in segments),
-        sum(s.bytes for s in segments),
-    )
+    def _part(self, name: str, manifest: Manifest, recent: list[_Epoch], span: float, seen: Snapshot | None) -> Part:
+        measured = [e.subqueries[name] for e in recent if name in e.subqueries]
+        segments = manifest.state[name].segments if name in manifest.state else ()
+        used = seen.utilisation(name) if seen is not None and name in seen.subqueries else ()
+        return Part(
+            name,
+            manifest.maps[name].instances,
+            sum(sum(m["rows_in"]) for m in measured) / span if measured else None,
+            sum(sum(m["rows_out"]) for m in measured) / span if measured else None,
+            fmean(used) if used else None,
+            max(used) if used else None,
+            sum(s.rows for s in segments),
+            sum(s.bytes for s in segments),
+            tuple(self._trends.get(name, {}).values()),
+        )

@@ -9,15 +9,18 @@ import polars as pl
 import typer
 from rich.console import Console
 
+from springtide.cli.elasticity import POLICIES, parse_elastic
 from springtide.cli.figures import count, plural, rate, seconds
-from springtide.cli.launch import Outcome, Wish, launch, places
-from springtide.cli.load import load_query, module_of
+from springtide.cli.launch import LOOPBACK, Outcome, Wish, launch, places
+from springtide.cli.load import file_of, load_query, module_of
 from springtide.cli.tables import table_of
 from springtide.compiler.tables import columns
 from springtide.query.steps import Sink
 from springtide.runtime.engine import ROWS_PER_EPOCH
 from springtide.runtime.query import Query
 from springtide.sinks.memory import MemorySink
+
+_ELASTIC, _METRICS = "Elasticity", "Metrics"
 
 
 def run(
@@ -36,6 +39,30 @@ def run(
     ] = None,
     rows_per_epoch: Annotated[int, typer.Option(min=1, help="Take in at most so many at once.")] = ROWS_PER_EPOCH,
     plain: Annotated[bool, typer.Option("--plain", help="Lines, and no live view.")] = False,
+    elastic: Annotated[
+        bool, typer.Option("--elastic", rich_help_panel=_ELASTIC, help="Let instances and buckets follow the load.")
+    ] = False,
+    least: Annotated[
+        int | None, typer.Option("--min", min=1, rich_help_panel=_ELASTIC, help="Instances of a subquery at least.")
+    ] = None,
+    most: Annotated[
+        int | None, typer.Option("--max", min=1, rich_help_panel=_ELASTIC, help="Instances of a subquery at most.")
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join([*POLICIES, "module:Class"]),
+            rich_help_panel=_ELASTIC,
+            help="Who decides; threshold if not said.",
+        ),
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(metavar="PORT", min=1, max=65_535, rich_help_panel=_METRICS, help="Serve figures to Prometheus."),
+    ] = None,
+    metrics_host: Annotated[
+        str, typer.Option(metavar="ADDRESS", rich_help_panel=_METRICS, help="Where to listen.")
+    ] = LOOPBACK,
 ) -> None:
     """Run a query on Spark and show how it is doing.
 
@@ -43,7 +70,9 @@ def run(
     """
     query = load_query(file)
     console = Console(highlight=False)
-    wish = Wish(master, checkpoint, instances or (), trigger, rows_per_epoch, plain)
+    settings = parse_elastic(elastic, least, most, policy, folder=file_of(file).parent)
+    metrics = None if metrics_port is None else (metrics_host, metrics_port)
+    wish = Wish(master, checkpoint, instances or (), trigger, rows_per_epoch, plain, settings, metrics)
     outcome = launch(query, wish, console, module=module_of(file))
     summary(query, outcome, console)
     for sink in query.of_kind(Sink).values():

@@ -86,6 +86,8 @@ class Query(Graph):
         rows_per_epoch: int = ROWS_PER_EPOCH,
         trigger: str | None = None,
         elastic: bool | Elastic | Policy | None = None,
+        metrics_port: int | None = None,
+        metrics_host: str = "127.0.0.1",
     ) -> Run:
         """Run the query on a Spark session, in epochs, until its input ends or it is stopped.
 
@@ -95,9 +97,22 @@ class Query(Graph):
 
         With `elastic` the number of instances and the owners of buckets change while the query runs: True for the usual policy, a
         policy, or `st.Elastic(…)` with limits and all.
+
+        With `metrics_port` the run serves its figures to Prometheus there (0: on any free port, see `run.metrics_url`), to this machine
+        alone unless `metrics_host` says otherwise.
         """
         from springtide.runtime.spark.run import Run
 
         usual = int(spark.sparkContext.defaultParallelism)
         options = Options(instances, rows_per_epoch, usual, elastic_of(elastic))
-        return Run(self.plan(buckets=buckets), spark, checkpoint, options, trigger)
+        plan, exporter = self.plan(buckets=buckets), None
+        if metrics_port is not None:
+            from springtide.runtime.exporting import Exporter
+
+            exporter = Exporter(self.name, metrics_port, metrics_host)
+        try:
+            return Run(plan, spark, checkpoint, options, trigger, exporter)
+        except BaseException:
+            if exporter is not None:
+                exporter.close()
+            raise

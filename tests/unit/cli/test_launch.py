@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -57,6 +58,13 @@ def test_mistakes_are_told_before_spark_starts(
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith(f"error: {message.replace('{folder}', str(file.parent))}")
     assert result.stderr.count("\n") == 1
+
+
+def test_port_that_is_taken(run: Run, program: Callable[..., Path]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = run("run", program("query = st.Query('q', x.to(out))"), "--metrics-port", port)
+    assert result.stderr.startswith(f"error: metrics cannot be served on 127.0.0.1:{port}: ")
 
 
 def test_checkpoint_of_another_query(run: Run, program: Callable[..., Path], checkpoint: Callable[..., Path]) -> None:

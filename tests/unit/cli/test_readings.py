@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
-from springtide.cli.live import LiveView, draw, latency
+from springtide.cli.live import LiveView, draw, latency, longest
 from springtide.cli.plain import PlainView
 from springtide.cli.readings import Reading, Tracker
+from springtide.elastic.decisions import decisions_of
+from springtide.elastic.instructions import instruct
+from springtide.elastic.policies.policy import Proposal, Trigger
+from springtide.elastic.snapshot import Latency, Snapshot, SourceLoad, SubqueryLoad
 from springtide.state.manifest import BucketMap, Manifest, SourceState, SubqueryState
 from springtide.state.segment import Segment
 
@@ -81,17 +86,58 @@ def test_rates_go_down_in_a_pause() -> None:
 def test_latency_is_from_the_begin_of_the_epoch_before() -> None:
     r = reading()
     assert r.latency == pytest.approx(1.5)
-    assert latency(r) == r.latency
+    assert longest(r) == r.latency
     behind = reading(backlog=2_400)
-    assert latency(behind) == pytest.approx(1.5 + 2.0)
+    assert longest(behind) == pytest.approx(1.5 + 2.0)
+    assert latency(behind) == "latency ≤ 3.50 s"
 
 
-def test_busy_share_and_state() -> None:
+def test_state_and_rates_of_a_part() -> None:
     calls, heavy = reading().parts
     assert (heavy.name, heavy.instances, heavy.state_rows, heavy.state_bytes) == ("heavy", 2, 140, 14_000)
-    assert heavy.busy == pytest.approx(3 * 0.4 / 2 / 2.5)
-    assert heavy.busiest == pytest.approx(3 * 0.3 / 2.5)
+    assert (heavy.utilisation, heavy.highest) == (None, None)  # nobody measured it
     assert (calls.rate_in, calls.state_rows) == (pytest.approx(1_200), 0)
+
+
+def snapshot(epoch: int, at: float) -> Snapshot:
+    """The stage of `heavy` takes three quarters of the time."""
+    calls = SubqueryLoad(BucketMap(0, 2, ()), (1_000, 0), (50, 0), (0.1, 0.0), span=0.1, sources=("calls",))
+    heavy = SubqueryLoad(BucketMap(0, 2, (0, 1)), (25, 25), (100, 0), (0.1, 0.3), span=0.3, upstream=("calls",))
+    sources = {"calls": SourceLoad(1_000, 1_000, 0)}
+    return Snapshot(at, epoch, 0.5, 1.0, sources, {"calls": calls, "heavy": heavy}, Latency(0.4, 0.8, 0.9))
+
+
+def measured() -> Reading:
+    tracker = Tracker(None)
+    for i in range(3):
+        tracker.add([manifest(i, 101.0 + i)], snapshot(i, 101.0 + i))
+    return tracker.reading(103.0)
+
+
+def test_utilisation_is_what_policies_see() -> None:
+    calls, heavy = measured().parts
+    assert heavy.utilisation == pytest.approx((0.1 + 0.3) / 2 / 0.75)
+    assert heavy.highest == pytest.approx(0.3 / 0.75)
+    assert calls.utilisation == pytest.approx(0.1 / 2 / 0.25)
+
+
+def test_latency_that_was_measured() -> None:
+    r = measured()
+    assert r.waits == Latency(0.4, 0.8, 0.9)
+    assert latency(r) == "latency 0.40 s, p95 0.80 s"
+
+
+def test_instances_change() -> None:
+    tracker = Tracker(None)
+    for i, instances in enumerate([1, 1, 3, 3, 3, 2]):
+        made = manifest(i, 100.0 + 2 * i if i < 5 else 115.0)
+        tracker.add([replace(made, maps=made.maps | {"heavy": BucketMap(i, instances, (0, 0))})])
+    calls, heavy = tracker.reading(115.0).parts
+    assert heavy.instances == 2
+    assert heavy.trend == (1, 1, 3, 3, 3, 3, 3, 2)  # bars in which no epoch ended are as the one before
+    assert set(calls.trend) == {2}
+    tracker.add(manifest(i, 100.0 + 2 * i) for i in range(10, 100))
+    assert tracker.reading(300.0).parts[1].trend == (2,) * 12
 
 
 def test_only_this_run_is_counted() -> None:
@@ -106,7 +152,18 @@ def test_nothing_to_say_before_the_first_epoch() -> None:
 
 def drawn(r: Reading, width: int = 80) -> str:
     console = Console(width=width, file=StringIO(), record=True)
-    console.print(draw("heavy-callers", r, [(0.0, "scaled heavy: 1 → 2")], 75.0, [("output", "parquet out")], "Ctrl-C"))
+    told = instruct(
+        Proposal("heavy", "it is busy", Trigger("deviation of utilisation", 0.97, 0.9), instances=3),
+        BucketMap.even(8, 2),
+        time=0.0,
+        epoch=7,
+    )
+    assert told is not None
+    decided = {"id": "a", "at": 0.0} | told.to_json()
+    done = {"id": "a", "done": 1.0, "in_epoch": 8, "seconds": 0.5, "extra_seconds": 0.031, "bytes_moved": 9}
+    decisions = decisions_of([decided, done, decided | {"id": "b"}])
+    events = [(0.0, "scaled heavy: 2 → 3; it is busy"), (1.0, "elasticity is paused")]
+    console.print(draw("heavy-callers", r, events, decisions, 75.0, [("output", "parquet out")], "Ctrl-C"))
     return console.export_text()
 
 
@@ -120,11 +177,16 @@ def test_live_view_fits_a_small_terminal() -> None:
         "late 3",
         "backlog 5,000",
         "14 kB",
-        "scaled heavy",
+        "latency ≤",
+        "elasticity is paused",
     ):
         assert text in shown
-    heavy = next(line for line in shown.splitlines() if line.startswith("heavy "))
-    assert "24%" in heavy
+    assert "scaled heavy" not in shown  # it is among the decisions
+    first, second = [line.split() for line in shown.splitlines() if "→" in line]
+    assert first[1:9] == ["heavy", "2", "→", "3", "instances", "deviation", "of", "utilisation"]
+    assert (first[-2:], second[-1]) == (["+31", "ms"], "…")
+    heavy = next(line for line in drawn(measured()).splitlines() if line.startswith("heavy "))
+    assert "27%" in heavy
 
 
 def test_live_view_before_the_first_epoch() -> None:
@@ -134,8 +196,8 @@ def test_live_view_before_the_first_epoch() -> None:
 def test_live_view_goes_away() -> None:
     console = Console(width=80, file=StringIO(), force_terminal=True)
     with LiveView(console, "q", [], "Ctrl-C stops") as view:
-        view.show(reading(), [], 1.0, stopping=False)
-        view.show(reading(), [], 1.0, stopping=True)
+        view.show(reading(), [], [], 1.0, stopping=False)
+        view.show(reading(), [], [], 1.0, stopping=True)
     written = console.file.getvalue()  # type: ignore[attr-defined]
     assert "Ctrl-C again ends at once" in written
     assert written.endswith("\x1b[?25h") or "\x1b[?25h" in written  # the cursor is back
@@ -146,7 +208,7 @@ def lines(*shows: tuple[int, float, bool]) -> list[str]:
     events: list[tuple[float, str]] = []
     with PlainView(console) as view:
         for epochs, elapsed, stopping in shows:
-            view.show(reading(epochs), events, elapsed, stopping=stopping)
+            view.show(reading(epochs), events, [], elapsed, stopping=stopping)
             events = [(5.0, "scaled heavy: 1 → 2 instances")]
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined, no-any-return]
 

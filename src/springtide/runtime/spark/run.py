@@ -8,13 +8,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from springtide.compiler.plan import Plan
+from springtide.elastic.decisions import Decision, decisions_of
 from springtide.elastic.snapshot import Snapshot
 from springtide.kernels.slices import NativeSource
 from springtide.query.errors import SpringtideError
@@ -24,6 +25,9 @@ from springtide.runtime.spark.rows import combined, row_tasks, spark_sources
 from springtide.runtime.status import status_of
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.manifest import Manifest
+
+if TYPE_CHECKING:
+    from springtide.runtime.exporting import Exporter
 
 AVAILABLE_NOW = "available now"
 _POLL = 0.02
@@ -38,9 +42,15 @@ class Run:
     """A running query. It ends by itself with its input, or when it is stopped."""
 
     def __init__(
-        self, plan: Plan, spark: SparkSession, checkpoint: str | Path, options: Options, trigger: str | None
+        self,
+        plan: Plan,
+        spark: SparkSession,
+        checkpoint: str | Path,
+        options: Options,
+        trigger: str | None,
+        exporter: Exporter | None = None,
     ) -> None:
-        """Start the query."""
+        """Start the query; the exporter is the run's from now on."""
         self._spark = spark
         self._executor = SparkExecutor(spark.sparkContext, plan)
         self._spark_reads = spark_sources(plan)
@@ -52,6 +62,7 @@ class Run:
         self._working = threading.Lock()
         self._failure: BaseException | None = None
         self._history: list[Manifest] = []
+        self._exporter = exporter
         self._available_now = trigger == AVAILABLE_NOW
         self._paced = trigger is not None and not self._available_now
         try:
@@ -107,6 +118,21 @@ class Run:
     def resume_elasticity(self) -> None:
         """Let the policy decide again."""
         self._ask(self._engine.reconfiguring.resume)
+
+    @property
+    def last_snapshot(self) -> Snapshot | None:
+        """Give the measurements of the last epoch of this run; None before there is one."""
+        return self._engine.snapshot
+
+    def decisions(self, last: int | None = None) -> list[Decision]:
+        """Give what was changed since the checkpoint began, why, and what it cost, oldest first; or only the `last` ones."""
+        found = decisions_of(self._engine.history.read("decisions", None if last is None else 4 * last))
+        return found if last is None else found[-last:]
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where Prometheus finds the figures of this run, if it can."""
+        return None if self._exporter is None else self._exporter.url
 
     def snapshots(self) -> list[Snapshot]:
         """Give the measurements of the epochs that the checkpoint remembers, oldest first."""
@@ -227,6 +253,8 @@ class Run:
     def _remember(self, manifest: Manifest) -> None:
         self._history.append(manifest)
         del self._history[:-_REMEMBERED]
+        if self._exporter is not None and self._engine.snapshot is not None:
+            self._exporter.observe(manifest, self._engine.snapshot)
 
     def _watch(self) -> None:
         """End the streaming query while no job runs: interrupting one would make Spark noisy."""
@@ -240,6 +268,8 @@ class Run:
             self._failure = self._failure or _readable(error)
         finally:
             self._engine.close()
+            if self._exporter is not None:
+                self._exporter.close()
             self._finished.set()
 
 

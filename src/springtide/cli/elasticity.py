@@ -1,0 +1,68 @@
+"""What `--elastic`, `--min`, `--max` and `--policy` say, as settings."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from springtide.cli.errors import CommandError
+from springtide.elastic.policies.manual import Manual
+from springtide.elastic.policies.policy import Policy
+from springtide.elastic.policies.threshold import PRESETS, Threshold
+from springtide.elastic.settings import Elastic
+from springtide.query.errors import nearest
+
+POLICIES: Mapping[str, Policy] = {
+    "threshold": Threshold(),
+    **{name.lower(): preset for name, preset in PRESETS.items()},
+    "manual": Manual(),
+}
+"""By the name that a person types."""
+
+
+def parse_elastic(
+    wanted: bool, least: int | None, most: int | None, policy: str | None, folder: Path | None = None
+) -> Elastic | None:
+    """Give the settings, None for none of it. A policy of the user's own is found in `folder`, or wherever Python finds modules.
+
+    >>> parse_elastic(False, None, 16, "sc-10").max, parse_elastic(False, None, None, None)
+    (16, None)
+    """
+    if not wanted and (least, most, policy) == (None, None, None):
+        return None
+    chosen = _policy(policy or "threshold", folder)
+    try:
+        settings: dict[str, Any] = {"min": least or 1, "max": most, "policy": chosen}
+        return Elastic(**settings) if policy != "manual" else Elastic(**settings, balancing=None)
+    except ValueError as error:
+        raise CommandError(f"--min and --max: {error}") from None
+
+
+def _policy(name: str, folder: Path | None) -> Policy:
+    if name in POLICIES:
+        return POLICIES[name]
+    module, colon, attribute = name.rpartition(":")
+    if not colon:
+        raise CommandError(f"there is no policy {name!r}; {nearest(name, POLICIES)}, or write module:Class")
+    found = getattr(_module(module, folder), attribute, None)
+    try:
+        made: Any = found() if isinstance(found, type) else found
+    except Exception as error:
+        raise CommandError(f"--policy {name}: {type(error).__name__}: {error}") from None
+    if not callable(getattr(made, "decide", None)):
+        raise CommandError(f"--policy {name} is not a policy: a class with decide(snapshot, history)")
+    return made  # type: ignore[no-any-return]
+
+
+def _module(name: str, folder: Path | None) -> Any:
+    places = [str(folder.resolve())] if folder else []
+    sys.path[:0] = places  # as when the query's file is run
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise CommandError(f"--policy: the module {name!r} cannot be imported, {error}") from None
+    finally:
+        del sys.path[: len(places)]
