@@ -108,7 +108,7 @@ def told(one: Case, engine: Engine, expected: Result) -> None:
 def run_at_random(one: Case, checkpoint: Path) -> Engine:
     """Run a case to its end, with other maps and degrees between epochs, and in several starts."""
     random = Random(one.seed + 0.5)
-    restless, stopping = random.choice([0, 0.2, 0.6]), random.choice([0, 0, 0.2])
+    restless, stopping = random.choice([0, 0.3, 0.8]), random.choice([0, 0, 0.2])
 
     def between(engine: Engine) -> bool:
         assert engine.manifest.epoch < MOST_EPOCHS, "the run comes to no end"
@@ -138,10 +138,19 @@ def degrees(one: Case, random: Random) -> int | dict[str, int]:
 
 
 def reconfigure(engine: Engine, name: str, random: Random) -> None:
-    """Give a subquery another number of instances, or any map at all."""
-    before = engine.maps[name]
-    if random.random() < 0.5:
-        engine.scale(name, random.randint(1, MOST_INSTANCES))
+    """SC-9: another number of instances, buckets moved, the load evened out, by any protocol; or any map at all."""
+    before, change = engine.maps[name], engine.reconfiguring
+    protocol = random.choice(["virtual", "state", "window", "window", "rule", None])
+    what = random.choice(["scale", "scale", "move", "rebalance", "map", "map"] if before.owners else ["scale"])
+    if what == "scale":
+        engine.scale(name, random.randint(1, MOST_INSTANCES), protocol)  # type: ignore[arg-type]
+        return
+    if what == "move":
+        buckets = random.sample(range(len(before.owners)), random.randint(1, len(before.owners)))
+        change.move(name, buckets, random.randrange(before.instances), protocol)  # type: ignore[arg-type]
+        return
+    if what == "rebalance":
+        change.rebalance(name, protocol)  # type: ignore[arg-type]
         return
     instances = random.randint(1, MOST_INSTANCES)
     owners = tuple(random.randrange(instances) for _ in before.owners)

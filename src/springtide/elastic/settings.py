@@ -9,6 +9,8 @@ from springtide.elastic.instructions import Instruction
 from springtide.elastic.policies.balancing import Balancing
 from springtide.elastic.policies.policy import Policy
 from springtide.elastic.policies.threshold import Threshold
+from springtide.elastic.protocols import Wish, check_protocol
+from springtide.elastic.resources.sizing import Executors
 from springtide.query.errors import QueryError, shown
 
 Veto = Callable[[Instruction], str | None]
@@ -36,12 +38,16 @@ class Elastic:
     """Step → its own least and most."""
     slots: int | None = None
     """Tasks that may ever run at once. Stages run one after the other, so it bounds the instances of each."""
+    executors: Executors | None = field(default_factory=Executors)
+    """On a cluster, executors come and go with the instances; None: they are left as they are."""
     every: float = 5.0
     """Seconds that a report sums up; a decision is taken with each. Shorter is quicker, and more nervous."""
     grace: float = 10.0
     """Seconds after a change in which the same subquery is left alone: what is measured meanwhile is the change."""
     patience: int = 2
     """Reports in a row that must ask for fewer instances before some go. More are given at once."""
+    protocol: Wish = "virtual"
+    """How buckets go to new owners, see `protocols`; "rule" chooses."""
     veto: Veto | None = None
     """Can refuse an instruction."""
     remember: int = 1000
@@ -53,6 +59,7 @@ class Elastic:
             if not 1 <= least <= most:
                 whose = f" of {name}" if name else ""
                 raise ValueError(f"the limits{whose} must be 1 ≤ least ≤ most, not {least} and {most}")
+        check_protocol(self.protocol)
         if self.every < 0 or self.grace < 0 or self.patience < 1 or self.remember < 0:
             raise ValueError("every, grace and remember cannot be negative, and patience is at least 1")
 

@@ -59,6 +59,15 @@ class Panes:
         """Give the first pane of the window after this one: earlier panes are needed no more."""
         return (window + 1) * self.every
 
+    def start(self, window: int) -> int:
+        """Give the time at which a window starts."""
+        return window * self.every * self.width
+
+    def range_of(self, first: int | None, last: int | None) -> tuple[int, int]:
+        """Give the panes `low ≤ pane < high` of the windows from the first to the last; None is without bound."""
+        low = -(2**63) if first is None else first * self.every
+        return low, END_OF_TIME if last is None else last * self.every + self.size
+
     def first_window(self, pane: int) -> int:
         """Give the first window with this pane in it."""
         return (pane - self.size) // self.every + 1

@@ -17,6 +17,9 @@ from typing import Any
 import polars as pl
 
 from springtide.compiler.plan import Plan
+from springtide.elastic.protocols import Wish
+from springtide.elastic.resources.local import LocalSlots
+from springtide.elastic.resources.resources import Resources
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
 from springtide.kernels import gate
@@ -26,10 +29,12 @@ from springtide.query.errors import SpringtideError
 from springtide.runtime.epoch import Epoch, Report, compaction, deal
 from springtide.runtime.failpoints import failpoint
 from springtide.runtime.heads import check_runs, head_of
+from springtide.runtime.heads.sliding import CLOSED
 from springtide.runtime.intake import Intake
 from springtide.runtime.layout import layout
 from springtide.runtime.measuring import measure
 from springtide.runtime.reconfiguring import Reconfiguring
+from springtide.runtime.shadows import shadow_of, with_shadows
 from springtide.sinks.publication import Publication, Publisher
 from springtide.state.checkpoint import KEEP, Checkpoint, Lease
 from springtide.state.control import Command, receive
@@ -58,10 +63,6 @@ class Options:
     clock: Callable[[], float] = field(default=time.time)
 
 
-Capacity = Callable[[], tuple[int | None, int | None]]
-"""Says how many tasks can run at once now, and on how many executors; None where nobody knows."""
-
-
 class Engine:
     """One query on one checkpoint."""
 
@@ -71,12 +72,12 @@ class Engine:
         checkpoint: Checkpoint,
         execute: Execute,
         options: Options,
-        capacity: Capacity = lambda: (None, None),
+        resources: Resources | None = None,
     ) -> None:
         """Take the checkpoint; go on where it ends."""
         check_runs(plan)
         self.plan, self.checkpoint, self.options = plan, checkpoint, options
-        self._execute, self._capacity = execute, capacity
+        self._execute, self._resources = execute, resources or LocalSlots()
         self.history = History(checkpoint.root)
         self._sizes = BucketSizes(checkpoint.root)
         self._ended_at = options.clock()
@@ -93,8 +94,15 @@ class Engine:
         try:
             self._kept = checkpoint.history()
             self.manifest = self._kept[-1] if self._kept else Manifest(epoch=-1, generation=self.lease.generation)
-            slots, remember = capacity()[0], self._remember_decision
-            self.reconfiguring = Reconfiguring(plan, self.manifest, options.elastic, slots, self.note, remember)
+            self.reconfiguring = Reconfiguring(
+                plan,
+                self.manifest,
+                options.elastic,
+                self._resources,
+                self.note,
+                self._remember_decision,
+                options.clock,
+            )
             self.reconfiguring.begin(options.instances, options.usual)
             checkpoint.sweep(set().union(*(m.files() for m in self._kept)), self.manifest.epoch)
         except BaseException:
@@ -103,6 +111,7 @@ class Engine:
 
     def close(self) -> None:
         """Let the checkpoint go."""
+        self._resources.close()
         self.lease.release()
 
     @property
@@ -130,14 +139,14 @@ class Engine:
         return stop
 
     def _do(self, command: Command) -> None:
-        given, change = command.options, self.reconfiguring
+        given, change, protocol = command.options, self.reconfiguring, command.options.get("protocol")
         match command.name:
             case "scale":
-                change.scale(str(given["step"]), int(given["instances"]))
+                change.scale(str(given["step"]), int(given["instances"]), protocol)
             case "move":
-                change.move(str(given["step"]), [int(b) for b in given["buckets"]], int(given["to"]))
+                change.move(str(given["step"]), [int(b) for b in given["buckets"]], int(given["to"]), protocol)
             case "rebalance":
-                change.rebalance(str(given["step"]))
+                change.rebalance(str(given["step"]), protocol)
             case "pause":
                 change.pause()
             case "resume":
@@ -145,9 +154,9 @@ class Engine:
             case _:
                 self.note(f"the command {command.name!r} is unknown and was left out")
 
-    def scale(self, step: str, instances: int) -> None:
+    def scale(self, step: str, instances: int, protocol: Wish | None = None) -> None:
         """Give the subquery of a step another number of instances, from the next epoch on."""
-        self.reconfiguring.scale(step, instances)
+        self.reconfiguring.scale(step, instances, protocol)
 
     def note(self, text: str) -> None:
         """Remember something that people may want to know."""
@@ -162,6 +171,7 @@ class Engine:
 
     def run(self, batch: int | None = None) -> Manifest:
         """Run the next epoch to the end: of what `has_work` saw, and of Spark's micro-batch `batch` if there is one."""
+        self.reconfiguring.prepare()
         started = self.options.clock()
         epoch = self._plan()
         failpoint("before-job")
@@ -175,6 +185,7 @@ class Engine:
         while self._commands:
             self._commands.pop().unlink(missing_ok=True)
         self.manifest = manifest
+        self.reconfiguring.committed(manifest)
         backlogs, self._backlogs = self._backlogs, self.intake.backlogs()
         self.intake.done()
         self.publish()
@@ -201,21 +212,26 @@ class Engine:
 
     def _plan(self) -> Epoch:
         times, placed = self.intake.plan(self.manifest.sources)
-        instances = {q.name: self.maps[q.name].instances for q in self.plan.subqueries}
+        shadows, state = self.reconfiguring.shadows, self.reconfiguring.state(self.manifest)
+        live = with_shadows(self.plan, tuple(shadows))
+        instances = {q.name: self.maps[q.name].instances for q in live.subqueries}
         slices = {
             q.name: deal([s for name in q.sources for s in placed.get(name, ())], instances[q.name])
             for q in self.plan.subqueries
             if q.head is None
         }
-        state = self.manifest.state
         compact = {}
         for name, stored in state.items():
-            whole = {k for k, kind in head_of(self.plan, name).kinds.items() if kind.whole}
-            if merged := compaction(stored, self.maps[name], whole):
+            whole = {k for k, kind in head_of(live, name).kinds.items() if kind.whole}
+            if merged := compaction(stored, self.maps[name], whole, copy=name in self.reconfiguring.copying):
                 compact[name] = merged
         number, root = self.manifest.epoch + 1, str(self.checkpoint.root)
         greatest = self.intake.greatest(self.manifest.sources)
-        return Epoch(number, root, times, greatest, slices, instances, dict(self.maps), state, compact)
+        windows: dict[str, tuple[int | None, int | None]] = {}
+        for name, last in shadows.items():
+            windows |= {shadow_of(name): (None, last), name: (last + 1, None)}
+        maps = {name: self.maps[name] for name in instances}
+        return Epoch(number, root, times, greatest, slices, instances, maps, state, compact, tuple(shadows), windows)
 
     # ── committing ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -233,26 +249,33 @@ class Engine:
                 late=before.late + sum(c["late"] for c in counts),
                 rejected=before.rejected + sum(c["rejected"] for c in counts),
             )
+        live = with_shadows(self.plan, epoch.shadows)
+        state = {q.name: self._state(live, epoch, q.name, reports) for q in live.subqueries if q.head}
+        shadows = {
+            n: last for n, last in self.reconfiguring.shadows.items() if not _finished(state[shadow_of(n)], last)
+        }
+        gone = {shadow_of(name) for name in epoch.shadows if name not in shadows}
         outbox = sorted((d for r in reports for d in r.outbox), key=lambda d: (d.sink, d.instance, d.file))
         return Manifest(
             epoch=epoch.number,
             generation=self.lease.generation,
             sources=sources,
-            maps=dict(epoch.maps),
-            state={q.name: self._state(epoch, q.name, reports) for q in self.plan.subqueries if q.head},
+            maps={name: bucket_map for name, bucket_map in epoch.maps.items() if name not in gone},
+            state={name: stored for name, stored in state.items() if name not in gone},
             outbox=tuple(outbox),
             metrics=self._metrics(reports, started),
             elastic=self.reconfiguring.manager.to_json() if self.reconfiguring.manager else {},
+            shadows=shadows,
             ended=all(s.ended for s in sources.values()),
         )
 
-    def _state(self, epoch: Epoch, name: str, reports: Sequence[Report]) -> SubqueryState:
+    def _state(self, live: Plan, epoch: Epoch, name: str, reports: Sequence[Report]) -> SubqueryState:
         """Work out which segments are alive after the epoch: not rewritten, not replaced, not expired."""
         own = sorted((r for r in reports if r.subquery == name), key=lambda r: r.instance)
         before = epoch.state.get(name, SubqueryState())
         marks = own[0].marks
         rewritten = {file for files in epoch.compact.get(name, {}).values() for file in files}
-        oldest = head_of(self.plan, name).oldest(marks)
+        oldest = head_of(live, name).oldest(marks)
 
         def alive(segment: Segment) -> bool:
             if segment.kind in own[0].replaced or segment.file in rewritten:
@@ -285,7 +308,6 @@ class Engine:
     def _measure(self, epoch: Epoch, reports: Sequence[Report], started: float, before: Mapping[str, int]) -> None:
         """Measure the epoch that is done, remember it, and hear what is to change."""
         now = self.options.clock()
-        slots, executors = self._capacity()
         self.snapshot = measure(
             self.plan,
             epoch,
@@ -300,8 +322,8 @@ class Engine:
                 for q in self.plan.subqueries
                 if q.head
             },
-            slots=slots,
-            executors=executors,
+            slots=self._resources.slots(),
+            executors=self._resources.executors(),
         )
         self._ended_at = now
         self.history.append("snapshots", self.lease.generation, self.snapshot.to_json())
@@ -329,6 +351,11 @@ class Engine:
                 (self.checkpoint.root / file).unlink(missing_ok=True)
             self.checkpoint.forget(old.epoch)
         shutil.rmtree(self.checkpoint.root / "outbox" / f"{self.manifest.epoch - 1:09d}", ignore_errors=True)
+
+
+def _finished(old: SubqueryState, last: int) -> bool:
+    """Tell whether old owners have given all windows up to the last of theirs."""
+    return old.marks.get(CLOSED, gate.BEGINNING) >= last
 
 
 def identity(plan: Plan) -> dict[str, Any]:

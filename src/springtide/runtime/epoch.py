@@ -30,6 +30,10 @@ class Epoch:
     state: Mapping[str, SubqueryState]
     compact: Mapping[str, Mapping[int, tuple[str, ...]]] = field(default_factory=dict)
     """Subquery → instance → segments (files) to write anew as one."""
+    shadows: tuple[str, ...] = ()
+    """Subqueries whose old owners still finish windows."""
+    windows: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    """Subquery → the first and the last window that is its business, while there is another owner for the rest."""
 
 
 @dataclass(frozen=True)
@@ -117,23 +121,25 @@ FULL = 2_000_000
 """Segments with more rows are not merged again."""
 
 
-def compaction(state: SubqueryState, bucket_map: BucketMap, whole: Container[str]) -> dict[int, tuple[str, ...]]:
+def compaction(
+    state: SubqueryState, bucket_map: BucketMap, whole: Container[str], *, copy: bool = False
+) -> dict[int, tuple[str, ...]]:
     """Decide which segments each instance writes anew as one, so that their number stays small; kinds that are `whole` need it not.
 
     Segments of an instance and a kind are merged when there are four of about one size. Segments of an older bucket map belong to several instances;
-    when they are many, every instance takes its rows out of all of them.
+    when they are many, every instance takes its rows out of all of them. With `copy` (state recreation, SC-9) it does so at once.
     """
     plans: dict[int, tuple[str, ...]] = {}
-    for kind in dict.fromkeys(s.kind for s in state.segments if s.kind not in whole):
-        for instance, files in _compaction([s for s in state.segments if s.kind == kind], bucket_map).items():
+    for kind in dict.fromkeys(s.kind for s in state.segments if copy or s.kind not in whole):
+        for instance, files in _compaction([s for s in state.segments if s.kind == kind], bucket_map, copy).items():
             plans[instance] = (*plans.get(instance, ()), *files)
     return plans
 
 
-def _compaction(segments: Sequence[Segment], bucket_map: BucketMap) -> dict[int, tuple[str, ...]]:
+def _compaction(segments: Sequence[Segment], bucket_map: BucketMap, copy: bool) -> dict[int, tuple[str, ...]]:
     plans: dict[int, tuple[str, ...]] = {}
     foreign = tuple(s.file for s in segments if s.version != bucket_map.version)
-    adopt = foreign if len(foreign) >= TIERS * bucket_map.instances else ()
+    adopt = foreign if copy or len(foreign) >= TIERS * bucket_map.instances else ()
     for instance in range(bucket_map.instances):
         tiers: dict[int, list[str]] = {}
         for s in segments:

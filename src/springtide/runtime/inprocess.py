@@ -13,6 +13,7 @@ from springtide.query.errors import SpringtideError
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.epoch import Epoch, Report
 from springtide.runtime.reports import reports_of
+from springtide.runtime.shadows import with_shadows
 from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
 from springtide.runtime.topology import topology
 from springtide.state.checkpoint import Checkpoint
@@ -20,7 +21,7 @@ from springtide.state.checkpoint import Checkpoint
 
 def execute(plan: Plan, epoch: Epoch) -> list[Report]:
     """Run the tasks of an epoch in this process, level by level."""
-    layout = topology(plan, epoch.instances)
+    layout = topology(with_shadows(plan, epoch.shadows), epoch.instances)
     items: list[Item] = [i for p in range(layout.partitions(0)) for i in source_task(plan, epoch, p)]
     for level in range(1, len(layout.levels)):
         inboxes: list[list[Item]] = [[] for _ in range(layout.partitions(level))]

@@ -16,10 +16,15 @@ from springtide.elastic import maps
 from springtide.elastic.instructions import Instruction, instruct
 from springtide.elastic.manager import Manager
 from springtide.elastic.policies.policy import Proposal
+from springtide.elastic.protocols import Protocol, Wish, check_protocol, choose
+from springtide.elastic.resources.resources import Resources
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
 from springtide.query.errors import QueryError, nearest
-from springtide.state.manifest import BucketMap, Manifest
+from springtide.runtime.heads import head_of
+from springtide.runtime.provisioning import Provisioning
+from springtide.runtime.shadows import shadow_of
+from springtide.state.manifest import BucketMap, Manifest, SubqueryState
 
 BY_HAND = "asked for by hand"
 _NEIGHBOURS = 9
@@ -37,17 +42,29 @@ class Reconfiguring:
         plan: Plan,
         manifest: Manifest,
         elastic: Elastic | None,
-        slots: int | None,
+        resources: Resources,
         note: Callable[[str], None],
         remember: Remember,
+        clock: Callable[[], float],
     ) -> None:
-        """Go on with the maps of the last manifest; those that never ran have none yet. `slots` is how many tasks can ever run at once."""
-        self._plan, self._note, self._remember = plan, note, remember
+        """Go on with the maps of the last manifest; those that never ran have none yet."""
+        self._plan, self._note, self._remember, self._clock = plan, note, remember, clock
         self.maps: dict[str, BucketMap] = dict(manifest.maps)
-        elastic = None if elastic is None else elastic.of(self.subquery_of, slots)
+        elastic = None if elastic is None else elastic.of(self.subquery_of, resources.most())
+        patience = elastic.executors.wait if elastic and elastic.executors else 0.0
+        self._provisioning = Provisioning(plan, resources, patience)
+        self._wishes: dict[str, Wish | None] = {}
+        """By subquery that waits for executors: the protocol that was asked for."""
         self.manager = Manager.from_json(elastic, manifest.elastic) if elastic and manifest.elastic else None
         if elastic is not None and self.manager is None:
             self.manager = Manager(elastic)
+        self._wish: Wish = elastic.protocol if elastic else "virtual"
+        self.shadows: dict[str, int] = dict(manifest.shadows)
+        """Subquery → the last window that its old owners finish (window recreation)."""
+        self.copying: set[str] = set()
+        """Subqueries whose state is copied to new owners in the next epoch (state recreation)."""
+        self._starting: set[str] = set()
+        self._stored = manifest
         self._last: Snapshot | None = None
         self._seconds: deque[float] = deque(maxlen=_NEIGHBOURS)
         self._underway: dict[str, tuple[str, Instruction]] = {}
@@ -68,27 +85,28 @@ class Reconfiguring:
         if self.manager is not None:  # what was decided and had not begun when the last run ended
             for name, instruction in self.manager.underway.items():
                 if self.maps.get(name) == instruction.before:
-                    self._apply(instruction)
+                    self._apply_when_possible(instruction)
                 else:
                     self.manager.drop(instruction, instruction.time, "the run was started anew with another map")
+        self._provisioning.ask(self.maps)
 
     # ── by hand ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def scale(self, step: str, instances: int) -> None:
+    def scale(self, step: str, instances: int, protocol: Wish | None = None) -> None:
         """Give the subquery of a step another number of instances."""
         name = self.subquery_of(step)
         self._check(name, instances)
         most = len(self.maps[name].owners)
-        self._by_hand(Proposal(name, BY_HAND, instances=min(instances, most) if most else instances))
+        self._by_hand(Proposal(name, BY_HAND, instances=min(instances, most) if most else instances), protocol)
 
-    def move(self, step: str, buckets: Sequence[int], to: int) -> None:
+    def move(self, step: str, buckets: Sequence[int], to: int, protocol: Wish | None = None) -> None:
         """Give some buckets of a step to one of its instances."""
         name = self.subquery_of(step)
         if not buckets:
             raise QueryError(f"{name} (subquery)", "no bucket is named", "name those to move, such as [0, 7]")
-        self._by_hand(Proposal(name, BY_HAND, moves=dict.fromkeys(buckets, to)))
+        self._by_hand(Proposal(name, BY_HAND, moves=dict.fromkeys(buckets, to)), protocol)
 
-    def rebalance(self, step: str) -> None:
+    def rebalance(self, step: str, protocol: Wish | None = None) -> None:
         """Even the load of a step's instances out, by the rows of the last epochs; without any, by the number of buckets."""
         name = self.subquery_of(step)
         before = self.maps[name]
@@ -96,7 +114,7 @@ class Reconfiguring:
             raise QueryError(f"{name} (subquery)", "a stateless prefix has no buckets", "scale it instead")
         after = maps.rebalance(before, self._loads(name) or [1.0] * len(before.owners), worth=0.0)
         if after is not before:
-            self._by_hand(Proposal(name, BY_HAND, owners=after.owners))
+            self._by_hand(Proposal(name, BY_HAND, owners=after.owners), protocol)
 
     def pause(self) -> None:
         """Let the manager decide nothing until `resume`."""
@@ -110,7 +128,9 @@ class Reconfiguring:
             self.manager.resume()
             self._note("elasticity goes on")
 
-    def _by_hand(self, proposal: Proposal) -> None:
+    def _by_hand(self, proposal: Proposal, protocol: Wish | None) -> None:
+        if protocol is not None:
+            check_protocol(protocol)
         name = proposal.subquery
         time, epoch = (self._last.time, self._last.epoch) if self._last else (0.0, -1)
         before, grid = self.maps[name], self.grid_of(name)
@@ -122,7 +142,33 @@ class Reconfiguring:
         except ValueError as error:
             raise QueryError(f"{name} (subquery)", str(error), "see springtide status for what there is") from None
         if instruction is not None:
-            self._apply(instruction)
+            self._apply_when_possible(instruction, protocol)
+
+    # ── before an epoch ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def prepare(self) -> None:
+        """Apply what waited for executors: as told if they are there, with those that have come when it has waited for too long."""
+        if not self._provisioning.waiting:
+            return
+        for instruction, instances in self._provisioning.decided(self.maps, self._clock()):
+            wish = self._wishes.pop(instruction.subquery)
+            if instances == instruction.after.instances:
+                self._apply(instruction, wish)
+            else:
+                self._apply_partly(instruction, instances, wish)
+
+    def _apply_partly(self, instruction: Instruction, instances: int, wish: Wish | None) -> None:
+        name = instruction.subquery
+        why = f"executors for {instances} of {instruction.after.instances} instances are there, more did not come in time"
+        self._note(f"{instruction} is dropped: {why}")
+        if self.manager is not None:
+            self.manager.drop(instruction, self._clock(), why)
+        if instances > self.maps[name].instances:
+            reason = f"{instruction.reason}; held at {instances}: more executors did not come in time"
+            try:
+                self._by_hand(Proposal(name, reason, instruction.trigger, instances=instances), wish)
+            except QueryError as error:  # fewer than the limits allow
+                self._note(str(error))
 
     # ── after an epoch ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -138,18 +184,65 @@ class Reconfiguring:
         if self.manager is not None:
             before = len(self.manager.refusals), self.manager.refusals[-1:]
             for instruction in self.manager.handle(snapshot):
-                self._apply(instruction)
+                self._apply_when_possible(instruction)
             if (len(self.manager.refusals), self.manager.refusals[-1:]) != before and self.manager.refusals:
                 refusal = self.manager.refusals[-1]
                 if refusal.times == 1:
                     self._note(str(refusal))
+        self._provisioning.settle({name: own.map for name, own in snapshot.subqueries.items()}, self.maps)
 
-    def _apply(self, instruction: Instruction) -> None:
-        self.maps[instruction.subquery] = instruction.after
+    def _apply_when_possible(self, instruction: Instruction, wish: Wish | None = None) -> None:
+        if self._provisioning.admits(instruction, self.maps, self._clock()):
+            self._apply(instruction, wish)
+        else:
+            self._wishes[instruction.subquery] = wish
+            self._note(f"{instruction.subquery} waits for executors to be {instruction.after.instances} instances")
+
+    def _apply(self, instruction: Instruction, wish: Wish | None = None) -> None:
+        protocol = self._protocol(instruction, wish or self._wish)
+        name = instruction.subquery
+        if protocol == "window":
+            self.maps[shadow_of(name)] = self.maps[name]
+        elif protocol == "state":
+            self.copying.add(name)
+        self.maps[name] = instruction.after
         key = uuid.uuid4().hex[:12]
         self._underway[instruction.subquery] = key, instruction
-        self._remember({"id": key, "what": str(instruction)} | instruction.to_json())
+        self._remember({"id": key, "what": str(instruction), "protocol": protocol} | instruction.to_json())
         self._note(_told(instruction))
+
+    def _protocol(self, instruction: Instruction, wish: Wish) -> Protocol:
+        """Choose the protocol; where old windows are still being finished nothing else can be, and they are nobody's but where there are any."""
+        name = instruction.subquery
+        if self._plan.subquery(name).head is None:
+            return "virtual"
+        head = head_of(self._plan, name)
+        chosen = choose(wish, shared=True, windowed=head.windowed)
+        if chosen != "window":
+            return chosen
+        last = head.last_begun(self._stored.state.get(name, SubqueryState()))
+        if name in self.shadows or last is None:
+            return "virtual"
+        self.shadows[name] = last
+        self._starting.add(name)
+        return chosen
+
+    def state(self, manifest: Manifest) -> dict[str, SubqueryState]:
+        """Give the state of every subquery for the next epoch: what is left to old owners is theirs, and new ones begin with nothing."""
+        state = dict(manifest.state)
+        for name in self._starting:
+            fresh = SubqueryState(head_of(self._plan, name).beginning(self.shadows[name] + 1))
+            state[shadow_of(name)], state[name] = state[name], fresh
+        return state
+
+    def committed(self, manifest: Manifest) -> None:
+        """Take note that an epoch has happened: what began with it has begun, and what it finished is over."""
+        self._stored = manifest
+        self._starting.clear()
+        self.copying.clear()
+        for name in [n for n in self.shadows if n not in manifest.shadows]:
+            del self.shadows[name], self.maps[shadow_of(name)]
+            self._note(f"old windows of {name} are finished: window recreation is done")
 
     def _outcome(self, key: str, instruction: Instruction, snapshot: Snapshot) -> dict[str, Any]:
         """Say what a change cost: the epoch in which it took effect beside those before it, and the state that changed hands."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from springtide.compiler.plan import Plan, Subquery
+from springtide.compiler.plan import Exchange, Plan, Subquery
 from springtide.kernels import gate, order
 from springtide.kernels.blob import Blob, Times
 from springtide.kernels.chain import Output, run_chain
@@ -28,6 +28,7 @@ from springtide.query import steps
 from springtide.runtime.epoch import Epoch, Report
 from springtide.runtime.heads import Clock, head_of, keep
 from springtide.runtime.heads.head import Shelf
+from springtide.runtime.shadows import with_shadows
 from springtide.runtime.topology import Topology, origin_ranks, sources_behind, sources_behind_side, topology
 from springtide.state.manifest import Delivery
 
@@ -67,7 +68,7 @@ class Work:
             if e.origin == self.subquery.name and (e.step, e.port) in outputs
         ]
         turn = self.epoch.number * 31 + self.instance
-        prepared = [head_of(self.plan, e.target).send(e, outputs[e.step, e.port], turn) for _, e in exchanges]
+        prepared = [self._sent(e, outputs[e.step, e.port], turn) for _, e in exchanges]
         sinks = [(name, self._input_of(name)) for name in self.subquery.sinks]
         sinks = [(name, key) for name, key in sinks if key in outputs]
         rows = [outputs[key].select(list(self.plan.step(name).schema)) for name, key in sinks]
@@ -87,6 +88,13 @@ class Work:
                 if sent is None or part is not sent[0]:  # what everybody gets is written once
                     sent = part, Blob(number, times, greatest, part).encode()
                 yield level, self.layout.partition_of(exchange.target, instance), sent[1]
+
+    def _sent(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
+        """Make the rows for an exchange; to one of two owners only those of its windows."""
+        head = head_of(self.plan, exchange.target)
+        rows = head.send(exchange, tuples, turn)
+        windows = self.epoch.windows.get(exchange.target)
+        return rows if windows is None else rows.filter(head.within(windows))
 
     def deliver(self, sink: str, rows: pl.DataFrame) -> None:
         """Put rows for a sink into the outbox."""
@@ -136,6 +144,7 @@ class Arrival:
 
 def source_task(plan: Plan, epoch: Epoch, partition: int) -> Iterator[Item]:
     """Read the slices of one instance of a prefix."""
+    plan = with_shadows(plan, epoch.shadows)
     name, instance = topology(plan, epoch.instances).instance_of(0, partition)
     yield from run_prefix(plan, epoch, name, instance, _read(plan, epoch.slices[name][instance]))
 
@@ -151,6 +160,7 @@ def _read(plan: Plan, slices: Iterable[Slice]) -> Iterator[Arrival]:
 
 def run_prefix(plan: Plan, epoch: Epoch, name: str, instance: int, arrivals: Iterable[Arrival]) -> Iterator[Item]:
     """Judge what arrived, run the stateless prefix, send blobs."""
+    plan = with_shadows(plan, epoch.shadows)
     work = Work(plan, epoch, plan.subquery(name), instance, topology(plan, epoch.instances))
     ranks = origin_ranks(plan)
     counts: dict[str, dict[str, int]] = {}
@@ -185,6 +195,7 @@ def run_prefix(plan: Plan, epoch: Epoch, name: str, instance: int, arrivals: Ite
 
 def instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: Iterable[Item]) -> Iterator[Item]:
     """Take blobs through the gate into the stateful head, run the steps behind it, send blobs."""
+    plan = with_shadows(plan, epoch.shadows)
     entered, layout = time.perf_counter(), topology(plan, epoch.instances)
     blobs: list[Blob] = []
     for item in items:

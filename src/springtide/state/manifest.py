@@ -102,6 +102,8 @@ class Manifest:
     metrics: dict[str, Any] = field(default_factory=dict)
     elastic: dict[str, Any] = field(default_factory=dict)
     """What the elastic manager remembers."""
+    shadows: dict[str, int] = field(default_factory=dict)
+    """Subquery → the last window that its old owners finish, while they do."""
     ended: bool = False
     """The input has ended and every window was given: there is no next epoch."""
     batch: int | None = None
@@ -127,6 +129,7 @@ class Manifest:
             "outbox": [vars(d) for d in self.outbox],
             "metrics": self.metrics,
             "elastic": self.elastic,
+            "shadows": self.shadows,
             "ended": self.ended,
             "batch": self.batch,
         }
@@ -158,6 +161,7 @@ class Manifest:
             outbox=tuple(Delivery(**d) for d in body["outbox"]),
             metrics=body["metrics"],
             elastic=body["elastic"],
+            shadows=body["shadows"],
             ended=body["ended"],
             batch=body["batch"],
         )

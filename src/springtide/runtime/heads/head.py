@@ -77,6 +77,21 @@ class Head(ABC):
 
     kinds: Mapping[str, Kind]
 
+    windowed: bool = False
+    """Its windows can be shared out between two owners: see `within`, `last_begun` and `beginning` (window recreation, SC-9)."""
+
+    def within(self, windows: tuple[int | None, int | None]) -> pl.Expr:
+        """Say which of the rows that are sent are needed for windows from the first to the last; None is without bound."""
+        raise NotImplementedError
+
+    def beginning(self, first: int) -> Marks:
+        """Give the marks of a new owner whose first window this is."""
+        raise NotImplementedError
+
+    def last_begun(self, state: SubqueryState) -> int | None:
+        """Give the last window that has anything in state."""
+        raise NotImplementedError
+
     @abstractmethod
     def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
         """Make the rows that go over an exchange to this head, with their buckets; `turn` is another number in every task and epoch."""
@@ -107,6 +122,11 @@ class Shelf:
     def state(self) -> SubqueryState:
         """What the last manifest says."""
         return self.epoch.state.get(self.subquery, SubqueryState())
+
+    @property
+    def last_window(self) -> int | None:
+        """The last window that is this owner's business, if it is an old owner."""
+        return self.epoch.windows.get(self.subquery, (None, None))[1]
 
     @property
     def marks(self) -> Marks:
@@ -177,8 +197,9 @@ def keep(head: Head, shelf: Shelf, result: HeadResult) -> tuple[Segment, ...]:
     segments: tuple[Segment, ...] = ()
     for name, kind in head.kinds.items():
         parts = [result.writes[name]] if name in result.writes else []
-        if not kind.whole and (old := shelf.to_merge(name)):
-            first = oldest.get(name, FIRST_SLOT)
+        first = oldest.get(name, FIRST_SLOT)
+        replaced = kind.whole and name in result.writes
+        if not replaced and first <= END_OF_TIME and (old := shelf.to_merge(name)):
             if kind.slot is not None and first != FIRST_SLOT:
                 slot = kind.slot
                 old = [f.filter(f[slot].to_physical() >= first) for f in old]

@@ -11,18 +11,22 @@ from springtide.kernels import gate, order
 from springtide.kernels.hashing import bucket_of
 from springtide.kernels.sliding import PANE, SlidingAggregate
 from springtide.query import steps
-from springtide.query.types import END_OF_TIME
+from springtide.query.types import END_OF_TIME, WINDOW_START
 from springtide.runtime.heads.head import Clock, Head, HeadResult, Kind, Shelf
-from springtide.state.manifest import Marks
+from springtide.state.manifest import Marks, SubqueryState
 
 PANES = "panes"
 TOTALS = "totals"
 CLOSED = "window"
 """The mark: the number of the last window that was closed."""
+FIRST = "first window"
+"""The mark of a new owner that has closed nothing yet: windows before this one are the old owner's."""
 
 
 class SlidingHead(Head):
     """A windowed aggregate."""
+
+    windowed = True
 
     def __init__(self, step: steps.Aggregate, buckets: int) -> None:
         """Prepare the kernel."""
@@ -43,15 +47,35 @@ class SlidingHead(Head):
         new = kernel.merge(arrived[0]) if arrived[0] is not None else None
         rows, writes, marks = pl.DataFrame(schema=kernel.schema), {}, dict(shelf.marks)
         upto = kernel.panes.last_closed(clock.time) if clock.time != gate.BEGINNING else None
-        if upto is not None and (before is None or upto > before):
+        first, last = marks.get(FIRST), shelf.last_window
+        if upto is not None and last is not None:
+            upto = min(upto, last)
+        if upto is not None and (upto > before if before is not None else first is None or upto >= first):
             marks[CLOSED] = upto
+            marks.pop(FIRST, None)
             rows, totals = kernel.close(before, upto, *self._needed(shelf, new, before, upto))
+            if first is not None:  # earlier ones are the old owner's
+                rows = rows.filter(pl.col(WINDOW_START).to_physical() >= kernel.panes.start(first))
             writes[TOTALS] = totals if totals is not None else pl.DataFrame()
             if new is not None:
                 new = new.filter(pl.col(PANE) >= self.oldest(marks)[PANES])
         if new is not None:
             writes[PANES] = new
         return HeadResult(rows, marks, writes)
+
+    def within(self, windows: tuple[int | None, int | None]) -> pl.Expr:
+        """Say which panes are needed for some windows."""
+        low, high = self._kernel.panes.range_of(*windows)
+        return (pl.col(PANE) >= low) & (pl.col(PANE) < high)
+
+    def beginning(self, first: int) -> Marks:
+        """Give the marks of a new owner."""
+        return {FIRST: first}
+
+    def last_begun(self, state: SubqueryState) -> int | None:
+        """Give the last window that has a pane in state."""
+        panes = [s.high for s in state.segments if s.kind == PANES]
+        return self._kernel.panes.last_window(max(panes)) if panes else None
 
     def oldest(self, marks: Marks) -> Mapping[str, int]:
         """Panes are needed from the first window that is open."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pyspark import RDD, SparkContext, cloudpickle
 
 from springtide.compiler.plan import Plan
 from springtide.runtime.epoch import Epoch, Report
 from springtide.runtime.reports import reports_of
+from springtide.runtime.shadows import with_shadows
 from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
 from springtide.runtime.topology import Topology, topology
 
@@ -44,7 +44,8 @@ class SourceStage:
         ):  # a worker that leaves input unread is thrown away by Spark, and the next one must import everything anew
             pass
         plan = unpack(self.plan)
-        yield from addressed(topology(plan, self.epoch.instances), 1, source_task(plan, self.epoch, partition))
+        layout = topology(with_shadows(plan, self.epoch.shadows), self.epoch.instances)
+        yield from addressed(layout, 1, source_task(plan, self.epoch, partition))
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class InstanceStage:
         """Run one task."""
         plan = unpack(self.plan)
         items = instance_task(plan, self.epoch, self.level, partition, (item for _, item in pairs))
-        yield from addressed(topology(plan, self.epoch.instances), self.level + 1, items)
+        layout = topology(with_shadows(plan, self.epoch.shadows), self.epoch.instances)
+        yield from addressed(layout, self.level + 1, items)
 
 
 def addressed(layout: Topology, level: int, items: Iterable[Item]) -> Iterator[Pair]:
@@ -84,17 +86,9 @@ class SparkExecutor:
         self.rows: Callable[[bytes, Epoch], RDD[Pair]] | None = None
         """Further tasks of level 0, on rows that Spark reads itself."""
 
-    def capacity(self) -> tuple[int | None, int | None]:
-        """Say how many tasks can run at once now, and on how many executors."""
-        java: Any = self._context._jsc.sc()
-        executors = len(java.statusTracker().getExecutorInfos())
-        if java.isLocal():
-            return int(self._context.defaultParallelism), 1
-        return int(self._context.defaultParallelism), executors - 1  # the driver is among them
-
     def __call__(self, epoch: Epoch) -> list[Report]:
         """Run the tasks of an epoch."""
-        layout = topology(self._plan, epoch.instances)
+        layout = topology(with_shadows(self._plan, epoch.shadows), epoch.instances)
         tasks = layout.partitions(0)
         sources = self._context.parallelize(range(tasks), tasks)
         rdd: RDD[Pair] = sources.mapPartitionsWithIndex(SourceStage(self._packed, epoch))

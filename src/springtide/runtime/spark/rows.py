@@ -17,6 +17,7 @@ from springtide.kernels.slices import POSITION, Read, Slice
 from springtide.query import steps
 from springtide.query.connectors import ONE_STREAM
 from springtide.runtime.epoch import Epoch
+from springtide.runtime.shadows import with_shadows
 from springtide.runtime.spark.job import Pair, addressed, unpack
 from springtide.runtime.tasks import Arrival, run_prefix
 from springtide.runtime.topology import topology
@@ -73,7 +74,7 @@ class RowStage:
                 column = batch.column(i)
                 if column.null_count < len(column):
                     parts[name].append(tuples(source, column.drop_null() if column.null_count else column))
-        layout = topology(plan, self.epoch.instances)
+        layout = topology(with_shadows(plan, self.epoch.shadows), self.epoch.instances)
         for name in layout.levels[0]:
             mine = [s for s in plan.subquery(name).sources if s in sources]
             if mine:

@@ -16,6 +16,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from springtide.compiler.plan import Plan
 from springtide.elastic.decisions import Decision, decisions_of
+from springtide.elastic.protocols import Wish
+from springtide.elastic.resources.spark import resources_of
 from springtide.elastic.snapshot import Snapshot
 from springtide.kernels.slices import NativeSource
 from springtide.query.errors import SpringtideError
@@ -54,7 +56,8 @@ class Run:
         self._spark = spark
         self._executor = SparkExecutor(spark.sparkContext, plan)
         self._spark_reads = spark_sources(plan)
-        self._engine = Engine(plan, Checkpoint(checkpoint), self._executor, options, self._executor.capacity)
+        resources = resources_of(spark.sparkContext, options.elastic.executors if options.elastic else None)
+        self._engine = Engine(plan, Checkpoint(checkpoint), self._executor, options, resources)
         self._group = f"springtide-{plan.graph.name}-{self._engine.lease.generation}"
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping, self._finished = threading.Event(), threading.Event()
@@ -99,17 +102,17 @@ class Run:
             self._spark.sparkContext.cancelJobGroup(self._group)
         self.wait()
 
-    def scale(self, step: str, instances: int) -> None:
-        """Give the subquery of a step another number of instances, from the next epoch on."""
-        self._ask(lambda: self._engine.scale(step, instances))
+    def scale(self, step: str, instances: int, *, protocol: Wish | None = None) -> None:
+        """Give the subquery of a step another number of instances, from the next epoch on; `protocol` as in `st.Elastic`."""
+        self._ask(lambda: self._engine.scale(step, instances, protocol))
 
-    def move(self, step: str, buckets: Sequence[int], to: int) -> None:
+    def move(self, step: str, buckets: Sequence[int], to: int, *, protocol: Wish | None = None) -> None:
         """Give some buckets of a step to one of its instances, from the next epoch on."""
-        self._ask(lambda: self._engine.reconfiguring.move(step, buckets, to))
+        self._ask(lambda: self._engine.reconfiguring.move(step, buckets, to, protocol))
 
-    def rebalance(self, step: str) -> None:
+    def rebalance(self, step: str, *, protocol: Wish | None = None) -> None:
         """Even the load of a step's instances out, from the next epoch on."""
-        self._ask(lambda: self._engine.reconfiguring.rebalance(step))
+        self._ask(lambda: self._engine.reconfiguring.rebalance(step, protocol))
 
     def pause_elasticity(self) -> None:
         """Let nothing change but by hand, until `resume_elasticity`."""
