@@ -63,6 +63,20 @@ def lines_of(grid: Grid, side: int, owners: Sequence[int], instance: int) -> lis
     return sorted({b // grid.columns * grid.columns if side == 0 else b % grid.columns for b in cells})
 
 
+def rectangles(grid: Grid, owners: Sequence[int], instance: int) -> list[tuple[list[int], list[int]]]:
+    """Cover the cells of an instance with rectangles, each cell once: rows and columns, each named by its first cell.
+
+    >>> rectangles(Grid(2, 2), [0, 0, 0, 1], 0)
+    [([0], [0, 1]), ([2], [0])]
+    """
+    by_columns: dict[tuple[int, ...], list[int]] = {}
+    for row in range(grid.rows):
+        first = row * grid.columns
+        columns = tuple(c for c in range(grid.columns) if owners[first + c] == instance)
+        by_columns.setdefault(columns, []).append(first)
+    return [(rows, list(columns)) for columns, rows in by_columns.items() if columns]
+
+
 def in_turn(routing: Routing | None, side: int, buckets: int, start: int = 0) -> pl.Expr:
     """Give rows their buckets in turn: of a grid the first cells of its rows or columns, otherwise all buckets."""
     turn = pl.int_range(start, start + pl.len(), dtype=pl.UInt64)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from springtide.kernels import gate
@@ -21,13 +23,16 @@ def ready_before(shelf: Shelf) -> int:
 
 
 def release(
-    shelf: Shelf, kind: str, arrived: pl.DataFrame | None, clock: Clock
+    shelf: Shelf, kind: str, arrived: pl.DataFrame | None, clock: Clock, *, buckets: Sequence[int] | None = None
 ) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
-    """Give the tuples that have become ready, in no order, and those that arrived and have to wait: they are to be written as `kind`."""
+    """Give the tuples that have become ready, in no order, and those that arrived and have to wait: they are to be written as `kind`.
+
+    With `buckets`, those of these buckets, whoever owns them.
+    """
     ready, held = [], None
     before = ready_before(shelf)
     if clock.time > before:
-        for old in shelf.read(kind, before, clock.time):
+        for old in shelf.read(kind, before, clock.time, buckets=buckets):
             ts = old[TS].to_physical()
             ready.append(old.filter((ts >= before) & (ts < clock.time)))
     if arrived is not None:

@@ -1,0 +1,116 @@
+"""From conditions to numbers: the values of all rows of both sides that a search for pairs compares.
+
+Numbers are 32-bit floats, so some pairs are found that are none; but none is missed:
+- an order is kept by rounding, and sums are given the slack that rounding may have cost;
+- a row whose value is not finite, or so large that a sum may have overflowed, meets every row of the other side;
+- null compares with nothing: it becomes NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from springtide.kernels import conditions as c
+from springtide.kernels.tiles import AllOf, AnyOf, Compare, Tree
+
+_ZERO, _NAN = np.float32(0), np.float32(np.nan)
+_SEED = 7
+_BITS = 24
+"""Integers of so many bits are 32-bit floats."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """An integer of each left row that must not be greater than one of each right row: the window of a join."""
+
+    left: np.ndarray
+    right: np.ndarray
+
+    def holds(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Tell for some left and right rows, one by one, whether it holds."""
+        held: np.ndarray = self.left[i] <= self.right[j]
+        return held
+
+    def compare(self) -> Compare:
+        """Give it as a comparison to search by."""
+        return _compare(self.left.astype(np.float64), self.right.astype(np.float64))
+
+
+def tree_of(found: c.Conditions, left: pl.DataFrame, right: pl.DataFrame, bounds: Sequence[Bound]) -> Tree | None:
+    """Work out what to search for: the conditions of a predicate, of which both sides have the columns under their names in a pair, and bounds."""
+    parts: list[Tree] = [bound.compare() for bound in bounds]
+    if found.tree is not None:
+        try:
+            values = tuple(_evaluated(frame, exprs) for frame, exprs in zip((left, right), found.exprs, strict=True))
+        except Exception:  # a value that cannot be made: whether it is ever asked for is for the predicate to say
+            values = ()
+        if values:
+            tree = _Maker(values, (left.height, right.height)).tree(found.tree)
+            parts += tree.parts if isinstance(tree, AllOf) else (tree,)
+    return parts[0] if len(parts) == 1 else AllOf(tuple(parts)) if parts else None
+
+
+def _evaluated(frame: pl.DataFrame, exprs: Sequence[pl.Expr]) -> list[pl.Series]:
+    names = [f"{i}" for i in range(len(exprs))]
+    return frame.with_columns(e.alias(n) for e, n in zip(exprs, names, strict=True)).select(names).get_columns()
+
+
+@dataclass(frozen=True, eq=False)
+class _Maker:
+    """Makes comparisons of the values of both sides."""
+
+    values: tuple[list[pl.Series], ...]
+    heights: tuple[int, int]
+
+    def tree(self, condition: c.Condition) -> Tree:
+        match condition:
+            case c.All(parts):
+                return AllOf(tuple(self.tree(p) for p in parts))
+            case c.Any(parts):
+                return AnyOf(tuple(self.tree(p) for p in parts))
+            case c.Own(side, number):
+                true = self.values[side][number].fill_null(False).to_numpy()
+                own, other = np.where(true, _ZERO, _NAN), np.zeros(self.heights[1 - side], dtype=np.float32)
+                return Compare(own, other) if side == 0 else Compare(other, own)
+            case c.Same(left, right):
+                return Compare(_hashed(self.values[0][left]), _hashed(self.values[1][right]), same=True)
+            case c.AtMost(left, right, slack, limit):
+                sums = [_sum(terms, side, slack, limit) for terms, side in zip((left, right), self.values, strict=True)]
+                return _compare(sums[0], -sums[1])
+
+
+def _sum(terms: Sequence[c.Term], values: Sequence[pl.Series], slack: float, limit: float) -> np.ndarray:
+    """Add up values of one side, less the slack; what is too large or not finite is as low as can be."""
+    total, size, nulls = np.zeros(1), np.zeros(1), np.zeros(1, dtype=bool)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for term in terms:
+            series = values[term.number]
+            numbers = _numbers(series)
+            total, size = total + term.sign * numbers, size + np.abs(numbers)
+            if series.null_count():
+                nulls = nulls | series.is_null().to_numpy()
+        safe = size < min(limit, np.finfo(np.float64).max)  # NaN is not
+        result = np.where(safe, total - size * slack, -np.inf)
+    return np.where(nulls, np.nan, result) if nulls.any() else result
+
+
+def _numbers(series: pl.Series) -> np.ndarray:
+    plain = series if isinstance(series.dtype, pl.Decimal) else series.to_physical()
+    return plain.cast(pl.Float64).fill_null(0.0).to_numpy()
+
+
+def _compare(low: np.ndarray, high: np.ndarray) -> Compare:
+    """Make 32-bit floats of numbers: of how far they are from the middle, so that there are bits left for small differences."""
+    ends = [e for side in (low, high) if (known := side[np.isfinite(side)]).size for e in (known.min(), known.max())]
+    middle = min(ends) / 2 + max(ends) / 2 if ends else 0.0
+    with np.errstate(over="ignore"):
+        return Compare((low - middle).astype(np.float32), (high - middle).astype(np.float32))
+
+
+def _hashed(series: pl.Series) -> np.ndarray:
+    numbers = (series.hash(_SEED).to_numpy() >> np.uint64(64 - _BITS)).astype(np.float32)
+    return np.where(series.is_null().to_numpy(), _NAN, numbers) if series.null_count() else numbers
