@@ -1,0 +1,164 @@
+"""What a change of degree costs: heavy callers with 10⁶ pane rows of state, under steady load, and Spark's own way beside it.
+
+Every epoch takes one minute of calls and closes one window of an hour. The extra time of the epoch in which a change takes effect is its
+time less the median of the four epochs before and the four after it. Spark's own operator has to be stopped, its state written anew for another
+number of partitions by Spark's own tool, and started again; counted from the stop to the first batch behind it, less a usual batch.
+"""
+
+import itertools
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pyspark.sql import functions as sf
+
+import springtide as st
+from benchmarks.measure import DATA, result, say, scratch, session, summary
+
+CALLERS = 17_000
+PER_SECOND = 2_000
+PANE = 60 * PER_SECOND
+FULL = 60
+"""Panes of a full window."""
+CHANGES = ((1, 2), (2, 8), (8, 3), (16, 17))
+STEADY = 10
+"""Epochs before and after a change."""
+REPEATS = 3
+
+
+def main() -> None:
+    steps = 3 + len(CHANGES)
+    data = _data(FULL + steps * STEADY + 2)
+    spark = session()
+    extras: dict[str, list[float]] = {f"{a} → {b}": [] for a, b in CHANGES}
+    epochs: list[float] = []
+    wrong = 0
+    with scratch() as folder:
+        still, _ = _springtide(spark, data, folder / "still", [])
+        for i in range(REPEATS):
+            rows, metrics = _springtide(spark, data, folder / f"run{i}", list(CHANGES))
+            wrong += _different(still, rows)
+            seconds = [b["at"] - a["at"] for a, b in itertools.pairwise(metrics)]
+            degrees = [len(m["subqueries"]["windows"]["busy"]) for m in metrics[1:]]
+            assert metrics[-1]["rows"] > 0
+            for a, b in CHANGES:
+                at = next(j for j in range(1, len(degrees)) if degrees[j - 1 : j + 1] == [a, b])
+                near = seconds[at - 4 : at] + seconds[at + 1 : at + 5]
+                extras[f"{a} → {b}"].append((seconds[at] - statistics.median(near)) * 1000)
+                epochs += near
+            say(f"run {i}: " + ", ".join(f"{name}: {e[-1]:.0f} ms" for name, e in extras.items()))
+        worst = [max(e[i] for e in extras.values()) for i in range(REPEATS)]
+        theirs = _spark(spark, data, folder / "spark")
+    result(
+        "reconfigure",
+        extra_ms=statistics.median(worst),
+        wrong_rows=wrong,
+        spark_ms=theirs["total_ms"],
+        worst_of_four_ms=summary(worst),
+        by_change_ms={name: summary(e) for name, e in extras.items()},
+        usual_epoch_ms=summary([s * 1000 for s in epochs]),
+        spark=theirs,
+        rows_compared=still.height,
+        state_pane_rows=CALLERS * FULL,
+    )
+
+
+def _data(panes: int) -> Path:
+    folder = DATA / f"reconfigure-{CALLERS}-{PER_SECOND}-{panes}"
+    if not (folder / "done").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        make = st.call_records(callers=CALLERS, per_second=PER_SECOND)
+        for i in range(panes):
+            rows = make(0, i * PANE, PANE).select("src", "start", "end", "ts")
+            rows.write_parquet(folder / f"{i:04d}.parquet", compression="lz4")
+        (folder / "done").touch()
+    return folder
+
+
+def _query(data: Path, folder: Path) -> st.Query:
+    calls = st.source("calls", st.parquet(data), ts="ts").map(duration=pl.col("end") - pl.col("start"))
+    windows = calls.aggregate(
+        by="src", window=st.sliding("1h", every="1m"), n=st.count(), avg=st.mean("duration"), name="windows"
+    )
+    return st.Query("heavy", windows.to(st.parquet_sink(folder / "out")))
+
+
+def _springtide(
+    spark: Any, data: Path, folder: Path, changes: list[tuple[int, int]]
+) -> tuple[pl.DataFrame, list[dict[str, Any]]]:
+    """Fill the state, then go on a pane at a time, with a change after every few epochs."""
+    query, ckpt = _query(data, folder), folder / "checkpoint"
+    run = query.start(spark, checkpoint=ckpt, instances=2, rows_per_epoch=20 * PANE)
+    while run.active and run.status()["sources"].get("calls", {"accepted": 0})["accepted"] < FULL * PANE:
+        time.sleep(0.01)
+    run.stop()
+    first = changes[0][0] if changes else 2
+    run = query.start(spark, checkpoint=ckpt, instances={"calls": 2, "windows": first}, rows_per_epoch=PANE)
+    degree, wanted = first, [n for a, b in changes for n in (a, b)][1:]
+    for n in wanted:
+        if n != degree:
+            _epochs(run, STEADY)
+            run.scale("windows", n)
+            degree = n
+    run.wait()
+    return pl.read_parquet(folder / "out" / "*.parquet"), run.metrics()
+
+
+def _epochs(run: Any, count: int) -> None:
+    until = len(run.epochs()) + count
+    while run.active and len(run.epochs()) < until:
+        time.sleep(0.005)
+
+
+def _different(one: pl.DataFrame, other: pl.DataFrame) -> int:
+    """Count the rows that are in one of them only."""
+    keys = one.columns
+    a, b = (f.group_by(keys).len("times") for f in (one, other))
+    return a.join(b, on=[*keys, "times"], how="anti").height + b.join(a, on=[*keys, "times"], how="anti").height
+
+
+def _spark(spark: Any, data: Path, folder: Path) -> dict[str, Any]:
+    files = folder / "files"
+    files.mkdir(parents=True)
+    paths = sorted(data.glob("*.parquet"))
+    for path in paths[:FULL]:
+        (files / path.name).symlink_to(path)
+    store = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    spark.conf.set("spark.sql.streaming.stateStore.providerClass", store)
+    spark.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    schema = spark.read.parquet(str(data)).schema
+
+    def start(per_batch: int) -> Any:
+        stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", per_batch).parquet(str(files))
+        windows = (
+            stream.withWatermark("ts", "0 seconds")
+            .withColumn("duration", sf.col("end").cast("double") - sf.col("start").cast("double"))
+            .groupBy(sf.window("ts", "3600 seconds", "60 seconds"), "src")
+            .agg(sf.count("*").alias("n"), sf.avg("duration").alias("avg"))
+        )
+        writer = windows.writeStream.outputMode("append").format("noop")
+        return writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
+
+    say("spark fills its state")
+    start(20).awaitTermination()
+    for path in paths[FULL : FULL + 4]:
+        (files / path.name).symlink_to(path)
+    query = start(1)
+    query.awaitTermination()
+    usual = statistics.median(p["durationMs"]["triggerExecution"] for p in query.recentProgress if p["numInputRows"])
+    (files / paths[FULL + 4].name).symlink_to(paths[FULL + 4])
+    began = time.monotonic()
+    spark._streamingCheckpointManager.repartition(str(folder / "checkpoint"), 8, False)
+    repartitioned = time.monotonic()
+    start(1).awaitTermination()
+    ended = time.monotonic()
+    return {
+        "total_ms": round((ended - began) * 1000 - usual),
+        "repartition_ms": round((repartitioned - began) * 1000),
+        "restart_and_batch_ms": round((ended - repartitioned) * 1000),
+        "usual_batch_ms": usual,
+        "change": "2 → 8 partitions",
+    }
