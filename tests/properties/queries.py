@@ -77,6 +77,8 @@ class Maker:
     seed: int
     folder: Path
     numbers: dict[str, int] = field(default_factory=dict)
+    sides: list[st.Stream] = field(default_factory=list)
+    """Side outputs of steps: each goes to a sink of its own."""
 
     def case(self) -> Case:
         r, inputs = self.random, Inputs(self.random, self.folder)
@@ -94,6 +96,7 @@ class Maker:
                 ends.append(self.end(source.late, "late", sinks))
             if r.random() < 0.3:
                 ends.append(self.end(source.rejected, "rejected", sinks))
+        ends += [self.end(side, "side", sinks) for side in self.sides]
         if r.random() < 0.1:
             ends.append(self.end(inputs.untimed(), "untimed", sinks))
         query = st.Query(f"case-{self.seed}", *ends)

@@ -1,0 +1,217 @@
+"""A KeyOperator as a head: one row of state per key, of which the newest version counts; timers apart, found by their time.
+
+states   hash, key, the user's columns        written for every key that was called; one that is let go as a row that is not alive
+timers   hash, key, time (the slot)           written when a timer was set; that it still is set is seen in the state
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from springtide.compiler.plan import Exchange
+from springtide.kernels import order
+from springtide.kernels.hashing import BUCKET, HASH, bucket_of_hash, hash_of
+from springtide.kernels.operators import in_runs, key_name, to_each_key
+from springtide.kernels.routing import buckets_of_list
+from springtide.query import steps
+from springtide.query.operators import OWN_KEYS, KeyOperator
+from springtide.query.types import END_OF_TIME
+from springtide.runtime.heads import keyed, ordered
+from springtide.runtime.heads.head import Clock, Head, HeadResult, Kind, Shelf
+from springtide.runtime.heads.operating.careful import CarefulKey
+from springtide.runtime.heads.operating.work import Block, State, Until, Worker
+from springtide.runtime.user_code import Caller, columns_of
+from springtide.state.manifest import Marks
+
+HELD = "held"
+STATES = "states"
+TIMERS = "timers"
+
+ALIVE = "__alive"
+TIMER = "timer"
+_START, _END = "__start", "__end"
+_KEYS = 1 << 15
+"""So many keys are worked on at once: their tuples and rows are Python objects meanwhile."""
+
+
+def state_name(column: str) -> str:
+    """Call a column of the user's state, where keys stand beside it."""
+    return f"state.{column}"
+
+
+@dataclass
+class Made:
+    """What an epoch makes, block by block."""
+
+    rows: list[pl.DataFrame] = field(default_factory=list)
+    states: list[pl.DataFrame] = field(default_factory=list)
+    timers: list[pl.DataFrame] = field(default_factory=list)
+    rejected: list[pl.DataFrame] = field(default_factory=list)
+
+
+class KeyHead(Head):
+    """A user's KeyOperator."""
+
+    def __init__(self, label: str, step: steps.Operate, buckets: int) -> None:
+        """Prepare names and checks."""
+        assert isinstance(step.operator, KeyOperator)
+        self._label, self._step, self._buckets, self._operator = label, step, buckets, step.operator
+        self._input = step.inputs[0].schema.names()
+        self._columns = [*self._input, *([OWN_KEYS] if step.many else [])]
+        self._keys = [key_name(k) for k in step.keys]
+        self._in_tuples = self._keys if step.many else list(step.keys)
+        self._state = pl.Schema({state_name(n): t for n, t in pl.Schema(step.operator.state).items()})
+        self._worker = Worker(step.operator, step.schema)
+        self.kinds = {HELD: ordered.HELD, STATES: keyed.keyed(self._keys)}
+        if step.operator.timer is not None:
+            self.kinds[TIMERS] = Kind(slot=TIMER, fold=lambda rows: keyed.newest(rows, self._keys))
+
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
+        """Send tuples with their places; one with a list of keys once to every instance with one of them (ST-2)."""
+        tuples = tuples.select([*self._input, *order.PLACES])
+        if self._step.many:
+            return buckets_of_list(tuples, self._step.keys[0], self._buckets)
+        return tuples.with_columns(hash_of(self._step.keys)).with_columns(bucket_of_hash(pl.col(HASH), self._buckets))
+
+    def run(self, shelf: Shelf, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> HeadResult:
+        """Let keys with ready tuples, and keys whose timers are due, do their work."""
+        before = ordered.ready_before(shelf)
+        nothing, marks = pl.DataFrame(schema=self._step.schema), {ordered.TIME_MARK: max(clock.time, before)}
+        if before == END_OF_TIME:
+            return HeadResult(nothing, marks)
+        ready, held = ordered.release(shelf, HELD, self._expanded(shelf, arrived[0]), clock)
+        ended = clock.time == END_OF_TIME
+        until, done = Until(clock.greatest if ended else clock.time, ended), Made()
+        for block, keys in self._blocks(shelf, ready, before, clock.time):
+            self._work(block, keys, until, done)
+        writes = {} if held is None else {HELD: held}
+        for kind, parts in ((STATES, done.states), (TIMERS, done.timers)):
+            if parts:
+                writes[kind] = keyed.versioned(pl.concat(parts), shelf)
+        rejected = pl.concat(done.rejected) if done.rejected else None
+        return HeadResult(pl.concat(done.rows) if done.rows else nothing, marks, {} if ended else writes, rejected)
+
+    def oldest(self, marks: Marks) -> Mapping[str, int]:
+        """Tuples are held until they are ready, timers until they have gone off. What a key has is kept until the end."""
+        time = marks[ordered.TIME_MARK]
+        return dict.fromkeys(self.kinds, END_OF_TIME + 1) if time == END_OF_TIME else {HELD: time, TIMERS: time + 1}
+
+    def _expanded(self, shelf: Shelf, arrived: pl.DataFrame | None) -> pl.DataFrame | None:
+        if arrived is None or not self._step.many:
+            return arrived
+        own = np.array(shelf.map.owners) == shelf.instance
+        return to_each_key(arrived, self._step.keys[0], self._buckets, own)
+
+    # ── blocks ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _blocks(
+        self, shelf: Shelf, ready: pl.DataFrame | None, before: int, time: int
+    ) -> Iterator[tuple[Block, pl.DataFrame]]:
+        """Bring keys, tuples and states together, some keys at a time."""
+        work, tuples = self._with_tuples(ready)
+        due = self._due(shelf, before, time)
+        hashes = pl.concat([work[HASH], due]) if due is not None else work[HASH]
+        found = keyed.find(shelf, STATES, hashes, self._keys)
+        stored = self._nothing_stored() if found is None else found.filter(ALIVE).select(self._stored)
+        on = [HASH, *self._keys]
+        if due is not None and stored.height:
+            timer = pl.col(state_name(self._operator.timer or ""))
+            late = stored.filter(timer <= time).join(work, on=on, how="anti", nulls_equal=True)
+            work = pl.concat(
+                [work, late.select(BUCKET, *on, *(pl.lit(0, dtype=pl.Int64).alias(c) for c in (_START, _END)))]
+            )
+        work = work.join(stored.drop(BUCKET), on=on, how="left", nulls_equal=True, maintain_order="left")
+        for start in range(0, work.height, _KEYS):
+            some = work.slice(start, _KEYS)
+            yield self._block(some, tuples), some
+
+    @property
+    def _stored(self) -> list[str]:
+        return [BUCKET, HASH, *self._keys, ALIVE, *self._state]
+
+    def _nothing_stored(self) -> pl.DataFrame:
+        inputs = self._step.inputs[0].schema
+        types = [inputs[k].inner if self._step.many else inputs[k] for k in self._step.keys]  # type: ignore[attr-defined]
+        keys = dict(zip(self._keys, types, strict=True))
+        schema = {BUCKET: pl.UInt16(), HASH: pl.UInt64(), **keys, ALIVE: pl.Boolean(), **self._state}
+        return pl.DataFrame(schema=schema)
+
+    def _with_tuples(self, ready: pl.DataFrame | None) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Bring the tuples of each key together; give the keys with the bounds of their tuples, and the tuples."""
+        if ready is None:
+            bare = self._nothing_stored().drop(ALIVE, *self._state).schema
+            inputs = {**self._step.inputs[0].schema, **({OWN_KEYS: pl.List(pl.Null)} if self._step.many else {})}
+            return pl.DataFrame(schema={**bare, _START: pl.Int64(), _END: pl.Int64()}), pl.DataFrame(schema=inputs)
+        rows, starts = in_runs(ready, self._in_tuples, self._input)
+        names = [pl.col(a).alias(b) for a, b in zip(self._in_tuples, self._keys, strict=True)]
+        keys = rows.select(BUCKET, HASH, *names)[starts]
+        ends = np.append(starts[1:], rows.height)
+        return keys.with_columns(pl.Series(_START, starts), pl.Series(_END, ends)), rows.select(self._columns)
+
+    def _due(self, shelf: Shelf, before: int, time: int) -> pl.Series | None:
+        """Give the hashes of keys whose timers may be due."""
+        if TIMERS not in self.kinds:
+            return None
+        found = [f.filter(pl.col(TIMER).is_between(before, time))[HASH] for f in shelf.read(TIMERS, before, time + 1)]
+        return pl.concat(found) if found else None
+
+    def _block(self, work: pl.DataFrame, tuples: pl.DataFrame) -> Block:
+        starts, ends = work[_START].to_numpy(), work[_END].to_numpy()
+        with_tuples = starts < ends
+        low, high = (int(starts[with_tuples].min()), int(ends.max())) if with_tuples.any() else (0, 0)
+        return Block(
+            work.select(self._keys).rows(),
+            work.select(pl.col(s).alias(n) for n, s in zip(self._operator.state, self._state, strict=True)),
+            work[ALIVE].is_not_null().to_list(),
+            tuples.slice(low, high - low),
+            np.where(with_tuples, starts - low, 0),
+            np.where(with_tuples, ends - low, 0),
+        )
+
+    # ── work ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _work(self, block: Block, keys: pl.DataFrame, until: Until, done: Made) -> None:
+        """Let the keys of a block do their work; those with which something goes wrong once more, carefully."""
+        did = self._worker.work(block, until)
+        done.rows.append(did.rows)
+        states, columns = did.states, did.columns
+        if did.wrong:
+            for i in did.wrong:
+                states[i] = self._carefully(block, keys, i, until, done)
+            columns = columns_of([s for s in states if s is not None], pl.Schema(self._operator.state))
+        self._write(keys, states, columns, done)
+
+    def _carefully(self, block: Block, keys: pl.DataFrame, i: int, until: Until, done: Made) -> State:
+        """Do the work of one key tuple by tuple, from the state that it had; give the state that it has now."""
+        caller = Caller(f"{self._label}, bucket {keys[BUCKET][i]}", self._operator, self._step.schema)
+        one, tuples = CarefulKey(caller, self._operator, block.keys[i], block.state(i)), block.rows(i)
+        one.work(tuples, until, rejects=self._step.on_error == "reject")
+        done.rows += one.given
+        if one.rejected:
+            numbers, reasons = zip(*one.rejected, strict=True)
+            rows = tuples[list(numbers)].select(self._input)
+            done.rejected.append(rows.with_columns(pl.Series(steps.REASON, reasons, dtype=pl.String)))
+        return one.state
+
+    def _write(self, keys: pl.DataFrame, states: Sequence[State], columns: Sequence[pl.Series], done: Made) -> None:
+        """Make the rows for the states of a block, of keys that are let go and had one too, and for timers that were set."""
+        alive = pl.Series(ALIVE, [s is not None for s in states], dtype=pl.Boolean)
+        named = [BUCKET, HASH, *self._keys]
+        live = (
+            keys.filter(alive)
+            .select(named)
+            .with_columns(pl.lit(True).alias(ALIVE), *(c.alias(state_name(c.name)) for c in columns))
+        )
+        gone = keys.filter(~alive & keys[ALIVE].is_not_null()).select(named)
+        nothing = [pl.lit(None, dtype=t).alias(n) for n, t in self._state.items()]
+        done.states += [live, gone.with_columns(pl.lit(False).alias(ALIVE), *nothing)] if gone.height else [live]
+        if self._operator.timer is not None:
+            timer = state_name(self._operator.timer)
+            now, before = live[timer], keys.filter(alive)[timer]
+            done.timers.append(
+                live.filter(now.is_not_null() & now.ne_missing(before)).select(*named, pl.col(timer).alias(TIMER))
+            )
