@@ -270,6 +270,15 @@ def last_calls(_: Path) -> list[steps.Sink]:
     return [last.to(Rows(), name="last-out"), again.to(Rows(), name="again")]
 
 
+def rankings(_: Path) -> list[steps.Sink]:
+    """Rankings of all, of groups, by weight, and a ranking of rankings; each counted by value and merged."""
+    calls = source(two_streams())
+    top = calls.top_k(2, "dst", window=st.tumbling("30s"), name="top")
+    each = calls.top_k(2, ["dst", "urgent"], per="src", weight="seconds", window=st.sliding("40s", every="15s"))
+    again = each.rename({"rank": "r", "count": "c"}).top_k(3, "dst", weight="c", window=st.tumbling("1m"))
+    return [top.to(Rows(), name="top-out"), each.to(Rows(), name="each"), again.to(Rows(), name="again")]
+
+
 QUERIES: list[Callable[[Path], list[steps.Sink]]] = [
     heavy_callers,
     stateless,
@@ -288,6 +297,7 @@ QUERIES: list[Callable[[Path], list[steps.Sink]]] = [
     nothing,
     files,
     last_calls,
+    rankings,
 ]
 
 

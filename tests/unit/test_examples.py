@@ -22,6 +22,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 ROUTING = {
     "heavy_callers": ["", "hash(src)"],
     "clickstream": ["", "hash(session)", "hash(pattern)"],
+    "word_count": ["", "hash(word)", "hash(word)"],
     "band_join": ["", "grid(16 × 16)"],
 }
 
@@ -49,8 +50,10 @@ def test_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert variables["__doc__"]
 
 
-def test_heavy_callers_on_the_engine(tmp_path: Path) -> None:
-    query = load_query(str(EXAMPLES / "heavy_callers.py"))
+@pytest.mark.parametrize("name", ["heavy_callers", "clickstream", "word_count"])
+def test_on_the_engine(name: str, tmp_path: Path) -> None:
+    """SM-10 among them: session, last five pages, top patterns."""
+    query = load_query(str(EXAMPLES / f"{name}.py"))
     (sink,) = query.of_kind(Sink).values()
     assert isinstance(sink.connector, MemorySink)
     inprocess.run(query.plan(), tmp_path / "ckpt", Options(instances=3, rows_per_epoch=400))

@@ -30,7 +30,8 @@ def explain(plan: Plan, *, width: int = WIDTH) -> str:
     """
     parts = [[f"query {plan.graph.name}"], columns(_steps(plan), width=width)]
     if plan.subqueries:
-        parts.append(columns([_subquery(plan, s) for s in plan.subqueries], width=width) + _legend(plan))
+        lines = [_subquery(plan, s) for s in plan.subqueries if not s.merges]
+        parts.append(columns(lines, width=width) + _legend(plan))
     elif plan.fused:
         parts.append(["fused", *("  " + " → ".join(chain) for chain in plan.fused)])
     if plan.exchanges:
@@ -54,9 +55,15 @@ def _subquery(plan: Plan, subquery: Subquery) -> tuple[str, str, str]:
     elif subquery.buckets is None:
         kind = "stateful"
     else:
-        routing = dict.fromkeys(str(e.routing) for e in plan.exchanges if e.target == subquery.name)
-        kind = f"{subquery.buckets} bucket{'' if subquery.buckets == 1 else 's'}, {' and '.join(routing)}"
-    return f"subquery {subquery.name}", kind, _flow(plan, subquery)
+        kind = f"{subquery.buckets} bucket{'' if subquery.buckets == 1 else 's'}, {_routing(plan, subquery)}"
+    merge = plan.merge_of(subquery)
+    if merge is not None and merge.buckets is not None:
+        kind += f"; merged: {_routing(plan, merge)}"
+    return f"subquery {subquery.name}", kind, _flow(plan, merge or subquery)
+
+
+def _routing(plan: Plan, subquery: Subquery) -> str:
+    return " and ".join(dict.fromkeys(str(e.routing) for e in plan.exchanges if e.target == subquery.name))
 
 
 def _groups(plan: Plan, subquery: Subquery) -> list[tuple[str, ...]]:
@@ -81,7 +88,7 @@ def _legend(plan: Plan) -> list[str]:
 
 
 def _exchange(plan: Plan, exchange: Exchange) -> tuple[str, str, str, str]:
-    target = plan.step(exchange.target)
+    target = plan.target(exchange)
     sides = f" ({'left' if exchange.side == 0 else 'right'})" if len(target.inputs) == 2 else ""
     step = _output(exchange.step, exchange.port)
     origin = step if step == exchange.origin else f"{exchange.origin}: {step}"

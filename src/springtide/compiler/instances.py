@@ -49,13 +49,15 @@ def costs(plan: Plan, observations: Iterable[Observation], rate: float | None = 
     for seen in observations:
         rows[seen.step] += seen.rows
         seconds[seen.step] += seen.seconds
-    homes = {step: sum(step in s.steps for s in plan.subqueries) for step in plan.graph.steps}
+    # What merges the results of a head's instances goes with the head: it was not measured apart, and costs little.
+    whole = {s.name: (plan.merge_of(s) or s).steps for s in plan.subqueries if not s.merges}
+    homes = {step: sum(step in own for own in whole.values()) for step in plan.graph.steps}
     read = sum(rows[source] for s in plan.subqueries for source in s.sources)
     scale = 1.0 if rate is None or not read else rate / read
     result = {}
-    for subquery in plan.subqueries:
+    for subquery in (plan.subquery(name) for name in whole):
         entered = sum(rows[step] for step in ([subquery.head] if subquery.head else subquery.sources))
-        spent = sum(seconds[step] / homes[step] for step in subquery.steps)
+        spent = sum(seconds[step] / homes[step] for step in whole[subquery.name])
         result[subquery.name] = Cost(entered * scale, spent / entered if entered else 0.0, subquery.buckets)
     return result
 

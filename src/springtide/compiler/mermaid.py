@@ -28,7 +28,9 @@ def mermaid(plan: Plan) -> str:
     lines = ["flowchart LR"]
     for i, subquery in enumerate(plan.subqueries):
         lines.append(f"  subgraph q{i}[{_quoted(_title(subquery))}]")
-        lines += [f"    {ids[subquery.name, name]}{_shape(plan, name)}" for name in subquery.steps]
+        for name in subquery.steps:
+            merges = subquery.merges and name == subquery.head
+            lines.append(f"    {ids[subquery.name, name]}{_shape(plan, name, 'merge of rankings' if merges else None)}")
         lines.append("  end")
     for subquery in plan.subqueries:
         for edge in plan.graph.edges:
@@ -36,7 +38,10 @@ def mermaid(plan: Plan) -> str:
                 port = "" if edge.port == steps.OUT else f"|{_quoted(edge.port)}|"
                 lines.append(f"  {ids[subquery.name, edge.origin]} -->{port} {ids[subquery.name, edge.target]}")
     for exchange in plan.exchanges:
-        origin, target = ids[exchange.origin, exchange.step], ids[exchange.target, exchange.target]
+        origin, target = (
+            ids[exchange.origin, exchange.step],
+            ids[exchange.target, plan.subquery(exchange.target).head or ""],
+        )
         lines.append(f"  {origin} ==>|{_quoted(_label(plan, exchange))}| {target}")
     return "\n".join(lines)
 
@@ -47,9 +52,9 @@ def _title(subquery: Subquery) -> str:
     return f"{subquery.name}, {subquery.buckets} bucket{'' if subquery.buckets == 1 else 's'}"
 
 
-def _shape(plan: Plan, name: str) -> str:
+def _shape(plan: Plan, name: str, text: str | None) -> str:
     step = plan.step(name)
-    text = step.describe()
+    text = step.describe() if text is None else text
     text = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
     label = f'"<b>{_escaped(name)}</b>{"<br/>" if text else ""}{_escaped(text)}"'
     if isinstance(step, steps.Source):
@@ -59,7 +64,7 @@ def _shape(plan: Plan, name: str) -> str:
 
 def _label(plan: Plan, exchange: Exchange) -> str:
     port = [exchange.port] if exchange.port != steps.OUT else []
-    side = [("left", "right")[exchange.side]] if len(plan.step(exchange.target).inputs) == 2 else []
+    side = [("left", "right")[exchange.side]] if len(plan.target(exchange).inputs) == 2 else []
     how = ["combined"] * exchange.combine + ["in order"] * exchange.ordered
     return ", ".join([*port, *side, str(exchange.routing), *how])
 

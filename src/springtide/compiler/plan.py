@@ -93,6 +93,8 @@ class Subquery:
     sinks: tuple[str, ...]
     buckets: int | None = None
     """None before the last pass and for a stateless prefix."""
+    merges: bool = False
+    """It puts together what the instances of another subquery with the same head made of its tuples, and keeps no state."""
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -115,6 +117,16 @@ class Plan:
     def step(self, name: str) -> Step:
         """Give the step of that name."""
         return self.graph.step(name)
+
+    def target(self, exchange: Exchange) -> Step:
+        """Give the stateful step to which an exchange goes."""
+        head = self.subquery(exchange.target).head
+        assert head is not None
+        return self.step(head)
+
+    def merge_of(self, subquery: Subquery) -> Subquery | None:
+        """Give the subquery that puts together what the instances of this one made, if there is one."""
+        return next((s for s in self.subqueries if s.merges and not subquery.merges and s.head == subquery.head), None)
 
     def subquery(self, name: str) -> Subquery:
         """Give the subquery of that name, or the one that has the step of that name."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from springtide.compiler.plan import Plan
 from springtide.query import steps
+from springtide.query.types import COUNT
 from springtide.query.windows import Sliding
 
 
@@ -16,11 +17,13 @@ def layout(plan: Plan) -> dict[str, dict[str, Any]]:
     >>> layout(st.Query("hourly", hourly.to(st.memory_sink())).plan())
     {'hourly': {'keys': ['src'], 'aggregates': ['n'], 'size': 3600000000, 'every': 60000000}}
     """
-    heads = {q.name: plan.step(q.head) for q in plan.subqueries if q.head is not None}
+    heads = {q.name: plan.step(q.head) for q in plan.subqueries if q.head is not None and not q.merges}
     found: dict[str, dict[str, Any]] = {}
     for name, head in heads.items():
         if isinstance(head, steps.Aggregate):
             found[name] = {"keys": list(head.by), "aggregates": [a.name for a in head.aggregates]}
-            if isinstance(head.window, Sliding):
-                found[name] |= {"size": head.window.size, "every": head.window.every}
+        elif isinstance(head, steps.TopK):
+            found[name] = {"keys": [*head.per, *head.by], "aggregates": [COUNT]}
+        if isinstance(head, steps.Aggregate | steps.TopK) and isinstance(head.window, Sliding):
+            found[name] |= {"size": head.window.size, "every": head.window.every}
     return found

@@ -6,6 +6,6 @@ A step that needs the total order must not see columns that carry rounding: one 
 from collections.abc import Callable
 from typing import Any
 
-from tests.properties.steps import counting, operators
+from tests.properties.steps import counting, operators, rankings
 
-KINDS: list[Callable[[Any, list[Any], Any], Any]] = [counting.make, operators.make]
+KINDS: list[Callable[[Any, list[Any], Any], Any]] = [counting.make, operators.make, rankings.make]

@@ -21,6 +21,7 @@ def test_prefixes_have_none_and_single_has_one(every_kind: st.Query) -> None:
         "hourly": 32,
         "daily": 32,
         "top": 32,
+        "top.merge": 1,
         "overlap": 32,
         "paid": 32,
         "tags": 32,

@@ -51,6 +51,14 @@ def test_both_limits_at_once() -> None:
     assert instances(given, 8) == {"single": 1, "idle": 1, "a": 3, "b": 3}
 
 
+def test_the_merge_of_a_ranking_goes_with_the_ranking(every_kind: st.Query) -> None:
+    plan = every_kind.plan()
+    seen = [Observation("top", 100, 3.0), Observation("ranking", 10, 1.0)]
+    measured = costs(plan, seen)
+    assert list(measured) == [s.name for s in plan.subqueries if s.name != "top.merge"]
+    assert measured["top"] == Cost(100, 0.04, 256)
+
+
 def test_too_few_instances_are_refused() -> None:
     with pytest.raises(ValueError, match="3 subqueries need at least 3 instances, not 2"):
         instances(loads(1, 1, 1), 2)

@@ -29,11 +29,12 @@ class Nothing(st.BucketOperator[dict[str, int]]):
 
 @pytest.fixture
 def routing(up_to: Callable[..., Plan]) -> Callable[..., list[Routing | None]]:
-    """`routing(stream)` gives the routing of the last head's exchanges, side by side."""
+    """`routing(stream)` gives the routing of the last head's exchanges, side by side, then to its merge."""
 
     def find(stream: st.Stream, buckets: int = 256) -> list[Routing | None]:
         query = st.Query("q", stream.to(st.memory_sink()))
-        return [e.routing for e in up_to(route, query, buckets).exchanges if e.target == query.name_of(stream.step)]
+        plan = up_to(route, query, buckets)
+        return [e.routing for e in plan.exchanges if plan.target(e) is stream.step]
 
     return find
 
@@ -58,8 +59,14 @@ def test_join_goes_by_its_keys_on_each_side(stream: Streams, routing: Find) -> N
 
 def test_ranking_counts_each_value_in_one_place(stream: Streams, routing: Find) -> None:
     s = stream("s", x=pl.Int64, k=pl.String)
-    assert routing(s.top_k(3, "x", per="k", window=st.tumbling("1m"))) == [Hash(("k", "x"))]
-    assert routing(s.top_k(3, "x", window=st.tumbling("1m"), sketch=64)) == [Hash(("x",))]
+    assert routing(s.top_k(3, "x", per="k", window=st.tumbling("1m"))) == [Hash(("k", "x")), Hash(("k",))]
+    assert routing(s.top_k(3, "x", window=st.tumbling("1m"))) == [Hash(("x",)), Single()]
+
+
+def test_sketch_of_a_ranking_has_all_values_in_it(stream: Streams, routing: Find) -> None:
+    s = stream("s", x=pl.Int64, k=pl.String)
+    assert routing(s.top_k(3, "x", per="k", window=st.tumbling("1m"), sketch=64)) == [Hash(("k",))]
+    assert routing(s.top_k(3, "x", window=st.tumbling("1m"), sketch=64)) == [Single()]
 
 
 def test_operator_goes_by_its_keys(stream: Streams, routing: Find) -> None:

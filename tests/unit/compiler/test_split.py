@@ -119,6 +119,39 @@ def test_subquery_is_found_by_any_of_its_steps(stream: Streams) -> None:
     assert plan.subquery("g").name == "n"
 
 
+def test_an_exact_ranking_is_counted_in_one_subquery_and_merged_in_another(stream: Streams) -> None:
+    """s ─ top ─ top.merge: f ─ n"""
+    top = stream("s", x=pl.Int64).top_k(3, "x", window=st.tumbling("1m"), name="top").filter(x > 1, name="f")
+    plan = cut(per_minute(top.select("x", name="x"), "n").to(st.memory_sink()), top.to(st.memory_sink(), name="out"))
+    assert plan.subqueries == (
+        Subquery("s", None, ("s",), (), ()),
+        Subquery("top", "top", (), (), ()),
+        Subquery("top.merge", "top", (), ("f", "x"), ("out",), merges=True),
+        Subquery("n", "n", (), (), ("sink",)),
+    )
+    assert [(e.origin, e.step, e.target) for e in plan.exchanges] == [
+        ("s", "s", "top"),
+        ("top", "top", "top.merge"),
+        ("top.merge", "x", "n"),
+    ]
+    assert plan.subquery("top").name == "top"
+    assert plan.subquery("f").name == "top.merge"
+    assert plan.merge_of(plan.subquery("top")) == plan.subquery("top.merge")
+    assert plan.merge_of(plan.subquery("top.merge")) is plan.merge_of(plan.subquery("n")) is None
+
+
+def test_a_ranking_by_sketch_needs_no_merge(stream: Streams) -> None:
+    top = stream("s", x=pl.Int64).top_k(3, "x", window=st.tumbling("1m"), sketch=64, name="top")
+    assert names(cut(top.to(st.memory_sink()))) == ["s", "top"]
+
+
+def test_the_merge_of_a_ranking_takes_its_name(stream: Streams) -> None:
+    s = stream("s", x=pl.Int64)
+    top = s.top_k(3, "x", window=st.tumbling("1m"), name="top")
+    with pytest.raises(st.QueryError, match=r"top.merge \(subquery\): the merge of a ranking has this name already"):
+        cut(top.to(st.memory_sink()), per_minute(s, "top.merge").to(st.memory_sink()))
+
+
 def test_names_that_clash_are_refused(stream: Streams) -> None:
     a, b = stream("a", x=pl.Int64), stream("b", x=pl.Int64)
     with pytest.raises(st.QueryError, match=r"a\+b \(subquery\): a prefix of several sources has this name"):

@@ -13,7 +13,7 @@ def assign_buckets(plan: Plan) -> Plan:
     return replace(
         plan,
         subqueries=tuple(
-            replace(s, buckets=None if s.head is None else 1 if s.head in single else plan.buckets)
+            replace(s, buckets=None if s.head is None else 1 if s.name in single else plan.buckets)
             for s in plan.subqueries
         ),
     )

@@ -15,7 +15,7 @@ def combine(plan: Plan) -> Plan:
     The panes of a sliding window lie where the clock says, so a sender can fold its tuples into one partial result per
     key and pane. Where a session or a window of n tuples begins is only known where all tuples of the key are.
     """
-    return replace(plan, exchanges=tuple(replace(e, combine=combines(plan.step(e.target))) for e in plan.exchanges))
+    return replace(plan, exchanges=tuple(replace(e, combine=combines(plan.target(e))) for e in plan.exchanges))
 
 
 def combines(step: steps.Step) -> bool:

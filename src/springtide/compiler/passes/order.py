@@ -14,7 +14,7 @@ def order(plan: Plan) -> Plan:
 
     These are windows of tuples (in aggregates and in joins), `first`, `last` and `collect`, and users' operators.
     """
-    return replace(plan, exchanges=tuple(replace(e, ordered=needs_order(plan.step(e.target))) for e in plan.exchanges))
+    return replace(plan, exchanges=tuple(replace(e, ordered=needs_order(plan.target(e))) for e in plan.exchanges))
 
 
 def needs_order(step: steps.Step) -> bool:

@@ -15,7 +15,7 @@ def route(plan: Plan) -> Plan:
     - `join`: hash of its keys on each side; `aggregate`: hash of `by`; an operator: hash of its keys, of each element
       where the key is a list. Without keys there is one bucket.
     - `top_k`: hash of `per` and `by`, so that one value is counted in one place; the rankings of the instances are
-      merged at the end.
+      merged by hash of `per`. With a sketch, which has all values in it, hash of `per` at once.
     - `theta_join`: as the user says, otherwise by this rule.
         - A window of tuples takes *broadcast*: which tuples are the last n of the other side is only known where every
           tuple is seen.
@@ -31,13 +31,14 @@ def route(plan: Plan) -> Plan:
 
 
 def _routing(plan: Plan, exchange: Exchange) -> Routing:
-    match plan.step(exchange.target):
+    match plan.target(exchange):
         case steps.Join() as join:
             return Hash(join.left_on if exchange.side == 0 else join.right_on)
         case steps.Aggregate() as aggregate:
             return Hash(aggregate.by) if aggregate.by else Single()
         case steps.TopK() as top:
-            return Hash((*top.per, *top.by))
+            by = () if top.sketch is not None or plan.subquery(exchange.target).merges else top.by
+            return Hash((*top.per, *by)) if top.per or by else Single()
         case steps.Operate() as operate:
             return Hash(operate.keys, operate.many) if operate.keys else Single()
         case steps.ThetaJoin() as theta:

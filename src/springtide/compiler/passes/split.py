@@ -18,21 +18,36 @@ def split(plan: Plan) -> Plan:
     Tuples have to be sent around only before stateful steps, so that is where the query is cut. Sources and the stateless
     steps behind them are a prefix; prefixes that are connected, or that feed the same stateful step, are one: the inputs
     of a join are read in the same tasks. A stateless step behind several subqueries (a union) runs in each of them.
+
+    An exact ranking is two subqueries: `top` counts each value in one place and cuts its ranking to k, `top.merge` makes one
+    ranking of those of all instances. What follows the ranking follows there.
     """
     graph = plan.graph
     after = _after(graph)
     prefixes = [_subquery(graph, after, "+".join(sources), None, sources) for sources in _prefixes(graph, after)]
     heads = [_subquery(graph, after, name, name, ()) for name, step in graph.steps.items() if step.stateful]
-    subqueries = (*prefixes, *heads)
-    _check_names(subqueries)
-    exchanges = tuple(
+    counting = [Subquery(s.name, s.head, (), (), ()) for s in heads if merged(graph.steps[s.name])]
+    names = [s.name for s in counting]
+    last = [replace(s, name=f"{s.name}.merge", merges=True) if s.name in names else s for s in heads]
+    exchanges = [
         Exchange(subquery.name, edge.origin, edge.port, edge.target, edge.side)
         for edge in graph.edges
         if graph.steps[edge.target].stateful
-        for subquery in subqueries
+        for subquery in (*prefixes, *last)
         if edge.origin in subquery.steps
-    )
-    return replace(plan, subqueries=subqueries, exchanges=exchanges)
+    ]
+    for name in names:
+        after_last = max(i for i, e in enumerate(exchanges) if e.target == name) + 1
+        exchanges.insert(after_last, Exchange(name, name, steps.OUT, f"{name}.merge", 0))
+    place = {s.name: i for i, s in enumerate(heads)}
+    subqueries = (*prefixes, *sorted((*counting, *last), key=lambda s: (place[s.head or ""], s.merges)))
+    _check_names(subqueries)
+    return replace(plan, subqueries=subqueries, exchanges=tuple(exchanges))
+
+
+def merged(step: steps.Step) -> bool:
+    """Tell whether the results of a step's instances are partial and have to be merged: those of exact rankings are."""
+    return isinstance(step, steps.TopK) and step.sketch is None
 
 
 def _after(graph: Graph) -> dict[str, list[str]]:
@@ -81,9 +96,10 @@ def _subquery(
 
 
 def _check_names(subqueries: Sequence[Subquery]) -> None:
-    seen: set[str] = set()
+    seen: dict[str, Subquery] = {}
     for subquery in subqueries:
-        if subquery.name in seen:
-            problem = "a prefix of several sources has this name already"
+        other = seen.setdefault(subquery.name, subquery)
+        if other is not subquery:
+            what = "the merge of a ranking" if subquery.merges or other.merges else "a prefix of several sources"
+            problem = f"{what} has this name already"
             raise QueryError(f"{subquery.name} (subquery)", problem, "give the step or the source another name")
-        seen.add(subquery.name)

@@ -14,6 +14,7 @@ from springtide.runtime.heads.head import Head
 from springtide.runtime.heads.operating import operating_head
 from springtide.runtime.heads.sliding import SlidingHead
 
+from springtide.runtime.heads.rankings import RankingHead, RankingMergeHead
 
 @lru_cache(maxsize=256)
 def head_of(plan: Plan, name: str) -> Head:
@@ -34,6 +35,13 @@ def head_of(plan: Plan, name: str) -> Head:
         case steps.Operate():
             return operating_head(where, step, buckets)
         case _:
+        case steps.TopK(sketch=None):
+            return (RankingMergeHead if subquery.merges else RankingHead)(step, buckets)
+        case steps.Join():
+            return (TimeJoinHead if isinstance(step.window, steps.Within) else LastJoinHead)(step, buckets)
+        case steps.ThetaJoin():
+            routing = next(e.routing for e in plan.exchanges if e.target == subquery.name)
+            return (TimeThetaHead if isinstance(step.window, steps.Within) else LastThetaHead)(step, buckets, routing)
             raise _not_yet(where, "this kind of step")
 
 

@@ -1,0 +1,48 @@
+"""Rankings of the most frequent or heaviest values: an aggregate that counts, and the k first of each window."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from springtide.query import steps
+from springtide.query.aggregates import Aggregate as Function
+from springtide.query.aggregates import BoundAggregate, Traits
+from springtide.query.types import COUNT, RANK, TS, WINDOW_END, WINDOW_START
+
+
+def counting_step(step: steps.TopK) -> steps.Aggregate:
+    """Give the aggregate that counts each value, or adds its weights up in 64 bits; its rows are what `ranked` takes."""
+    bound = BoundAggregate(COUNT, _function(step), pl.Int64(), pl.Int64(), pl.Schema(), Traits(True, True, False))
+    schema = pl.Schema({n: step.schema[n] for n in (TS, *step.per, *step.by, WINDOW_START, WINDOW_END, COUNT)})
+    return steps.Aggregate(
+        name=step.name,
+        inputs=step.inputs,
+        schema=schema,
+        by=(*step.per, *step.by),
+        window=step.window,
+        aggregates=(bound,),
+    )
+
+
+def _function(step: steps.TopK) -> Function:
+    return Function("count") if step.weight is None else Function("sum", as_weight(pl.col(step.weight)))
+
+
+def as_weight(column: pl.Expr) -> pl.Expr:
+    """Take the lowest 64 bits."""
+    return column.cast(pl.Int64, wrap_numerical=True)
+
+
+def ranked(step: steps.TopK, counts: pl.DataFrame) -> pl.DataFrame:
+    """Rank the values of each window (and group of `per`) and cut the ranking to k; ties go to the smaller value, nulls first.
+
+    Rankings of parts of the values can be ranked again, as one.
+    """
+    groups = [WINDOW_START, *step.per]
+    if counts.height > step.k:  # most values are far from the top: do not sort them
+        least = pl.col(COUNT).top_k(step.k).min().over(groups)
+        counts = counts.filter(pl.col(COUNT) >= least)
+    descending = [*(False for _ in groups), True, *(False for _ in step.by)]
+    counts = counts.sort([*groups, COUNT, *step.by], descending=descending, nulls_last=False)
+    rank = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over(groups).alias(RANK)
+    return counts.with_columns(rank).filter(pl.col(RANK) <= step.k).select(step.schema.names())

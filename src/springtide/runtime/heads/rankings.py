@@ -1,0 +1,70 @@
+"""Exact rankings: each instance counts the values of its buckets and ranks them; the rankings of all instances are merged.
+
+    tuples ── hash of per and by ──→ counts of panes in state ── window closes ──→ the k first
+                                                                   of every instance ── hash of per ──→ the k first
+
+All instances close a window in the same epoch, so what merges their rankings keeps no state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import polars as pl
+
+from springtide.compiler.plan import Exchange, Hash
+from springtide.kernels.hashing import bucket_of
+from springtide.kernels.rankings import counting_step, ranked
+from springtide.query import steps
+from springtide.runtime.heads.head import Clock, Head, HeadResult, Kind, Shelf
+from springtide.runtime.heads.sliding import SlidingHead
+from springtide.state.manifest import Marks
+
+
+class RankingHead(Head):
+    """A ranking of the values of some buckets."""
+
+    def __init__(self, step: steps.TopK, buckets: int) -> None:
+        """Prepare the counting."""
+        self._step, self._counting = step, SlidingHead(counting_step(step), buckets)
+        self.kinds = self._counting.kinds
+
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
+        """Send counts per value and pane."""
+        return self._counting.send(exchange, tuples, turn)
+
+    def run(self, shelf: Shelf, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> HeadResult:
+        """Count; rank the values of the windows that end by now."""
+        result = self._counting.run(shelf, arrived, clock)
+        assert isinstance(result.rows, pl.DataFrame)
+        return replace(result, rows=ranked(self._step, result.rows))
+
+    def oldest(self, marks: Marks) -> Mapping[str, int]:
+        """Panes are needed from the first window that is open."""
+        return self._counting.oldest(marks)
+
+
+class RankingMergeHead(Head):
+    """One ranking of those of several instances."""
+
+    kinds: Mapping[str, Kind] = {}
+
+    def __init__(self, step: steps.TopK, buckets: int) -> None:
+        """Remember what is ranked."""
+        self._step, self._buckets = step, buckets
+
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
+        """Send the rankings, each group's to one place."""
+        keys = exchange.routing.keys if isinstance(exchange.routing, Hash) else ()
+        return tuples.with_columns(bucket_of(keys, self._buckets))
+
+    def run(self, shelf: Shelf, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> HeadResult:
+        """Rank what was ranked."""
+        if arrived[0] is None:
+            return HeadResult(pl.DataFrame(schema=self._step.schema))
+        return HeadResult(ranked(self._step, arrived[0]))
+
+    def oldest(self, marks: Marks) -> Mapping[str, int]:
+        """Nothing is kept."""
+        return {}
