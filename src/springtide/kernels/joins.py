@@ -84,6 +84,10 @@ class Indexed:
         """Find where, in order, tuples with these upper bits begin whose places have these ranks or greater ones."""
         return np.searchsorted(self.entries, upper | np.asarray(ranks).astype(np.uint64))
 
+    def told_apart(self) -> Indexed:
+        """Give an index in which the upper bits tell all keys apart."""
+        return self if self.distinct else _numbered(self)[0]
+
     def hashed_by(self, hashes: np.ndarray) -> Indexed:
         """Sort by other hashes."""
         return Indexed(self.rows, self.keys, self._places, hashes)
@@ -136,7 +140,10 @@ def within(left: Indexed, right: Indexed, length: int) -> Match:
     rows = np.flatnonzero(low < high)
     upper = left.hashes[left.order[rows]] & ~right.mask
     match = _match(left, right, rows, right.find(upper, low[rows]), right.find(upper, high[rows]))
-    return match if match.is_true else within(*_numbered(left, right), length)
+    if match.is_true:
+        return match
+    left, right = _numbered(left, right)
+    return within(left, right, length)
 
 
 def last(left: Indexed, right: Indexed, n: int) -> Match:
@@ -146,7 +153,10 @@ def last(left: Indexed, right: Indexed, n: int) -> Match:
     upper = left.hashes[left.order[rows]] & ~right.mask
     high = right.find(upper, before[rows])
     match = _match(left, right, rows, np.maximum(right.find(upper), high - n), high)
-    return match if match.is_true else last(*_numbered(left, right), n)
+    if match.is_true:
+        return match
+    left, right = _numbered(left, right)
+    return last(left, right, n)
 
 
 def _match(left: Indexed, right: Indexed, rows: np.ndarray, low: np.ndarray, high: np.ndarray) -> Match:
@@ -154,11 +164,15 @@ def _match(left: Indexed, right: Indexed, rows: np.ndarray, low: np.ndarray, hig
     return Match(left, right, rows[some], low[some], high[some])
 
 
-def pairs(shape: PairShape, match: Match) -> Iterator[Pairs]:
-    """Make the pairs of a match, block by block, with the numbers of their tuples in `rows` of both sides."""
-    left, right = match.left, match.right
-    dense = 2 * match.total >= len(left) + len(right)
-    for i, j in match.blocks():
+def pairs(shape: PairShape, match: Match, *, turned: bool = False) -> Iterator[Pairs]:
+    """Make the pairs of a match, block by block, with the numbers of their tuples in `rows` of both sides.
+
+    With `turned`, what the match calls right are the left tuples of the pairs.
+    """
+    dense = 2 * match.total >= len(match.left) + len(match.right)
+    left, right = (match.right, match.left) if turned else (match.left, match.right)
+    for numbers in match.blocks():
+        i, j = reversed(numbers) if turned else numbers
         if dense:  # it pays to bring the tuples into order, because then each is found beside the one before
             made = shape.made(left.arranged, right.arranged, i, j)
             yield Pairs(made.rows, left.order[made.left], right.order[made.right])
@@ -166,18 +180,11 @@ def pairs(shape: PairShape, match: Match) -> Iterator[Pairs]:
             yield shape.made(left.rows, right.rows, left.order[i], right.order[j])
 
 
-def _numbered(left: Indexed, right: Indexed) -> tuple[Indexed, Indexed]:
-    """Sort both sides by numbers of their keys, which no two keys share."""
-    names = [f"{i}" for i in range(len(left.keys))]
-    keys = [
-        side.rows.select(pl.col(k).alias(n) for k, n in zip(side.keys, names, strict=True)) for side in (left, right)
-    ]
+def _numbered(*sides: Indexed) -> list[Indexed]:
+    """Sort sides by numbers of their keys, which no two keys share."""
+    names = [f"{i}" for i in range(len(sides[0].keys))]
+    keys = [side.rows.select(pl.col(k).alias(n) for k, n in zip(side.keys, names, strict=True)) for side in sides]
     numbers = pl.concat(keys).unique().with_row_index(_NUMBER)
     free = np.uint64(64 - numbers.height.bit_length())
-    one, other = (
-        side.hashed_by(
-            k.join(numbers, on=names, how="left", maintain_order="left")[_NUMBER].to_numpy().astype(np.uint64) << free
-        )
-        for side, k in zip((left, right), keys, strict=True)
-    )
-    return one, other
+    found = [k.join(numbers, on=names, how="left", maintain_order="left")[_NUMBER].to_numpy() for k in keys]
+    return [side.hashed_by(n.astype(np.uint64) << free) for side, n in zip(sides, found, strict=True)]

@@ -11,6 +11,8 @@ from springtide.query.errors import QueryError
 from springtide.query.windows import LastN, Sliding
 from springtide.runtime.heads.counting import CountingHead
 from springtide.runtime.heads.head import Head
+from springtide.runtime.heads.joining import TimeJoinHead
+from springtide.runtime.heads.last_joining import LastJoinHead
 from springtide.runtime.heads.operating import operating_head
 from springtide.runtime.heads.sliding import SlidingHead
 
@@ -32,6 +34,8 @@ def head_of(plan: Plan, name: str) -> Head:
             return SlidingHead(step, buckets) if isinstance(step.window, Sliding) else CountingHead(step, buckets)
         case steps.Aggregate():
             raise _not_yet(where, f"the window {step.window}")
+        case steps.Join():
+            return (TimeJoinHead if isinstance(step.window, steps.Within) else LastJoinHead)(step, buckets)
         case steps.Operate():
             return operating_head(where, step, buckets)
         case _:

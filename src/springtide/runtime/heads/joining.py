@@ -1,0 +1,168 @@
+"""Joins by keys over a window of time: what came before meets what comes now, each pair once.
+
+    pairs of an epoch:   new left × old right  ·  new left × new right  ·  old left × new right
+
+Both sides are kept as they came, by time. A tuple is needed as long as one of the other side can come that reaches it: the merged time of the *other*
+side decides. With `how="left"`, that is also when it is certain that a left tuple stays alone. Which of the kept ones do not is partly known when they
+are written; of the others, what meets a partner later is noted, for as long.
+
+A stream that is joined with itself is sent and kept once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import polars as pl
+
+from springtide.compiler.plan import Exchange
+from springtide.kernels import gate
+from springtide.kernels.hashing import BUCKET, HASH, bucket_of_hash, hash_of
+from springtide.kernels.joins import Indexed, pairs, within
+from springtide.kernels.pairs import PairShape
+from springtide.query import steps
+from springtide.query.types import END_OF_TIME, TS
+from springtide.runtime.heads.head import FIRST_SLOT, Clock, Head, HeadResult, Kind, Shelf
+from springtide.runtime.heads.pieces import in_pieces
+from springtide.state.manifest import Marks
+
+SIDES = ("left", "right")
+"""The kinds of state with the tuples of each side, and the marks with the merged time of each side."""
+PAIRED = "paired"
+"""The kind with the names of left tuples that met a partner after they were kept."""
+
+_EPOCH, _ROW = "__epoch", "__row"
+_NAME = [_EPOCH, _ROW]
+"""The name of a left tuple: no two have the same."""
+_PAIRED = "__paired"
+
+
+class TimeJoinHead(Head):
+    """A join of two streams, or of a stream with itself, by keys."""
+
+    def __init__(self, step: steps.Join, buckets: int) -> None:
+        """Prepare the shape of a pair."""
+        assert isinstance(step.window, steps.Within)
+        self._length, self._buckets, self._shape = step.window.length, buckets, PairShape(step)
+        self._keys, self._outer = (step.left_on, step.right_on), step.how == "left"
+        left, right = step.inputs
+        self._columns = tuple([*stream.schema, HASH, BUCKET] for stream in step.inputs)
+        self._alike = (left.step, left.port) == (right.step, right.port) and step.left_on == step.right_on
+        kept = Kind(slot=TS)
+        self.kinds = {SIDES[0]: kept} if self._alike else dict.fromkeys(SIDES, kept)
+        if self._outer:
+            self.kinds |= {PAIRED: Kind(slot=TS, fold=lambda rows: rows.unique(_NAME))}
+
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
+        """Send tuples with their hashes; one with a null key finds no partner, and only goes where it is given alone."""
+        side, keys = exchange.side, self._keys[exchange.side]
+        if side == 1 and self._alike:
+            return pl.LazyFrame()
+        if side == 1 or not self._outer:
+            tuples = tuples.filter(pl.all_horizontal(pl.col(k).is_not_null() for k in keys))
+        hashed = tuples.with_columns(hash_of(keys)).with_columns(bucket_of_hash(pl.col(HASH), self._buckets))
+        return hashed.select(self._columns[side])  # not all senders have places
+
+    def run(self, shelf: Shelf, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> HeadResult:
+        """Pair what arrived with what was there, and with each other; give what stays alone."""
+        writes: dict[str, pl.DataFrame] = {}
+        marks = dict(zip(SIDES, clock.sides, strict=True))
+        return HeadResult(in_pieces(self._rows(shelf, arrived, marks, writes), self._shape.none()), marks, writes)
+
+    def oldest(self, marks: Marks) -> Mapping[str, int]:
+        """A tuple is needed as long as the time of the other side is not past its reach."""
+        first = {side: self._first(marks[other]) for side, other in zip(SIDES, reversed(SIDES), strict=True)}
+        return {kind: first.get(kind, first[SIDES[0]]) for kind in self.kinds}
+
+    def _first(self, time: int) -> int:
+        """Give the first time that a tuple of the other side reaches now or later."""
+        return time if time == END_OF_TIME else max(time - self._length, FIRST_SLOT)
+
+    def _rows(
+        self, shelf: Shelf, arrived: Sequence[pl.DataFrame | None], marks: Marks, writes: dict[str, pl.DataFrame]
+    ) -> Iterator[pl.DataFrame]:
+        new_left = arrived[0]
+        if new_left is not None and self._outer:
+            alone = pl.any_horizontal(pl.col(k).is_null() for k in self._keys[0])
+            yield self._shape.alone(new_left.filter(alone), pl.col(TS))
+            new_left = new_left.filter(~alone)
+        left = self._indexed(new_left, 0)
+        right = left if self._alike else self._indexed(arrived[1], 1)
+        old_right = self._old(shelf, 1, left)
+        old_left = old_right if self._alike else self._old(shelf, 0, right)
+        met, met_now = _none_of(left), _none_of(old_left)
+        for one, other, flags in ((left, old_right, met), (left, right, met), (old_left, right, met_now)):
+            if one is not None and other is not None:
+                for made in pairs(self._shape, within(one, other, self._length)):
+                    flags[made.left] = True
+                    yield made.rows
+        if self._outer:
+            known = old_left.rows.filter(pl.Series(met_now) & ~pl.col(_PAIRED)) if old_left is not None else None
+            yield from self._alone(shelf, left, met, known, marks)
+            if known is not None:
+                writes[PAIRED] = _from(known, self._first(marks[SIDES[1]])).select(BUCKET, TS, *_NAME)
+        for side, one in enumerate((left,) if self._alike else (left, right)):
+            if one is not None:
+                rows = _from(
+                    self._named(shelf, one, met) if self._outer and side == 0 else one.rows,
+                    self.oldest(marks)[SIDES[side]],
+                )
+                writes[SIDES[side]] = rows
+
+    def _indexed(self, rows: pl.DataFrame | None, side: int) -> Indexed | None:
+        if rows is None or not rows.height:
+            return None
+        return Indexed(rows.select(self._columns[side]).rechunk(), self._keys[side])
+
+    def _old(self, shelf: Shelf, side: int, new: Indexed | None) -> Indexed | None:
+        """Find what was kept of a side and may meet something new of the other one: the same keys, times in reach."""
+        if new is None:
+            return None
+        low, high = int(new.places[0]) - self._length, int(new.places[-1]) + self._length
+        found = shelf.lookup(SIDES[0] if self._alike else SIDES[side], np.unique(new.hashes), low, high + 1)
+        found = [
+            rows.filter(rows[TS].to_physical().is_between(max(low, FIRST_SLOT), min(high, END_OF_TIME)))
+            for rows in found
+        ]
+        found = [rows for rows in found if rows.height]
+        return (
+            Indexed(pl.concat([r.select(found[0].columns) for r in found], rechunk=True), self._keys[side])
+            if found
+            else None
+        )
+
+    # ── left tuples that stay alone ───────────────────────────────────────────────────────────────────────────────
+
+    def _named(self, shelf: Shelf, left: Indexed, met: np.ndarray) -> pl.DataFrame:
+        """Give new left tuples their names, and say which of them are paired already."""
+        first = shelf.instance << 40
+        return left.rows.with_columns(
+            pl.Series(_PAIRED, met),
+            pl.lit(shelf.epoch.number, dtype=pl.Int64).alias(_EPOCH),
+            pl.int_range(first, first + pl.len(), dtype=pl.Int64).alias(_ROW),
+        )
+
+    def _alone(
+        self, shelf: Shelf, left: Indexed | None, met: np.ndarray, known: pl.DataFrame | None, marks: Marks
+    ) -> Iterator[pl.DataFrame]:
+        """Give the left tuples that no partner can reach any more and that have none: new ones, and those kept that are due now."""
+        time = pl.col(TS).to_physical()
+        due, before = self._first(marks[SIDES[1]]), self._first(shelf.marks.get(SIDES[1], gate.BEGINNING))
+        lone = [left.rows.filter(~pl.Series(met) & (time < due))] if left is not None else []
+        if due > before:
+            now = time.is_between(before, due, closed="left")
+            noted = [rows.filter(now).select(_NAME) for rows in shelf.read(PAIRED, before, due)]
+            noted += [known.select(_NAME)] if known is not None else []
+            kept = [rows.filter(now & ~pl.col(_PAIRED)) for rows in shelf.read(SIDES[0], before, due)]
+            lone += [rows.join(pl.concat(noted), on=_NAME, how="anti") if noted else rows for rows in kept]
+        yield from (self._shape.alone(rows, time + self._length) for rows in lone if rows.height)
+
+
+def _none_of(rows: Indexed | None) -> np.ndarray:
+    return np.zeros(0 if rows is None else len(rows), dtype=bool)
+
+
+def _from(rows: pl.DataFrame, first: int) -> pl.DataFrame:
+    """Keep the rows whose time is not before `first`."""
+    return rows.filter(rows[TS].to_physical() >= first)
