@@ -14,9 +14,10 @@ from springtide.runtime.heads.head import Head
 from springtide.runtime.heads.joining import TimeJoinHead
 from springtide.runtime.heads.last_joining import LastJoinHead
 from springtide.runtime.heads.operating import operating_head
-from springtide.runtime.heads.sliding import SlidingHead
-
 from springtide.runtime.heads.rankings import RankingHead, RankingMergeHead
+from springtide.runtime.heads.sliding import SlidingHead
+from springtide.runtime.heads.theta import LastThetaHead, TimeThetaHead
+
 
 @lru_cache(maxsize=256)
 def head_of(plan: Plan, name: str) -> Head:
@@ -34,11 +35,6 @@ def head_of(plan: Plan, name: str) -> Head:
             return SlidingHead(step, buckets) if isinstance(step.window, Sliding) else CountingHead(step, buckets)
         case steps.Aggregate():
             raise _not_yet(where, f"the window {step.window}")
-        case steps.Join():
-            return (TimeJoinHead if isinstance(step.window, steps.Within) else LastJoinHead)(step, buckets)
-        case steps.Operate():
-            return operating_head(where, step, buckets)
-        case _:
         case steps.TopK(sketch=None):
             return (RankingMergeHead if subquery.merges else RankingHead)(step, buckets)
         case steps.Join():
@@ -46,6 +42,9 @@ def head_of(plan: Plan, name: str) -> Head:
         case steps.ThetaJoin():
             routing = next(e.routing for e in plan.exchanges if e.target == subquery.name)
             return (TimeThetaHead if isinstance(step.window, steps.Within) else LastThetaHead)(step, buckets, routing)
+        case steps.Operate():
+            return operating_head(where, step, buckets)
+        case _:
             raise _not_yet(where, "this kind of step")
 
 
