@@ -6,6 +6,11 @@ A step that needs the total order must not see columns that carry rounding: one 
 from collections.abc import Callable
 from typing import Any
 
-from tests.properties.steps import counting, operators, rankings
+from tests.properties.steps import counting, joins, operators, rankings
 
-KINDS: list[Callable[[Any, list[Any], Any], Any]] = [counting.make, operators.make, rankings.make]
+KINDS: list[Callable[[Any, list[Any], Any], Any]] = [
+    counting.make,
+    joins.make,
+    operators.make,
+    rankings.make,
+]
