@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
+from urllib.request import urlopen
 
 import polars as pl
 import pytest
@@ -49,6 +51,23 @@ PROGRAM = """
     short = build("short", rate=None, total=30_000)
     endless = build("endless", rate=2_000)
 """
+
+
+POLICY = """
+    import springtide as st
+    from springtide.elastic.policies.policy import Trigger
+
+    class Upwards:
+        def decide(self, snapshot, history):
+            n = snapshot.subqueries["sums"].instances + 1
+            return [st.Proposal("sums", "more is better", Trigger("rows", 7, 100), instances=n)]
+"""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -153,8 +172,32 @@ def test_demo_and_one_interrupt(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=LONG)
     assert (process.returncode, err) == (0, "")
-    assert shown[0].startswith("def heavy_callers(")
+    assert shown[0].startswith("def contracts(")
+    assert "def heavy_callers(" in "".join(shown)
     assert "heavy-callers was stopped" in out
     assert "\nNext\n" in out
-    (place,) = [line.split()[-1] for line in out.splitlines() if line.startswith("  output ")]
-    assert Path(place).is_relative_to(tmp_path)
+    for name in ("output", "chart"):
+        (place,) = [line.split()[-1] for line in out.splitlines() if line.startswith(f"  {name} ")]
+        assert Path(place).is_relative_to(tmp_path)
+    assert Path(place).read_bytes().startswith(b"\x89PNG")
+
+
+def test_elastic_query_with_metrics_and_a_policy_of_ones_own(program: Path, tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text(dedent(POLICY))
+    ckpt, port = tmp_path / "ckpt", free_port()
+    run = ["run", f"{program}:endless", "--checkpoint", ckpt, "--master", "local[2,4]", "--instances", 1]
+    elastic = ["--max", 3, "--policy", "steps:Upwards", "--metrics-port", port]
+    with started(tmp_path, *run, *elastic, "--trigger", "100ms", "--plain") as process:
+        read_until(process, "scaled sums: 2 → 3 instances; more is better")
+        with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            figures = answer.read().decode()
+        assert 'springtide_instances{query="endless",subquery="sums"}' in figures
+        assert str(tmp_path) not in figures
+        assert ask("pause", ckpt, "--wait", LONG).startswith("elasticity of endless is paused")
+        assert ask("move", ckpt, "sums", "0-3", "--to", 2, "--wait", LONG).startswith("sums: moved, since epoch ")
+        assert ask("stop", ckpt, "--wait", LONG).startswith("endless stopped after epoch ")
+        assert process.communicate(timeout=LONG)[1] == ""
+    shown = ask("history", ckpt)
+    assert "1 → 2 instances" in shown
+    assert "rows 7 < 100 – more is better" in shown
+    assert "asked for by hand" in shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,10 +13,14 @@ from springtide.cli.figures import extra, plural, size
 from springtide.cli.orders import Answer, check_step, epoch_of, order, running, within
 from springtide.cli.status import CheckpointPath
 from springtide.elastic.decisions import Decision
+from springtide.elastic.protocols import Wish
 from springtide.state.control import Command, send
 
 Step = Annotated[str, typer.Argument(metavar="STEP", help="A step of the query; its whole subquery is meant.")]
 Wait = Annotated[float, typer.Option(min=0, help="Seconds to wait for the query to do it.")]
+Protocol = Annotated[
+    Wish | None, typer.Option(help="How state goes to its new owner; as the query was started, if not said.")
+]
 
 _MOST = 1 << 16
 """No query has as many buckets."""
@@ -26,10 +30,11 @@ def scale(
     ckpt: CheckpointPath,
     step: Step,
     instances: Annotated[int, typer.Argument(metavar="N", min=1, help="The wanted number of instances.")],
+    protocol: Protocol = None,
     wait: Wait = 10,
 ) -> None:
     """Give a part of a running query another number of instances."""
-    query, answer = _ask(ckpt, step, Command("scale", {"step": step, "instances": instances}), wait)
+    query, answer = _ask(ckpt, "scale", {"step": step, "instances": instances, "protocol": protocol}, wait)
     has = answer.manifest.maps.get(step) if answer.manifest else None
     nothing = f"{step} has {plural(has.instances if has else instances, 'instance')} already"
     _tell(query, answer, f"{nothing}; it has no more buckets" if has and has.instances < instances else nothing)
@@ -40,17 +45,18 @@ def move(
     step: Step,
     buckets: Annotated[str, typer.Argument(metavar="BUCKETS", help="Which ones, for example 3,7,10-15.")],
     to: Annotated[int, typer.Option(metavar="INSTANCE", min=0, help="Who gets them; they are counted from 0.")],
+    protocol: Protocol = None,
     wait: Wait = 10,
 ) -> None:
     """Give some buckets of a running query to one of its instances."""
     wanted = parse_buckets(buckets)
-    query, answer = _ask(ckpt, step, Command("move", {"step": step, "buckets": wanted, "to": to}), wait)
+    query, answer = _ask(ckpt, "move", {"step": step, "buckets": wanted, "to": to, "protocol": protocol}, wait)
     _tell(query, answer, f"instance {to} of {step} has {'it' if len(wanted) == 1 else 'them'} already")
 
 
-def rebalance(ckpt: CheckpointPath, step: Step, wait: Wait = 10) -> None:
+def rebalance(ckpt: CheckpointPath, step: Step, protocol: Protocol = None, wait: Wait = 10) -> None:
     """Even out the load of a part of a running query, by what its buckets did last."""
-    query, answer = _ask(ckpt, step, Command("rebalance", {"step": step}), wait)
+    query, answer = _ask(ckpt, "rebalance", {"step": step, "protocol": protocol}, wait)
     _tell(query, answer, f"the instances of {step} are as even as they can be")
 
 
@@ -94,10 +100,10 @@ def parse_buckets(text: str) -> list[int]:
     return sorted(found)
 
 
-def _ask(ckpt: CheckpointPath, step: str, command: Command, wait: float) -> tuple[str, Answer]:
+def _ask(ckpt: CheckpointPath, name: str, options: dict[str, Any], wait: float) -> tuple[str, Answer]:
     checkpoint, identity = running(ckpt)
-    check_step(checkpoint, identity, step)
-    return identity["query"], order(checkpoint, command, wait)
+    check_step(checkpoint, identity, options["step"])
+    return identity["query"], order(checkpoint, Command(name, options), wait)
 
 
 def _tell(query: str, answer: Answer, nothing: str) -> None:

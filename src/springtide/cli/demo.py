@@ -1,97 +1,210 @@
-"""`springtide demo`: heavy callers on Spark, over a stream of generated calls."""
+"""`springtide demo`: a query on Spark whose instances follow a load that triples and falls again, over generated calls."""
 
 from __future__ import annotations
 
 import inspect
+import math
 import shutil
 import sys
 import tempfile
-from datetime import datetime, timedelta
+import time
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any
 
+import numpy as np
 import polars as pl
 import typer
 from rich.console import Console
 
 import springtide as st
-from springtide.cli.figures import plural
-from springtide.cli.launch import Wish, launch
+from springtide.charts import chart
+from springtide.cli.figures import extra, plural, size
+from springtide.cli.launch import Outcome, Wish, launch
 from springtide.cli.run import summary
 from springtide.cli.tables import table_of
+from springtide.compiler.tables import columns
+from springtide.elastic.decisions import Decision, decisions_of
+from springtide.elastic.snapshot import Snapshot
+from springtide.query.errors import SpringtideError
+from springtide.state.history import History
 
-_RATE = 100_000
+ANSWER = 0.000_15
+"""Seconds that the contracts' service takes for one answer."""
+_LOW, _HIGH = 50_000, 150_000
+"""Calls per second, at the beginning and half-way."""
+_MEAN = (_LOW + _HIGH) // 2
 _STREAMS = 2
 _PER_SECOND = 500
-"""Calls in a second of event time of each stream: it goes a hundred times faster than the clock."""
+"""Calls in a second of event time of each stream: at the mean rate it goes a hundred times faster than the clock."""
 _BEGIN = datetime(2024, 5, 1)
+_CALLERS = 10_000
+_HOT = ("600000170", "600004210")
+"""First the one and then the other makes an eighth of all calls."""
+_SLOTS = 8
 _SHOWN = 5
 
 
+def contracts(callers: pl.Series) -> pl.Series:
+    """Ask a slow service how long the calls of these callers may be."""
+    time.sleep(len(callers) * ANSWER)  # it is made up, and answers one question after the other
+    return callers.str.slice(-1).cast(pl.Float64) * 60 + 60
+
+
 def heavy_callers(calls: st.Stream, sink: Any) -> st.Query:
-    """Who talks for more than ten minutes per call, on average over the last hour?"""
+    """Who talks longer per call than the contract says, on average over the last twenty calls?"""
     heavy = (
         calls.map(duration=(pl.col("end") - pl.col("start")).dt.total_seconds())
-        .aggregate(
-            by="src",
-            window=st.sliding("1h", every="1m"),
-            avg=st.mean("duration"),
-            calls=st.count(),
-            name="heavy",
-        )
-        .filter(pl.col("avg") > 600)
+        .aggregate(by="src", window=st.last_n(20, every=5), avg=st.mean("duration"), name="heavy")
+        .map(limit=pl.col("src").map_batches(contracts, return_dtype=pl.Float64))
+        .filter(pl.col("avg") > pl.col("limit"))
     )
     return st.Query("heavy-callers", heavy.to(sink))
 
 
+@dataclass(frozen=True)
+class HotCallers:
+    """Call records, of which every eighth is by one caller: up to a position by the first, then by the second."""
+
+    records: Any
+    jump: int
+
+    def __call__(self, stream: int, first: int, count: int) -> pl.DataFrame:
+        """Make `count` records of a physical stream, from position `first` on."""
+        place = np.arange(first, first + count)
+        hot = pl.Series(np.where(place < self.jump, *_HOT))
+        made: pl.DataFrame = self.records(stream, first, count)
+        return made.with_columns(src=pl.when(pl.Series(place % 8 == 0)).then(hot).otherwise(pl.col("src")))
+
+
+def source(seconds: int) -> st.Stream:
+    """Make calls for some seconds: few, three times as many half-way, few."""
+    records = st.call_records(callers=_CALLERS, per_second=_PER_SECOND, begin=_BEGIN)
+    total = _MEAN * seconds
+    swing = (_HIGH - _LOW) / 2
+    rates = [_MEAN - swing * math.cos(2 * math.pi * (i + 0.5) / (2 * seconds)) for i in range(2 * seconds)]
+    generated = st.generate(
+        HotCallers(records, total // _STREAMS // 2),
+        rate=st.trace(rates, every="500ms"),
+        streams=_STREAMS,
+        total=total,
+        max_backlog=4 * _MEAN,
+    )
+    return st.source("calls", generated, ts="ts")
+
+
 def demo(
-    seconds: Annotated[int, typer.Option(min=1, help="How long calls come in.")] = 60,
+    seconds: Annotated[int, typer.Option(min=2, help="How long calls come in.")] = 60,
     plain: Annotated[bool, typer.Option("--plain", help="Lines, and no live view.")] = False,
 ) -> None:
-    """Run a query on Spark, over generated calls, for about a minute."""
+    """Run a query on Spark, over generated calls, for about a minute: its instances follow the load."""
     console = Console(highlight=False)
     folder = Path(tempfile.mkdtemp(prefix="springtide-demo-"))
     ckpt, out = folder / "ckpt", folder / "out"
-    records = st.generate(
-        st.call_records(callers=10_000, per_second=_PER_SECOND, begin=_BEGIN),
-        rate=st.sine(_RATE, _RATE / 2, "20s"),
-        streams=_STREAMS,
-        total=_RATE * seconds,
-        max_backlog=4 * _RATE,
-    )
-    query = heavy_callers(st.source("calls", records, ts="ts"), st.parquet_sink(out))
-    console.print(inspect.getsource(heavy_callers), markup=False, soft_wrap=True)
+    query = heavy_callers(source(seconds), st.parquet_sink(out))
+    for part in (contracts, heavy_callers):
+        console.print(inspect.getsource(part), markup=False, soft_wrap=True)
     console.print(
-        f"About {_RATE:,} call records come in each second, for {plural(seconds, 'second')}; in their own time that is "
-        f"{_RATE // (_STREAMS * _PER_SECOND)} times as long, so that every second or so a window of one hour closes. "
-        "Spark runs two instances of each part of the query.\n"
+        f"Calls come in for {plural(seconds, 'second')}: {_LOW:,} per second, {_HIGH:,} half-way, and {_LOW:,} at the end. Every eighth is by "
+        "one and the same caller, half-way it becomes another one. The step [bold]heavy[/bold] has 1 to "
+        f"{_SLOTS} instances, as many as keep them busy for 60 % of the time; [bold]calls[/bold] always has 2.\n"
+        f"The service is made up: it sleeps for {ANSWER * 1e6:.0f} µs per answer. So this query waits more than it computes, and {_SLOTS} "
+        "instances make sense on a small machine. One that computes all the time would need as many cores.\n",
+        soft_wrap=True,
+    )
+    elastic = st.Elastic(
+        max=_SLOTS,
+        limits={"calls": (2, 2)},
+        policy=st.Threshold(),
+        balancing=st.Balancing(uit=0.1),
+        every=2,
+        grace=4,
     )
     program = _program()
-    tips = [("try", f"{program} scale {ckpt} heavy 3"), ("", f"{program} status {ckpt}")]
-    outcome = launch(query, Wish(master="local[2,4]", checkpoint=ckpt, instances=("2",), plain=plain), console, tips)
+    tips = [
+        ("try", f"{program} history {ckpt}"),
+        ("", f"{program} pause {ckpt}"),
+        ("", f"{program} scale {ckpt} heavy 5"),
+    ]
+    wish = Wish(f"local[{_SLOTS},4]", ckpt, ("calls=2", "heavy=2"), plain=plain, elastic=elastic)
+    outcome = launch(query, wish, console, tips)
     summary(query, outcome, console)
-    _heaviest(out, seconds, console)
+    _elasticity(outcome, folder, console)
+    _longest(out, console)
     console.print("\n[bold]Next[/bold]")
-    for line in (f"{program} status {ckpt}", f"{program} run FILE  (examples/ has short programs to begin with)"):
+    for line in (
+        f"{program} history {ckpt}",
+        f"{program} status {ckpt}",
+        f"{program} run FILE --elastic  (examples/ has short programs to begin with)",
+    ):
         console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
-def _heaviest(out: Path, seconds: int, console: Console) -> None:
-    """Show the callers with the longest calls in the last window that ended while calls came in."""
+def _elasticity(outcome: Outcome, folder: Path, console: Console) -> None:
+    """Sum up the decisions, and draw the run."""
+    history = History(outcome.checkpoint)
+    decisions = decisions_of(history.read("decisions"))
+    snapshots = [Snapshot.from_json(record) for record in history.read("snapshots")]
+    console.print("\n[bold]Elasticity[/bold]")
+    for line in columns([*told(decisions), *_drawn(snapshots, decisions, folder)]):
+        console.print(f"  {line}", markup=False, soft_wrap=True)
+
+
+def told(decisions: list[Decision]) -> list[tuple[str, str]]:
+    """Say in a few lines what was decided."""
+    scaled = [d.instruction for d in decisions if d.instruction.kind == "scale"]
+    others = len(decisions) - len(scaled)
+    lines = [("decisions", f"{len(scaled)} × another number of instances, {others} × the same, other buckets")]
+    if scaled:
+        steps = [scaled[0].before.instances, *(told.after.instances for told in scaled)]
+        lines.append(("instances", " → ".join(map(str, steps))))
+    done = [d.outcome for d in decisions if d.outcome]
+    if done:
+        costs = [o.extra_seconds for o in done]
+        moved = sum(o.bytes_moved for o in done)
+        lines.append(
+            ("extra time", f"{extra(median(costs))} in the median of the switching epochs, {extra(max(costs))} at most")
+        )
+        lines.append(("state", f"{size(moved)} changed hands, by name: nothing was copied"))
+    return lines
+
+
+def _drawn(snapshots: list[Snapshot], decisions: list[Decision], folder: Path) -> list[tuple[str, str]]:
+    """Draw the run; without matplotlib say how to get it."""
+    if not snapshots:
+        return []
+    calls, half = 0, sum(s.rows for s in snapshots) / 2
+    marks = []
+    for snapshot in snapshots:
+        calls += snapshot.rows
+        if calls >= half:
+            marks = [(snapshot.time, "another caller is hot")]
+            break
+    try:
+        picture = chart(
+            snapshots,
+            folder / "chart.png",
+            title="heavy-callers: instances follow a load that triples",
+            subqueries=["heavy"],
+            decisions=decisions,
+            marks=marks,
+        )
+    except SpringtideError as error:
+        return [("chart", str(error))]
+    return [("chart", str(picture))]
+
+
+def _longest(out: Path, console: Console) -> None:
+    """Show the callers that are farthest over their limits in the last rows."""
     if not any(out.glob("*.parquet")):
         return
-    minutes = _RATE * seconds // (_STREAMS * _PER_SECOND) // 60
-    end = _BEGIN + timedelta(minutes=minutes)
-    rows = pl.scan_parquet(out).filter(pl.col("window_end").dt.replace_time_zone(None) == end).collect()
+    rows = pl.scan_parquet(out).group_by("src").last().collect()
     if rows.height:
-        console.print(
-            f"\n[bold]The heaviest of {plural(rows.height, 'heavy caller')} in the hour up to {end:%H:%M}[/bold]"
-        )
-        for line in table_of(
-            rows.sort("avg", "src", descending=[True, False])
-            .head(_SHOWN)
-            .select("src", pl.col("avg").round(1), "calls")
-        ):
+        console.print(f"\n[bold]The farthest over the limit, of {plural(rows.height, 'heavy caller')}[/bold]")
+        shown = rows.with_columns(over=pl.col("avg") - pl.col("limit")).sort("over", "src", descending=[True, False])
+        for line in table_of(shown.head(_SHOWN).select("src", pl.col("avg").round(1), "limit")):
             console.print(f"  {line}", markup=False, soft_wrap=True)
 
 

@@ -1,10 +1,11 @@
-"""What `--elastic`, `--min`, `--max` and `--policy` say, as settings."""
+"""What `--elastic`, `--min`, `--max`, `--policy` and `--protocol` say, as settings."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from springtide.cli.errors import CommandError
 from springtide.elastic.policies.manual import Manual
 from springtide.elastic.policies.policy import Policy
 from springtide.elastic.policies.threshold import PRESETS, Threshold
+from springtide.elastic.protocols import Wish
 from springtide.elastic.settings import Elastic
 from springtide.query.errors import nearest
 
@@ -24,21 +26,27 @@ POLICIES: Mapping[str, Policy] = {
 
 
 def parse_elastic(
-    wanted: bool, least: int | None, most: int | None, policy: str | None, folder: Path | None = None
+    wanted: bool,
+    least: int | None = None,
+    most: int | None = None,
+    policy: str | None = None,
+    protocol: Wish | None = None,
+    *,
+    folder: Path | None = None,
 ) -> Elastic | None:
     """Give the settings, None for none of it. A policy of the user's own is found in `folder`, or wherever Python finds modules.
 
-    >>> parse_elastic(False, None, 16, "sc-10").max, parse_elastic(False, None, None, None)
+    >>> parse_elastic(False, most=16, policy="sc-10").max, parse_elastic(False)
     (16, None)
     """
-    if not wanted and (least, most, policy) == (None, None, None):
+    if not wanted and (least, most, policy, protocol) == (None, None, None, None):
         return None
     chosen = _policy(policy or "threshold", folder)
     try:
-        settings: dict[str, Any] = {"min": least or 1, "max": most, "policy": chosen}
-        return Elastic(**settings) if policy != "manual" else Elastic(**settings, balancing=None)
+        found = Elastic(min=least or 1, max=most, policy=chosen, protocol=protocol or Elastic.protocol)
     except ValueError as error:
         raise CommandError(f"--min and --max: {error}") from None
+    return replace(found, balancing=None) if policy == "manual" else found
 
 
 def _policy(name: str, folder: Path | None) -> Policy:

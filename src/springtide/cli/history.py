@@ -69,12 +69,13 @@ def decision_lines(decisions: Sequence[Decision], *, running: bool, wide: int) -
 def _cells(decision: Decision, running: bool) -> list[str]:
     told, outcome = decision.instruction, decision.outcome
     buckets = f"{len(told.moved)}/{len(told.after.owners)}" if told.after.owners else "–"
+    change = decision.change + (f" ({decision.protocol})" if decision.protocol != "virtual" else "")
     if outcome is None:
         became = "overtaken" if decision.overtaken else "under way" if running else "waits"
-        return [told.subquery, decision.change, buckets, "–", became, "–", "–"]
+        return [told.subquery, change, buckets, "–", became, "–", "–"]
     moved = size(outcome.bytes_moved) if told.after.owners else "–"
     cost = [seconds(decision.took), extra(outcome.extra_seconds), f"{outcome.epoch:,}"]
-    return [told.subquery, decision.change, buckets, moved, *cost]
+    return [told.subquery, change, buckets, moved, *cost]
 
 
 def refusal_lines(refusals: Sequence[Refusal]) -> list[str]:

@@ -15,6 +15,7 @@ from springtide.cli.launch import LOOPBACK, Outcome, Wish, launch, places
 from springtide.cli.load import file_of, load_query, module_of
 from springtide.cli.tables import table_of
 from springtide.compiler.tables import columns
+from springtide.elastic.protocols import Wish as Protocol
 from springtide.query.steps import Sink
 from springtide.runtime.engine import ROWS_PER_EPOCH
 from springtide.runtime.query import Query
@@ -56,6 +57,10 @@ def run(
             help="Who decides; threshold if not said.",
         ),
     ] = None,
+    protocol: Annotated[
+        Protocol | None,
+        typer.Option(rich_help_panel=_ELASTIC, help="How state goes to its new owner; virtual if not said."),
+    ] = None,
     metrics_port: Annotated[
         int | None,
         typer.Option(metavar="PORT", min=1, max=65_535, rich_help_panel=_METRICS, help="Serve figures to Prometheus."),
@@ -70,7 +75,7 @@ def run(
     """
     query = load_query(file)
     console = Console(highlight=False)
-    settings = parse_elastic(elastic, least, most, policy, folder=file_of(file).parent)
+    settings = parse_elastic(elastic, least, most, policy, protocol, folder=file_of(file).parent)
     metrics = None if metrics_port is None else (metrics_host, metrics_port)
     wish = Wish(master, checkpoint, instances or (), trigger, rows_per_epoch, plain, settings, metrics)
     outcome = launch(query, wish, console, module=module_of(file))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from springtide.elastic.instructions import Instruction
+from springtide.elastic.protocols import Protocol
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class Decision:
     """None for what has not taken effect, or not by itself: see `overtaken`."""
     overtaken: bool = False
     """The subquery was told something else before an epoch ran with this."""
+    protocol: Protocol = "virtual"
+    """How the buckets went to their new owners."""
 
     @property
     def took(self) -> float | None:
@@ -85,7 +88,9 @@ def decisions_of(records: Iterable[Mapping[str, Any]]) -> list[Decision]:
     for name, record in begun.items():
         outcome = outcomes.get(name)
         overtaken = outcome is None and last[record["subquery"]] != name
-        found.append(Decision(name, record["at"], _instruction(record), outcome, overtaken))
+        found.append(
+            Decision(name, record["at"], _instruction(record), outcome, overtaken, record.get("protocol", "virtual"))
+        )
     return found
 
 

@@ -92,6 +92,14 @@ def test_move_to_nobody_and_of_no_bucket(run: Run, running: Running) -> None:
         assert "there is no bucket 300, they are 0 to 255" in run("move", ckpt, "counts", "300", "--to", 1).stderr
 
 
+def test_protocol(run: Run, running: Running) -> None:
+    with running() as ckpt:
+        told = run("scale", ckpt, "counts", 3, "--protocol", "state").stdout
+        assert told.startswith("counts: 2 → 3 instances, since epoch ")
+        assert run("scale", ckpt, "counts", 3, "--protocol", "telepathy").exit_code == 2
+    assert "2 → 3 instances (state)" in run("history", ckpt).stdout
+
+
 def test_rebalance(run: Run, running: Running) -> None:
     with running(rows=6) as ckpt:  # two of each key
         run("move", ckpt, "counts", "0-255", "--to", 0)

@@ -32,29 +32,33 @@ number = 7
 
 
 def test_nothing_is_said() -> None:
-    assert parse_elastic(False, None, None, None) is None
+    assert parse_elastic(False) is None
 
 
 def test_the_usual_policy() -> None:
-    assert parse_elastic(True, None, None, None) == st.Elastic()
-    assert parse_elastic(False, 2, 8, None) == st.Elastic(min=2, max=8)  # limits say that it is elastic
+    assert parse_elastic(True) == st.Elastic()
+    assert parse_elastic(False, 2, 8) == st.Elastic(min=2, max=8)  # limits say that it is elastic
 
 
 def test_presets_by_the_rows_of_the_papers() -> None:
     """SC-10, ST-8, SM-10."""
     assert list(POLICIES) == ["threshold", "sc-10", "st-8", "sm-10", "manual"]
     for name, preset in (("sc-10", SC_10), ("st-8", ST_8), ("sm-10", SM_10)):
-        assert parse_elastic(True, None, None, name) == st.Elastic(policy=preset)
+        assert parse_elastic(True, policy=name) == st.Elastic(policy=preset)
 
 
 def test_by_hand_means_that_nothing_is_balanced_either() -> None:
-    assert parse_elastic(True, None, None, "manual") == st.Elastic(policy=st.Manual(), balancing=None)
+    assert parse_elastic(True, policy="manual") == st.Elastic(policy=st.Manual(), balancing=None)
+
+
+def test_protocol() -> None:
+    assert parse_elastic(False, protocol="state") == st.Elastic(protocol="state")
 
 
 def test_own_policy(tmp_path: Path) -> None:
     (tmp_path / "night_watch.py").write_text(NIGHT)
     for name, kind in (("Night", "Night"), ("evening", "Late")):
-        found = parse_elastic(True, None, 4, f"night_watch:{name}", tmp_path)
+        found = parse_elastic(True, None, 4, f"night_watch:{name}", folder=tmp_path)
         assert found is not None
         assert (type(found.policy).__name__, found.max) == (kind, 4)
 
@@ -72,7 +76,7 @@ def test_own_policy(tmp_path: Path) -> None:
 def test_what_is_no_policy(policy: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "night_watch.py").write_text(NIGHT)
     with pytest.raises(CommandError, match=message):
-        parse_elastic(True, None, None, policy, tmp_path)
+        parse_elastic(True, policy=policy, folder=tmp_path)
 
 
 def test_mistakes_are_told_before_spark_starts(run: Run, program: Callable[..., Path]) -> None:
