@@ -222,8 +222,9 @@ class Engine:
         }
         compact = {}
         for name, stored in state.items():
-            whole = {k for k, kind in head_of(live, name).kinds.items() if kind.whole}
-            if merged := compaction(stored, self.maps[name], whole, copy=name in self.reconfiguring.copying):
+            kinds, copy = head_of(live, name).kinds.items(), name in self.reconfiguring.copying
+            whole, versions = {k for k, kind in kinds if kind.whole}, {k for k, kind in kinds if kind.versions}
+            if merged := compaction(stored, self.maps[name], whole, versions, copy=copy):
                 compact[name] = merged
         number, root = self.manifest.epoch + 1, str(self.checkpoint.root)
         greatest = self.intake.greatest(self.manifest.sources)

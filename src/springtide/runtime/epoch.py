@@ -122,31 +122,43 @@ FULL = 2_000_000
 
 
 def compaction(
-    state: SubqueryState, bucket_map: BucketMap, whole: Container[str], *, copy: bool = False
+    state: SubqueryState,
+    bucket_map: BucketMap,
+    whole: Container[str],
+    versions: Container[str] = (),
+    *,
+    copy: bool = False,
 ) -> dict[int, tuple[str, ...]]:
     """Decide which segments each instance writes anew as one, so that their number stays small; kinds that are `whole` need it not.
 
     Segments of an instance and a kind are merged when there are four of about one size. Segments of an older bucket map belong to several instances;
     when they are many, every instance takes its rows out of all of them. With `copy` (state recreation, SC-9) it does so at once.
+
+    Segments of kinds with `versions` have rows that newer ones replace: those of any size are merged, with all smaller ones along, so that
+    what is out of date does not stay longer than four times as much comes.
     """
     plans: dict[int, tuple[str, ...]] = {}
     for kind in dict.fromkeys(s.kind for s in state.segments if copy or s.kind not in whole):
-        for instance, files in _compaction([s for s in state.segments if s.kind == kind], bucket_map, copy).items():
+        of_kind = [s for s in state.segments if s.kind == kind]
+        for instance, files in _compaction(of_kind, bucket_map, copy, kind in versions).items():
             plans[instance] = (*plans.get(instance, ()), *files)
     return plans
 
 
-def _compaction(segments: Sequence[Segment], bucket_map: BucketMap, copy: bool) -> dict[int, tuple[str, ...]]:
+def _compaction(
+    segments: Sequence[Segment], bucket_map: BucketMap, copy: bool, versions: bool
+) -> dict[int, tuple[str, ...]]:
     plans: dict[int, tuple[str, ...]] = {}
     foreign = tuple(s.file for s in segments if s.version != bucket_map.version)
     adopt = foreign if copy or len(foreign) >= TIERS * bucket_map.instances else ()
     for instance in range(bucket_map.instances):
         tiers: dict[int, list[str]] = {}
         for s in segments:
-            if s.version == bucket_map.version and s.instance == instance and s.rows < FULL:
+            if s.version == bucket_map.version and s.instance == instance and (versions or s.rows < FULL):
                 tiers.setdefault(s.rows.bit_length() // 2, []).append(s.file)
-        merge = [files for _, files in sorted(tiers.items()) if len(files) >= TIERS]
-        files = (*adopt, *(merge[0] if merge else ()))
+        crowded = [tier for tier, files in sorted(tiers.items()) if len(files) >= TIERS]
+        merged = [t for t in sorted(tiers) if t == crowded[0] or (versions and t < crowded[0])] if crowded else []
+        files = (*adopt, *(file for tier in merged for file in tiers[tier]))
         if files:
             plans[instance] = files
     return plans

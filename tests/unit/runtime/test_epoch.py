@@ -126,7 +126,7 @@ def segments(*rows: int, instance: int = 0, version: int = 0, kind: str = "panes
 
 def decided(*found: list[Segment], version: int = 0, instances: int = 2) -> dict[int, list[str]]:
     state = SubqueryState({}, tuple(s for part in found for s in part))
-    plans = compaction(state, BucketMap.even(8, instances, version), {"totals"})
+    plans = compaction(state, BucketMap.even(8, instances, version), {"totals"}, {"keys"})
     return {instance: list(files) for instance, files in plans.items()}
 
 
@@ -158,6 +158,13 @@ def test_the_smallest_are_merged_first() -> None:
 
 def test_full_ones_are_not_merged_again() -> None:
     assert decided(segments(*[FULL] * 10)) == {}
+
+
+def test_versions_are_merged_whatever_their_size_with_all_smaller_ones() -> None:
+    """What is out of date in a large segment goes only when it is merged; what says that a key is gone only with all that is older."""
+    assert decided(segments(FULL, FULL, FULL, kind="keys")) == {}
+    assert len(decided(segments(*[FULL] * TIERS, kind="keys"))[0]) == TIERS
+    assert decided(segments(10, *[1000] * TIERS, 1_000_000, kind="keys"))[0] == [f"keys-0-0-{i}" for i in range(5)]
 
 
 def test_totals_are_not_merged() -> None:

@@ -28,6 +28,11 @@ from springtide.state.segment import Segment, read_segment, write_segment
 
 FIRST_SLOT = -(2**63)
 
+VERSION = "__version"
+"""The epoch that wrote a row, where the newest version of a key counts."""
+ALIVE = "__alive"
+"""Whether there is anything of the key in this version; a column of kinds whose keys can be gone."""
+
 
 @dataclass(frozen=True)
 class Clock:
@@ -51,6 +56,8 @@ class Kind:
     """Makes fewer rows of those of several segments when these are merged."""
     whole: bool = False
     """What is written replaces all that there was."""
+    versions: bool = False
+    """Rows are versions of keys (`heads/keyed.py`). Segments of any size are merged; rows that are not alive go when nothing older is left."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +173,18 @@ class Shelf:
         files = self.epoch.compact.get(self.subquery, {}).get(self.instance, ())
         return self._mapped([s for s in self.state.segments if s.kind == kind and s.file in files], None)
 
+    def oldest_elsewhere(self, kind: str) -> int:
+        """Give the first slot in segments that can have rows of this instance and are not written anew."""
+        files, version = self.epoch.compact.get(self.subquery, {}).get(self.instance, ()), self.map.version
+        return min(
+            (
+                s.low
+                for s in self.state.segments
+                if s.kind == kind and s.file not in files and (s.version != version or s.instance == self.instance)
+            ),
+            default=END_OF_TIME,
+        )
+
     def write(self, kind: str, rows: pl.DataFrame, slot: str | None) -> tuple[Segment, ...]:
         """Write rows as a segment; nothing for no rows."""
         if not rows.height:
@@ -206,7 +225,10 @@ def keep(head: Head, shelf: Shelf, result: HeadResult) -> tuple[Segment, ...]:
             parts = [p for p in (*old, *parts) if p.height]
             if parts:
                 merged = pl.concat([p.select(parts[0].columns) for p in parts])
-                parts = [merged if kind.fold is None else kind.fold(merged)]
+                merged = merged if kind.fold is None else kind.fold(merged)
+                if kind.versions and ALIVE in merged.columns:
+                    merged = merged.filter(pl.col(ALIVE) | (pl.col(VERSION) > shelf.oldest_elsewhere(name)))
+                parts = [merged]
         for part in parts:
             segments += shelf.write(name, part, kind.slot)
     return segments

@@ -1,7 +1,7 @@
 """State of which the newest version of a key counts: rows with `__hash` and `__version`, found by hash, folded when segments are merged.
 
 A head that changes what it has of a key writes all of it again, as the version of this epoch; a key of which nothing is left is
-written as one row that is not `__alive`.
+written as one row that is not `__alive`, until it is merged with all that is older.
 """
 
 from __future__ import annotations
@@ -12,21 +12,38 @@ import numpy as np
 import polars as pl
 
 from springtide.kernels.hashing import HASH
-from springtide.runtime.heads.head import Kind, Shelf
+from springtide.runtime.heads.head import ALIVE, VERSION, Kind, Shelf
 
-VERSION = "__version"
-"""The epoch that wrote a row."""
+__all__ = ["ALIVE", "VERSION", "find", "keyed", "newest", "versioned"]
 
 
 def keyed(keys: Sequence[str]) -> Kind:
     """Make a kind of state with versions of keys."""
-    return Kind(fold=lambda rows: newest(rows, keys))
+    return Kind(slot=VERSION, fold=lambda rows: newest(rows, keys), versions=True)
 
 
 def newest(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Keep the rows of each key's newest version."""
-    last = rows.group_by(HASH, *keys).agg(pl.col(VERSION).max())
-    return rows.join(last, on=[HASH, *keys, VERSION], how="semi", nulls_equal=True)
+    """Keep the rows of each key's newest version; they come sorted by hash."""
+    if not rows.height:
+        return rows
+    rows = rows.sort(HASH, maintain_order=True)
+    hashes, versions = rows[HASH].to_numpy(), rows[VERSION].to_numpy()
+    starts = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1]))
+    lengths = np.diff(starts, append=rows.height)
+    if not _one_key_each(rows, keys, starts):  # two keys with one hash: rare
+        last = rows.group_by(HASH, *keys).agg(pl.col(VERSION).max())
+        return rows.join(last, on=[HASH, *keys, VERSION], how="semi", nulls_equal=True, maintain_order="left")
+    return rows.filter(versions == np.repeat(np.maximum.reduceat(versions, starts), lengths))
+
+
+def _one_key_each(rows: pl.DataFrame, keys: Sequence[str], starts: np.ndarray) -> bool:
+    """Tell whether rows with one hash have one key, the runs of hashes beginning at `starts`."""
+    if not keys or starts.size == rows.height:
+        return True
+    other = rows.select(pl.any_horizontal([pl.col(k).ne_missing(pl.col(k).shift(1)) for k in keys])).to_series()
+    inside = other.to_numpy(writable=True)
+    inside[starts] = False
+    return not inside.any()
 
 
 def find(shelf: Shelf, kind: str, hashes: pl.Series, keys: Sequence[str]) -> pl.DataFrame | None:

@@ -21,7 +21,7 @@ from springtide.query import steps
 from springtide.query.operators import OWN_KEYS, KeyOperator
 from springtide.query.types import END_OF_TIME
 from springtide.runtime.heads import keyed, ordered
-from springtide.runtime.heads.head import Clock, Head, HeadResult, Kind, Shelf
+from springtide.runtime.heads.head import ALIVE, Clock, Head, HeadResult, Kind, Shelf
 from springtide.runtime.heads.operating.careful import CarefulKey
 from springtide.runtime.heads.operating.work import Block, State, Until, Worker
 from springtide.runtime.user_code import Caller, columns_of
@@ -31,7 +31,6 @@ HELD = "held"
 STATES = "states"
 TIMERS = "timers"
 
-ALIVE = "__alive"
 TIMER = "timer"
 _START, _END = "__start", "__end"
 _KEYS = 1 << 15
@@ -68,7 +67,7 @@ class KeyHead(Head):
         self._worker = Worker(step.operator, step.schema)
         self.kinds = {HELD: ordered.HELD, STATES: keyed.keyed(self._keys)}
         if step.operator.timer is not None:
-            self.kinds[TIMERS] = Kind(slot=TIMER, fold=lambda rows: keyed.newest(rows, self._keys))
+            self.kinds[TIMERS] = Kind(slot=TIMER, fold=keyed.keyed(self._keys).fold, versions=True)
 
     def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
         """Send tuples with their places; one with a list of keys once to every instance with one of them (ST-2)."""
