@@ -4,6 +4,7 @@ from springtide.elastic.policies.balancing import Balancing
 from springtide.elastic.policies.manual import Manual
 from springtide.elastic.policies.policy import Policy, Proposal
 from springtide.elastic.policies.threshold import Threshold
+from springtide.elastic.resources.sizing import Executors
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
 from springtide.query.aggregates import (
@@ -59,6 +60,7 @@ __all__ = [
     "BucketOperator",
     "CheckpointError",
     "Elastic",
+    "Executors",
     "KeyOperator",
     "Manual",
     "Policy",

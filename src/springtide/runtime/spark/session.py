@@ -16,6 +16,8 @@ SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     # TCP costs a stall of 40 ms (delayed ACK) per Python stage
     "spark.python.unix.domain.socket.enabled": "true",
+    # a task that waits for a slot beside its input leaves the other nodes idle; state is on shared storage anyway
+    "spark.locality.wait": "0s",
     # blobs are Arrow; compressing them again costs more than it saves on one machine
     "spark.shuffle.compress": "false",
     "spark.sql.streaming.checkpointFileManagerClass": (

@@ -1,0 +1,225 @@
+"""Slots before buckets, in the engine: request → wait → new map; new map → release. The cluster is a toy, the engine is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import springtide as st
+from springtide.elastic.resources.local import LocalSlots
+from springtide.elastic.settings import Elastic
+from springtide.runtime.engine import Engine, Options
+from springtide.runtime.inprocess import execute
+from springtide.state.checkpoint import Checkpoint
+from springtide.testing import PAUSE, at, compare
+
+EPOCHS = 12
+
+
+@dataclass
+class Toy:
+    """A cluster whose slots come when the test says so."""
+
+    have: int = 1
+    asked: list[int] = field(default_factory=list)
+    kept: list[int] = field(default_factory=list)
+
+    def slots(self) -> int:
+        return self.have
+
+    executors = slots
+
+    def most(self) -> None:
+        return None
+
+    def request(self, slots: int) -> bool:
+        self.asked.append(slots)
+        return True
+
+    def release(self, slots: int) -> None:
+        self.kept.append(slots)
+        self.have = min(self.have, slots)
+
+    def close(self) -> None:
+        self.asked.append(0)
+
+
+class Hand:
+    """A clock that somebody moves."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def counting() -> tuple[st.Query, Any]:
+    rows: list[Any] = []
+    for i in range(EPOCHS):
+        rows += [{"k": f"k{j}", "ts": at(f"{i * 10 + j}s")} for j in range(5)] + [PAUSE]
+    sink = st.memory_sink()
+    source = st.source("rows", st.memory(rows, schema={"k": pl.String, "ts": st.TIME}), ts="ts")
+    counts = source.aggregate(by="k", window=st.sliding("30s", every="10s"), n=st.count(), name="counts")
+    return st.Query("counting", counts.to(sink, name="out")), sink
+
+
+def elastic(**more: Any) -> Elastic:
+    executors = st.Executors(warm=0, wait=10.0)
+    return st.Elastic(policy=st.Manual(), balancing=None, every=0.0, grace=0.0, executors=executors, **more)
+
+
+@contextmanager
+def running(folder: Path, toy: Toy, clock: Hand, **more: Any) -> Iterator[Engine]:
+    """Start the query, and see that every row is there in the end."""
+    query, sink = counting()
+    plan = query.plan(buckets=16)
+    options = Options(instances=1, elastic=elastic(**more), clock=clock)
+    engine = Engine(plan, Checkpoint(folder / "ckpt"), lambda epoch: execute(plan, epoch), options, toy)
+    yield engine
+    while not engine.manifest.ended:
+        epoch(engine)
+    engine.close()
+    assert toy.asked[-1] == 0
+    compare(sink.rows(), query.run_reference().rows())
+
+
+def epoch(engine: Engine) -> int:
+    """Run an epoch; with how many instances?"""
+    assert engine.has_work()
+    return engine.run().maps["counts"].instances
+
+
+@pytest.fixture
+def clock() -> Hand:
+    return Hand()
+
+
+def test_buckets_move_when_the_slots_are_there(tmp_path: Path, clock: Hand) -> None:
+    """SC-12: the query runs on while they come."""
+    toy = Toy()
+    with running(tmp_path, toy, clock) as engine:
+        assert toy.asked == [1]
+        epoch(engine)
+        engine.scale("counts", 4)
+        assert toy.asked[-1] == 4
+        assert [epoch(engine), epoch(engine)] == [1, 1]
+        toy.have = 3
+        assert epoch(engine) == 1
+        toy.have = 4
+        assert epoch(engine) == 4
+        assert [note for _, note in engine.events] == [
+            "counts waits for executors to be 4 instances",
+            "scaled counts: 1 → 4 instances",
+        ]
+        assert min(toy.kept[1:]) == 4, "nothing is given back while it is waited for"
+
+
+def test_slots_go_when_the_buckets_have_left(tmp_path: Path, clock: Hand) -> None:
+    toy = Toy(4)
+    with running(tmp_path, toy, clock) as engine:
+        engine.scale("counts", 4)
+        assert epoch(engine) == 4, "there are slots: it need not wait"
+        engine.scale("counts", 2)
+        assert toy.kept[-1] == 4, "not before an epoch without them"
+        assert epoch(engine) == 2
+        assert (toy.kept[-1], toy.have) == (2, 2)
+
+
+def test_executors_that_never_come(tmp_path: Path, clock: Hand) -> None:
+    """The change is made as far as they go that came; with none it is dropped, and the log says so."""
+    toy = Toy(2)
+    with running(tmp_path, toy, clock) as engine:
+        engine.scale("counts", 2)
+        assert epoch(engine) == 2
+        engine.scale("counts", 8)
+        assert epoch(engine) == 2
+        toy.have = 5
+        clock.now += 9.0
+        assert epoch(engine) == 2
+        clock.now += 1.0
+        assert epoch(engine) == 5
+        assert toy.kept[-1] == 5, "the rest is not asked for any more"
+        assert [note for _, note in engine.events][-2:] == [
+            "scale counts: 2 → 8 instances; asked for by hand is dropped: "
+            "executors for 5 of 8 instances are there, more did not come in time",
+            "scaled counts: 2 → 5 instances; asked for by hand; held at 5: more executors did not come in time",
+        ]
+        engine.scale("counts", 9)
+        clock.now += 10.0
+        assert epoch(engine) == 5
+        assert toy.kept[-1] == 5
+        manager = engine.reconfiguring.manager
+        assert manager is not None
+        assert not manager.underway
+        assert [r.rule for r in manager.refusals] == ["dropped", "dropped"]
+
+
+def test_fewer_came_than_the_limits_allow(tmp_path: Path, clock: Hand) -> None:
+    toy = Toy()
+    with running(tmp_path, toy, clock, min=4, max=8) as engine:
+        engine.reconfiguring.pause()
+        engine.scale("counts", 6)
+        toy.have = 3
+        clock.now += 10.0
+        assert epoch(engine) == 1
+        assert "3 instances are not within the limits, 4 to 8" in engine.events[-1][1]
+
+
+def test_what_is_asked_for_later_takes_the_place_of_what_waits(tmp_path: Path, clock: Hand) -> None:
+    toy = Toy()
+    with running(tmp_path, toy, clock) as engine:
+        engine.scale("counts", 8)
+        engine.scale("counts", 2)
+        assert toy.asked[-1] == 2
+        toy.have = 2
+        assert epoch(engine) == 2
+        toy.have = 8
+        assert epoch(engine) == 2
+
+
+def test_a_slot_that_is_lost_takes_no_instance_along(tmp_path: Path, clock: Hand) -> None:
+    """Spark runs its tasks elsewhere, and its cluster manager replaces the executor."""
+    toy = Toy(4)
+    with running(tmp_path, toy, clock) as engine:
+        engine.scale("counts", 4)
+        epoch(engine)
+        toy.have = 2
+        assert epoch(engine) == 4
+        engine.reconfiguring.rebalance("counts")
+        engine.scale("counts", 3)
+        assert epoch(engine) == 3, "fewer instances never wait"
+
+
+def test_what_waits_survives_a_restart(tmp_path: Path, clock: Hand) -> None:
+    query, _ = counting()
+    plan = query.plan(buckets=16)
+    options = Options(instances=1, elastic=elastic(), clock=clock)
+    engine = Engine(plan, Checkpoint(tmp_path / "ckpt"), lambda epoch: execute(plan, epoch), options, Toy())
+    engine.scale("counts", 4)
+    assert epoch(engine) == 1
+    engine.close()
+    toy = Toy()
+    with running(tmp_path, toy, clock) as engine:
+        assert toy.asked == [4, 4]
+        assert epoch(engine) == 1
+        toy.have = 4
+        assert epoch(engine) == 4
+
+
+def test_without_anybody_to_ask_nothing_waits(tmp_path: Path) -> None:
+    query, sink = counting()
+    plan = query.plan(buckets=16)
+    engine = Engine(plan, Checkpoint(tmp_path / "ckpt"), lambda epoch: execute(plan, epoch), Options(1), LocalSlots(2))
+    engine.scale("counts", 8)
+    while not engine.manifest.ended:
+        assert epoch(engine) == 8
+    engine.close()
+    compare(sink.rows(), query.run_reference().rows())
+    assert engine.snapshot is not None
+    assert (engine.snapshot.slots, engine.snapshot.executors) == (2, 1)
