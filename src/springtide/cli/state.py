@@ -15,6 +15,7 @@ from springtide.cli.status import CheckpointPath
 from springtide.cli.stored import (
     Layout,
     first_pane,
+    kinds_of,
     latest,
     main_segments,
     pane_width,
@@ -40,11 +41,15 @@ def state(
         list[str] | None,
         typer.Option(metavar="[COLUMN=]VALUE", help="Only rows with this value as a key. Repeatable."),
     ] = None,
+    kind: Annotated[
+        str | None, typer.Option(metavar="KIND", help="Which kind of rows, where the step keeps several.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Show at most so many rows.")] = 20,
 ) -> None:
     """Show what the stateful steps of a query remember.
 
-    Without STEP a line for each of them; with STEP the rows of its state: for a windowed aggregate the partial results per key and pane.
+    Without STEP a line for each of them; with STEP the rows of its state: for a windowed aggregate the partial results per key and pane, for a
+    join the tuples of each side, for an operator the state of each key.
     """
     checkpoint = Checkpoint(ckpt)
     identity = checkpoint.identity()
@@ -58,12 +63,14 @@ def state(
     if step not in manifest.state:
         raise CommandError(f"{step!r} is not a stateful step of {identity['query']}; {nearest(step, manifest.state)}")
     layout = layouts.get(step, {})
-    manifest, rows = rows_of(checkpoint, step, layout)
+    manifest, rows = rows_of(checkpoint, step, layout, kind)
     rows = rows.filter(with_keys(key or [], layout.get("keys", [])))
     shown = readable(rows, layout).head(limit).collect()
     found = rows.select(pl.len()).collect().item()
     of = "" if found <= limit else f", the first {limit}"
-    show(f"{step} after epoch {manifest.epoch:,}: {plural(found, 'row')}{of}")
+    kinds = kinds_of(manifest.state[step])
+    which = f", {kind or kinds[0]} (of {', '.join(kinds)})" if len(kinds) > 1 else ""
+    show(f"{step} after epoch {manifest.epoch:,}{which}: {plural(found, 'row')}{of}")
     if shown.height:
         show("\n" + "\n".join(table_of(shown)))
 

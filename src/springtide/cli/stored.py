@@ -9,10 +9,12 @@ from typing import Any
 import polars as pl
 
 from springtide.cli.errors import CommandError
-from springtide.kernels.hashing import BUCKET
+from springtide.kernels.hashing import BUCKET, HASH
 from springtide.kernels.partials import ROWS
 from springtide.kernels.sliding import PANE
+from springtide.query.errors import nearest
 from springtide.query.types import END_OF_TIME, TIME
+from springtide.runtime.heads.head import ALIVE, VERSION
 from springtide.runtime.heads.sliding import CLOSED
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError
@@ -23,6 +25,7 @@ Layout = Mapping[str, Any]
 """What the checkpoint says of a stateful step: keys, aggregates, the window's size and advance in microseconds."""
 
 _PARTS = {"s": "sum", "n": "count", "m": "mean", "q": "squares"}
+_FIRST = ("panes", "states", "sessions", "left", "right", "tuples")
 _TRIES = 5
 
 
@@ -34,30 +37,53 @@ def latest(checkpoint: Checkpoint) -> Manifest:
     return manifest
 
 
-def rows_of(checkpoint: Checkpoint, step: str, layout: Layout) -> tuple[Manifest, pl.LazyFrame]:
-    """Map the state of a step; a running query may clean a segment up meanwhile, so look again then."""
+def kinds_of(state: SubqueryState) -> list[str]:
+    """Name the kinds of rows that a step has in state, those first that people want to see first."""
+    kinds = dict.fromkeys(s.kind for s in main_segments(state))
+    return sorted(kinds, key=lambda kind: (_FIRST.index(kind) if kind in _FIRST else len(_FIRST), kind))
+
+
+def rows_of(
+    checkpoint: Checkpoint, step: str, layout: Layout, kind: str | None = None
+) -> tuple[Manifest, pl.LazyFrame]:
+    """Map the rows of a kind in the state of a step; a running query may clean a segment up meanwhile, so look again then."""
     for tries in range(1, _TRIES + 1):
         manifest = latest(checkpoint)
         try:
-            return manifest, _map(checkpoint, manifest, step, layout)
+            return manifest, _map(checkpoint, manifest, step, layout, kind)
         except CheckpointError:
             if tries == _TRIES or not checkpoint.in_use():
                 raise
     raise AssertionError
 
 
-def _map(checkpoint: Checkpoint, manifest: Manifest, step: str, layout: Layout) -> pl.LazyFrame:
+def _map(checkpoint: Checkpoint, manifest: Manifest, step: str, layout: Layout, kind: str | None) -> pl.LazyFrame:
     state = manifest.state[step]
+    kinds = kinds_of(state)
+    if kind is not None and kind not in kinds:
+        raise CommandError(f"{step} has no {kind!r} in its state; {nearest(kind, kinds)}")
+    wanted = kind or next(iter(kinds), None)
     frames = [
         read_segment(checkpoint.root / s.file).lazy().with_columns(epoch=pl.lit(s.epoch, dtype=pl.Int64))
         for s in main_segments(state)
+        if s.kind == wanted
     ]
     if not frames:
         return pl.LazyFrame(schema={BUCKET: pl.UInt16, "epoch": pl.Int64, "instance": pl.Int32})
     owners = pl.lit(pl.Series(manifest.maps[step].owners, dtype=pl.Int32))
-    rows = pl.concat(frames).with_columns(instance=owners.gather(pl.col(BUCKET)))
+    rows = _newest(pl.concat(frames), layout).with_columns(instance=owners.gather(pl.col(BUCKET)))
     first = first_pane(state, layout)
-    return rows if first is None else rows.filter(pl.col(PANE) >= first)
+    return rows if first is None or PANE not in rows.collect_schema() else rows.filter(pl.col(PANE) >= first)
+
+
+def _newest(rows: pl.LazyFrame, layout: Layout) -> pl.LazyFrame:
+    """Leave out versions of keys that are out of date, and keys of which nothing is left."""
+    schema = rows.collect_schema()
+    if VERSION not in schema:
+        return rows
+    keys = [c for c in (BUCKET, HASH, *layout.get("keys", ())) if c in schema]
+    rows = rows.filter(pl.col(VERSION) == pl.col(VERSION).max().over(keys))
+    return rows.filter(pl.col(ALIVE)) if ALIVE in schema else rows
 
 
 def main_segments(state: SubqueryState) -> list[Segment]:
@@ -105,8 +131,12 @@ def readable(rows: pl.LazyFrame, layout: Layout) -> pl.LazyFrame:
     keys = [k for k in layout.get("keys", []) if k in schema]
     width = pane_width(layout)
     own = (PANE, ROWS, BUCKET, "epoch", "instance")
-    parts = [c for c in schema if c not in (*keys, *own)]
-    pane = [] if PANE not in schema else [(pl.col(PANE) * width).cast(TIME).alias("pane") if width else pl.col(PANE)]
+    parts = [c for c in schema if c not in (*keys, *own) and not c.startswith("__")]
+    pane = (
+        []
+        if PANE not in schema
+        else [(pl.col(PANE) * width).cast(TIME).alias("pane") if width else pl.col(PANE).alias("pane")]
+    )
     names = _part_names(parts, layout.get("aggregates", []))
     values = [_value(c, schema[c]).alias(names[c]) for c in parts]
     ordered = rows.sort([*keys, *(c for c in (PANE, "epoch") if c in schema)], nulls_last=False)
@@ -118,9 +148,12 @@ def _part_names(parts: list[str], aggregates: list[str]) -> dict[str, str]:
     numbers = [part.partition(".")[0] for part in parts]
     names = {}
     for part, number in zip(parts, numbers, strict=True):
-        known = number.isdigit() and int(number) < len(aggregates)
-        name, kind = aggregates[int(number)] if known else number, part.partition(".")[2]
-        names[part] = name if numbers.count(number) == 1 or not kind else f"{name}.{_PARTS.get(kind, kind)}"
+        kind = part.partition(".")[2]
+        if not number.isdigit() or int(number) >= len(aggregates):
+            names[part] = kind or part
+        else:
+            name = aggregates[int(number)]
+            names[part] = name if numbers.count(number) == 1 or not kind else f"{name}.{_PARTS.get(kind, kind)}"
     return names
 
 

@@ -24,6 +24,10 @@ def layout(plan: Plan) -> dict[str, dict[str, Any]]:
             found[name] = {"keys": list(head.by), "aggregates": [a.name for a in head.aggregates]}
         elif isinstance(head, steps.TopK):
             found[name] = {"keys": [*head.per, *head.by], "aggregates": [COUNT]}
+        elif isinstance(head, steps.Join):
+            found[name] = {"keys": [k for k in head.left_on if k in head.right_on]}
+        elif isinstance(head, steps.Operate):
+            found[name] = {"keys": list(head.keys)}
         if isinstance(head, steps.Aggregate | steps.TopK) and isinstance(head.window, Sliding):
             found[name] |= {"size": head.window.size, "every": head.window.every}
     return found

@@ -13,8 +13,10 @@ from typer.testing import Result
 import springtide as st
 from springtide.cli.errors import CommandError
 from springtide.cli.stored import readable, rows_of, with_keys
+from springtide.runtime import inprocess
 from springtide.runtime.layout import layout
 from springtide.state.checkpoint import Checkpoint
+from springtide.testing import PAUSE, at
 
 Run = Callable[..., Result]
 
@@ -56,6 +58,23 @@ def test_rows_with_a_key(run: Run, checkpoint: Callable[..., Path]) -> None:
         assert table.splitlines()[1].startswith("b  2024-05-01 00:04")
         assert len(table.splitlines()) == 2
     assert run("state", ckpt, "counts", "--key", "z").stdout == "counts after epoch 3: 0 rows\n"
+
+
+def test_steps_that_keep_several_kinds_of_rows(run: Run, tmp_path: Path) -> None:
+    """The newest version of each key, and no hidden column; another kind on demand."""
+    rows = [r for i in range(40) for r in ([{"k": f"k{i % 3}", "x": i, "ts": at(f"{i}s")}] + [PAUSE] * (i % 10 == 9))]
+    source = st.source("s", st.memory(rows, schema={"k": pl.String, "x": pl.Int64, "ts": st.TIME}), ts="ts")
+    last = source.aggregate(by="k", window=st.last_n(4), most=st.max("x"), name="last")
+    pairs = source.join(source.rename({"x": "y"}), on="k", within="20s", name="pairs")
+    query = st.Query("q", last.to(st.memory_sink(), name="a"), pairs.to(st.memory_sink(), name="b"))
+    inprocess.run(query.plan(), tmp_path / "ckpt", between=lambda engine: engine.manifest.epoch < 2)
+    head, table = run("state", tmp_path / "ckpt", "pairs").stdout.split("\n\n")
+    assert head.startswith("pairs after epoch 2, left (of left, right): ")
+    assert table.splitlines()[0].split() == ["k", "x", "ts", "bucket", "instance", "epoch"]
+    head, table = run("state", tmp_path / "ckpt", "last", "--kind", "held").stdout.split("\n\n")
+    assert "__" not in table
+    wrong = run("state", tmp_path / "ckpt", "last", "--kind", "hold")
+    assert wrong.stderr == "error: last has no 'hold' in its state; did you mean 'held'?\n"
 
 
 def test_nothing_is_left_at_the_end(run: Run, checkpoint: Callable[..., Path]) -> None:
