@@ -17,6 +17,7 @@ BENCHMARKS = {
     "epoch-floor": ("benchmarks.engine.floor", "main", "an epoch with 100 rows, against a bare two-stage Python job"),
     "growth": ("benchmarks.engine.growth", "main", "epoch time and memory at 10⁵, 10⁶, 10⁷ rows of state"),
     "soak": ("benchmarks.engine.soak", "main", "500 epochs: do time, memory or files grow?"),
+    "instances": ("benchmarks.engine.instances", "main", "one instance against two, on two cores"),
     "reconfigure": ("benchmarks.elastic.reconfigure", "main", "what a change of degree costs, beside Spark's own way"),
     "imbalance": ("benchmarks.elastic.imbalance", "main", "keys whose popularity moves, with and without balancing"),
     "provisioning": ("benchmarks.elastic.provisioning", "main", "a ramp of load: load-aware against individual"),
