@@ -69,6 +69,13 @@ class Indexed:
         return self.rows[self.order]
 
     @cached_property
+    def different_hashes(self) -> np.ndarray:
+        """All hashes, sorted, each once."""
+        ordered = self.hashes[self.order]
+        first = ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(self) else ordered
+        return np.unique(first)  # only the upper bits were in order, but there are few left
+
+    @cached_property
     def distinct(self) -> bool:
         """No two keys share the upper bits of their hashes."""
         upper, keys = self.entries & ~self.mask, self.ordered_keys

@@ -45,14 +45,13 @@ class PairShape:
         The predicate is asked part by part, and only for the columns that the part reads; the others are gathered for what is left. How
         many pairs are made at once is the caller's to bound.
         """
+        mine, theirs = (pl.Series(numbers.astype(np.uint32)) for numbers in (i, j))
         for condition in self._conditions:
-            asked = _beside(left, right, i, j, condition.left, condition.right, time=condition.time)
-            holds = asked.with_columns(condition.expr.fill_null(False).alias(_HOLDS))[_HOLDS]
-            if not holds.all():
-                kept = holds.to_numpy()
-                i, j = i[kept], j[kept]
-        rows = _beside(left, right, i, j, self._left, self._right, time=True)
-        return Pairs(rows.select(self.schema.names()), i, j)
+            asked = _beside(left, right, mine, theirs, condition.left, condition.right, time=condition.time)
+            holds = asked.with_columns(condition.expr.alias(_HOLDS))[_HOLDS]
+            mine, theirs = mine.filter(holds), theirs.filter(holds)  # null is not true
+        rows = _beside(left, right, mine, theirs, self._left, self._right, time=True)
+        return Pairs(rows.select(self.schema.names()), mine.to_numpy(), theirs.to_numpy())
 
     def alone(self, left: pl.DataFrame, ts: pl.Expr) -> pl.DataFrame:
         """Give left tuples that are in no pair, with nulls on the right and this time."""
@@ -96,8 +95,8 @@ def conjuncts(predicate: pl.Expr) -> list[pl.Expr]:
 def _beside(
     left: pl.DataFrame,
     right: pl.DataFrame,
-    i: np.ndarray,
-    j: np.ndarray,
+    i: pl.Series,
+    j: pl.Series,
     left_names: list[str],
     right_names: dict[str, str],
     *,

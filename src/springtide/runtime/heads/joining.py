@@ -120,7 +120,7 @@ class TimeJoinHead(Head):
         if new is None:
             return None
         low, high = int(new.places[0]) - self._length, int(new.places[-1]) + self._length
-        found = shelf.lookup(SIDES[0] if self._alike else SIDES[side], np.unique(new.hashes), low, high + 1)
+        found = shelf.lookup(SIDES[0] if self._alike else SIDES[side], new.different_hashes, low, high + 1)
         found = [
             rows.filter(rows[TS].to_physical().is_between(max(low, FIRST_SLOT), min(high, END_OF_TIME)))
             for rows in found
