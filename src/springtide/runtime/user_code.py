@@ -145,7 +145,7 @@ def frame_of_rows(rows: Sequence[Mapping[str, Any]], schema: pl.Schema) -> pl.Da
 
 def columns_of(rows: Sequence[Mapping[str, Any]], schema: pl.Schema, time: str | None = None) -> list[pl.Series]:
     """Make columns of rows that have exactly these; `time` names one that may be given in microseconds too."""
-    if any(len(row) != len(schema) for row in rows):
+    if not set(map(len, rows)) <= {len(schema)}:
         raise Misfit("a row has other columns")
     columns = []
     for name, dtype in schema.items():
