@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from springtide.compiler.plan import Plan, Subquery
+from springtide.query.steps import Source, Step
+from springtide.query.stream import Stream
 
 
 @dataclass(frozen=True)
@@ -62,29 +64,26 @@ def _levels(plan: Plan) -> tuple[tuple[str, ...], ...]:
 
 @lru_cache(maxsize=256)
 def sources_behind(plan: Plan, subquery: Subquery) -> tuple[str, ...]:
-    """Name every source whose tuples can reach a subquery."""
-    return _sources_behind(plan, (subquery.name,))
+    """Name every source whose tuples can reach a subquery's head; its own ones for a stateless prefix."""
+    return _sources_behind(plan, plan.step(subquery.head).inputs) if subquery.head else tuple(sorted(subquery.sources))
 
 
 @lru_cache(maxsize=256)
 def sources_behind_side(plan: Plan, subquery: Subquery, side: int) -> tuple[str, ...]:
     """Name every source whose tuples can reach one input of a subquery's head."""
-    return _sources_behind(
-        plan, tuple(e.origin for e in plan.exchanges if e.target == subquery.name and e.side == side)
-    )
+    assert subquery.head is not None
+    return _sources_behind(plan, plan.step(subquery.head).inputs[side : side + 1])
 
 
-def _sources_behind(plan: Plan, subqueries: Sequence[str]) -> tuple[str, ...]:
-    found: dict[str, None] = {}
-    todo = list(subqueries)
-    seen: set[str] = set()
+def _sources_behind(plan: Plan, streams: Sequence[Stream]) -> tuple[str, ...]:
+    """Go back step by step: sources that are read in the same tasks need not be behind the same steps."""
+    todo, seen = [stream.step for stream in streams], set[Step]()
     while todo:
-        name = todo.pop()
-        if name not in seen:
-            seen.add(name)
-            found |= dict.fromkeys(plan.subquery(name).sources)
-            todo += [e.origin for e in plan.exchanges if e.target == name]
-    return tuple(sorted(found))
+        step = todo.pop()
+        if step not in seen:
+            seen.add(step)
+            todo += [stream.step for stream in step.inputs]
+    return tuple(sorted(plan.graph.name_of(step) for step in seen if isinstance(step, Source)))
 
 
 @lru_cache(maxsize=64)

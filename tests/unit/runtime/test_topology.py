@@ -7,7 +7,7 @@ import pytest
 
 import springtide as st
 from springtide.compiler.plan import Plan
-from springtide.runtime.topology import Topology, origin_ranks, sources_behind, topology
+from springtide.runtime.topology import Topology, origin_ranks, sources_behind, sources_behind_side, topology
 
 
 def source(name: str) -> st.Stream:
@@ -105,6 +105,20 @@ def test_the_sources_behind_a_subquery() -> None:
         "both": ("a", "b"),
         "other": ("c",),
     }
+
+
+def test_sources_that_are_read_together_need_not_be_behind_the_same_steps() -> None:
+    """
+    a ─┬─ join ─ last      one prefix a+b reads both
+    b ─┴─ alone
+    """
+    a, b = source("a"), source("b")
+    pairs = a.join(counted(b, "alone"), on="k", within="1m", name="join")
+    plan = plan_of(counted(pairs, "last"), counted(a.union(b), "both"))
+    assert [q.name for q in plan.subqueries if q.head is None] == ["a+b"]
+    behind = {q.name: sources_behind(plan, q) for q in plan.subqueries if q.head}
+    assert behind == {"alone": ("b",), "join": ("a", "b"), "last": ("a", "b"), "both": ("a", "b")}
+    assert [sources_behind_side(plan, plan.subquery("join"), side) for side in (0, 1, 2)] == [("a",), ("b",), ()]
 
 
 def test_origins_are_ranked_by_name() -> None:
