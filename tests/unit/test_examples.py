@@ -24,6 +24,7 @@ ROUTING = {
     "clickstream": ["", "hash(session)", "hash(pattern)"],
     "word_count": ["", "hash(word)", "hash(word)"],
     "band_join": ["", "grid(16 × 16)"],
+    "hashtags": ["", "hash(each of hashtags)"],
 }
 
 
@@ -50,9 +51,9 @@ def test_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert variables["__doc__"]
 
 
-@pytest.mark.parametrize("name", ["heavy_callers", "clickstream", "word_count"])
+@pytest.mark.parametrize("name", ["heavy_callers", "clickstream", "word_count", "hashtags"])
 def test_on_the_engine(name: str, tmp_path: Path) -> None:
-    """SM-10 among them: session, last five pages, top patterns."""
+    """SM-10 among them: session, last five pages, top patterns; and ST-2: tweets with several hashtags."""
     query = load_query(str(EXAMPLES / f"{name}.py"))
     (sink,) = query.of_kind(Sink).values()
     assert isinstance(sink.connector, MemorySink)
