@@ -279,6 +279,23 @@ def rankings(_: Path) -> list[steps.Sink]:
     return [top.to(Rows(), name="top-out"), each.to(Rows(), name="each"), again.to(Rows(), name="again")]
 
 
+def joins_by_time(_: Path) -> list[steps.Sink]:
+    """Calls of the same caller, joined with themselves, and calls with answers: inner and left, two keys, a predicate (SC-13)."""
+    calls_, answers = source(two_streams()), source(calls(9, 40), name="answers").select("src", "dst", "rate")
+    twice = calls_.join(calls_, on="src", within="10s", where=pl.col("seconds") < pl.col("seconds_right"), name="twice")
+    answered = calls_.join(answers, on=["src", "dst"], within="5s", how="left", name="answered")
+    lone = twice.join(answers, left_on="dst_right", right_on="dst", within="3s", how="left", suffix="_2", name="lone")
+    return [answered.to(Rows(), name="answered-out"), lone.to(Rows(), name="lone-out")]
+
+
+def joins_by_count(_: Path) -> list[steps.Sink]:
+    """The last n calls of the same caller: with themselves, with others, left, and pairs in their order again (SC-2)."""
+    calls_, answers = source(two_streams()), source(calls(9, 40), name="answers").select("src", "rate")
+    twice = calls_.select("src", "dst", "seconds").join(calls_.select("src", "urgent"), on="src", within=st.last_n(2))
+    answered = twice.join(answers, on="src", within=st.last_n(3), how="left", where=pl.col("rate") > 0, name="answered")
+    return [twice.to(Rows(), name="twice"), answered.to(Rows(), name="answered-out")]
+
+
 QUERIES: list[Callable[[Path], list[steps.Sink]]] = [
     heavy_callers,
     stateless,
@@ -298,6 +315,8 @@ QUERIES: list[Callable[[Path], list[steps.Sink]]] = [
     files,
     last_calls,
     rankings,
+    joins_by_time,
+    joins_by_count,
 ]
 
 
