@@ -1,8 +1,8 @@
 """Blobs: what one sender gives one instance in one epoch — a control header and one Arrow batch of tuples.
 
-    ┌───────┬──────────────┬─────────────┬────────────────────────┐
-    │ magic │ header bytes │ header JSON │ Arrow IPC, or nothing  │
-    └───────┴──────────────┴─────────────┴────────────────────────┘
+    ┌───────┬──────────────┬─────────────┬──────────────────────────────┐
+    │ magic │ header bytes │ header JSON │ Arrow IPC stream, or nothing │
+    └───────┴──────────────┴─────────────┴──────────────────────────────┘
 
 The header goes to every instance, tuples or not: it carries the time of each physical stream that the sender saw (the dummy
 tuples of SC-6), so that every instance computes the same merged time in the same epoch.
@@ -10,19 +10,21 @@ tuples of SC-6), so that every instance computes the same merged time in the sam
 
 from __future__ import annotations
 
-import io
 import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import polars as pl
+import pyarrow as pa
 
 Times = Mapping[str, Mapping[str, int]]
 """Source → physical stream → its time."""
 
 _MAGIC = b"ST1b"
 _LENGTH = struct.Struct("<I")
+_ALIGNMENT = 64
+"""Columns are read where they lie."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,17 @@ class Blob:
     def encode(self) -> bytes:
         """Write it as bytes."""
         header = json.dumps({"exchange": self.exchange, "times": self.times, "greatest": self.greatest}).encode()
-        out = io.BytesIO()
+        if self.tuples is None or not self.tuples.height:
+            return _MAGIC + _LENGTH.pack(len(header)) + header
+        header += b" " * (-(len(header) + 8) % _ALIGNMENT)
+        # Texts as one after the other, not as Polars' views into those of many more rows.
+        table = self.tuples.to_arrow(compat_level=pl.CompatLevel.oldest())
+        out = pa.BufferOutputStream()
         out.write(_MAGIC + _LENGTH.pack(len(header)) + header)
-        if self.tuples is not None and self.tuples.height:
-            self.tuples.write_ipc(out, compression="uncompressed")
-        return out.getvalue()
+        with pa.ipc.new_stream(out, table.schema) as writer:
+            writer.write_table(table)
+        data: bytes = out.getvalue().to_pybytes()
+        return data
 
     @staticmethod
     def decode(data: bytes) -> Blob:
@@ -52,6 +60,7 @@ class Blob:
             raise ValueError("this is not a blob of this version")
         (length,) = _LENGTH.unpack_from(data, 4)
         header = json.loads(data[8 : 8 + length])
-        body = memoryview(data)[8 + length :]
-        tuples = pl.read_ipc(io.BytesIO(body)) if len(body) else None
+        body = pa.py_buffer(data)[8 + length :]
+        tuples = pl.from_arrow(pa.ipc.open_stream(body).read_all(), rechunk=False) if len(body) else None
+        assert isinstance(tuples, pl.DataFrame | None)
         return Blob(header["exchange"], header["times"], header["greatest"], tuples)

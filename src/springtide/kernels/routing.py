@@ -13,6 +13,8 @@ BUCKETS = "__buckets"
 """With a list for a key: the different buckets that a tuple goes to."""
 
 _OWNER = "__owner"
+_FEW = 4
+"""Up to so many instances, going over the rows once for each is faster than sorting them out."""
 Part = tuple[int, pl.DataFrame | None]
 """An instance and its rows; None for none, when only a header goes there."""
 
@@ -40,6 +42,9 @@ def deal(
             yield i, _some(rows.filter(own.list.contains(i)))
     else:
         owner = pl.Series(_OWNER, owners, dtype=pl.Int32).gather(rows[BUCKET])
+        if instances <= _FEW:
+            yield from ((i, _some(rows.filter(owner == i))) for i in range(instances))
+            return
         parts = rows.with_columns(owner).partition_by(_OWNER, as_dict=True, include_key=False)
         yield from ((i, parts.get((i,))) for i in range(instances))
 

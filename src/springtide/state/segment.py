@@ -59,7 +59,7 @@ def write_segment(path: Path, frame: pl.DataFrame, bucket: str) -> int:
     starts, at = {}, 0
     for length, value in zip(lengths["len"].to_list(), lengths["value"].to_list(), strict=True):
         starts[value], at = (at, length), at + length
-    table = frame.to_arrow(compat_level=pl.CompatLevel.newest())
+    table = _compact(frame)
     meta = {"format": FORMAT, "directory": [[b, start, length] for b, (start, length) in starts.items()]}
     table = table.replace_schema_metadata({_KEY: json.dumps(meta, separators=(",", ":")).encode()})
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,6 +72,15 @@ def write_segment(path: Path, frame: pl.DataFrame, bucket: str) -> int:
         partial.unlink(missing_ok=True)
         raise
     return path.stat().st_size
+
+
+def _compact(frame: pl.DataFrame) -> pa.Table:
+    """Give rows as Arrow: texts as views, as Polars reads them without copying, but only the texts of these rows.
+
+    A view shows into the text of the frame that the rows were taken from; written as it is, all of that would be written.
+    """
+    views = frame.clear().to_arrow(compat_level=pl.CompatLevel.newest()).schema
+    return frame.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(views)
 
 
 def read_segment(path: Path, buckets: Iterable[int] | None = None) -> pl.DataFrame:

@@ -32,6 +32,11 @@ def test_header_and_tuples_come_back() -> None:
         (pl.Decimal(20, 3), None),
         (pl.Struct({"n": pl.Int64}), {"n": 3}),
         (pl.UInt16, 65535),
+        (pl.List(pl.String), ["a text of some length", None]),
+        (pl.Array(pl.String, 2), ["a", "b"]),
+        (pl.Enum(["a", "b"]), "b"),
+        (pl.Time, None),
+        (pl.Null, None),
     ],
 )
 def test_every_type_comes_back(dtype: Any, value: Any) -> None:
@@ -48,6 +53,17 @@ def test_a_blob_may_be_a_header_only(tuples: pl.DataFrame | None) -> None:
     got = Blob.decode(data)
     assert (got.exchange, got.times, got.tuples) == (3, TIMES, None)
     assert len(data) < 150
+
+
+def test_a_blob_is_as_large_as_its_tuples() -> None:
+    """Texts of rows that go elsewhere stay behind."""
+    everybody = pl.DataFrame({"k": [f"a text of some length, the {i}th" for i in range(10_000)]})
+    few = everybody.filter(pl.int_range(pl.len()) % 1000 == 0)
+    data = Blob(0, {}, {}, few).encode()
+    assert len(data) < 2_000
+    got = Blob.decode(data).tuples
+    assert got is not None
+    assert got.equals(few)
 
 
 @pytest.mark.parametrize("data", [b"", b"ST0b....", b"\x80\x05pickle"])

@@ -82,6 +82,14 @@ def test_every_type_of_state_comes_back(tmp_path: Path, dtype: Any) -> None:
     assert read_segment(tmp_path / "a.arrow", [1]).equals(frame[1:])
 
 
+def test_a_segment_is_as_large_as_its_rows(tmp_path: Path) -> None:
+    """Polars' texts are views: those of rows that are not written must not be written either."""
+    texts = pl.DataFrame({"b": range(10_000), "k": [f"a text of some length, the {i}th" for i in range(10_000)]})
+    few = texts.filter(pl.col("b") % 1000 == 0).with_columns(lists=pl.concat_list("k"))
+    assert write_segment(tmp_path / "few.arrow", few, "b") < 5_000
+    assert read_segment(tmp_path / "few.arrow").equals(few)
+
+
 def test_a_segment_replaces_one_of_the_same_name_at_once(tmp_path: Path) -> None:
     path = tmp_path / "a.arrow"
     write_segment(path, rows([1, 2]), BUCKET)

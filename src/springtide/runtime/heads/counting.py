@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import polars as pl
 
 from springtide.compiler.plan import Exchange
@@ -41,7 +40,7 @@ class CountingHead(Head):
         ready, held = ordered.release(shelf, HELD, arrived[0], clock)
         rows = pl.DataFrame(schema=kernel.schema)
         if ready is not None:
-            found = shelf.lookup(PANES, np.unique(ready[HASH].to_numpy()))
+            found = shelf.lookup(PANES, ready[HASH].unique().sort().to_numpy())
             old = pl.concat([f.select(kernel.columns) for f in found]) if found else None
             rows, writes[PANES] = kernel.advance(old, ready)
         if held is not None:
