@@ -14,6 +14,11 @@ BENCHMARKS = {
         "district",
         "60 s / 10 s by district, against Spark's own windowed aggregate",
     ),
+    "clickstream": (
+        "benchmarks.clickstream.patterns",
+        "main",
+        "session → last 5 pages → top-20 patterns, events/s on two cores",
+    ),
     "epoch-floor": ("benchmarks.engine.floor", "main", "an epoch with 100 rows, against a bare two-stage Python job"),
     "growth": ("benchmarks.engine.growth", "main", "epoch time and memory at 10⁵, 10⁶, 10⁷ rows of state"),
     "soak": ("benchmarks.engine.soak", "main", "500 epochs: do time, memory or files grow?"),

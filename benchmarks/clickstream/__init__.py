@@ -1,0 +1,1 @@
+"""Click streams (StreamMine3G)."""
