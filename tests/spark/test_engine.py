@@ -296,6 +296,76 @@ def joins_by_count(_: Path) -> list[steps.Sink]:
     return [twice.to(Rows(), name="twice"), answered.to(Rows(), name="answered-out")]
 
 
+def own_code(_: Path) -> list[steps.Sink]:
+    """ST-4, SM-1: a user's operators: by key with a timer, some rows rejected; and one state for all, told of the time."""
+
+    class Silence(
+        st.KeyOperator
+    ):  # classes in a function go to the tasks as they are: workers need not import this file
+        state = {"calls": pl.Int64, "due": pl.Int64}  # noqa: RUF012
+        output = {"src": pl.String, "calls": pl.Int64, "ts": st.TIME}  # noqa: RUF012
+        timer = "due"
+
+        def init(self, key: Any) -> Any:
+            return {"calls": 0, "due": None}
+
+        def process(self, key: Any, state: Any, tuples: pl.DataFrame, ready_ts: int) -> Any:
+            if any(seconds is None for (seconds,) in tuples.select("seconds").iter_rows()):
+                raise ValueError("how long?")
+            state["calls"] += tuples.height
+            state["due"] = ready_ts + 5_000_000
+            return []
+
+        def on_time(self, key: Any, state: Any, ready_ts: int) -> Any:
+            state["due"] = None
+            return [{"src": key[0], "calls": state["calls"], "ts": ready_ts}]
+
+        def keep(self, key: Any, state: Any) -> bool:
+            return state["due"] is not None
+
+    class Minutes(st.BucketOperator[Any]):
+        output = {"n": pl.Int64, "ts": st.TIME}  # noqa: RUF012
+
+        def init(self) -> Any:
+            return {}
+
+        def process(self, state: Any, tuples: pl.DataFrame, ready_ts: int) -> None:
+            for end, n in tuples.group_by(pl.col("ts").dt.epoch("us") // 10**7 + 1).len().iter_rows():
+                state[str(end)] = state.get(str(end), 0) + n
+
+        def on_time(self, state: Any, ready_ts: int) -> pl.DataFrame:
+            over = [end for end in sorted(state, key=int) if int(end) * 10**7 <= ready_ts]
+            rows = {"n": [state.pop(end) for end in over], "ts": [int(end) * 10**7 - 1 for end in over]}
+            return pl.DataFrame(rows, schema=self.output)
+
+    calls = source(two_streams())
+    quiet = calls.operator(Silence(), keys="src", on_error="reject", name="quiet")
+    minutes = quiet.operator(Minutes(), name="minutes")
+    return [quiet.to(Rows(), name="out"), quiet.rejected.to(Rows(), name="rejected"), minutes.to(Rows(), name="all")]
+
+
+def several_keys(_: Path) -> list[steps.Sink]:
+    """ST-2: a tuple with several keys reaches the state of each."""
+
+    class Longest(st.BucketOperator[Any]):
+        output = {"place": pl.String, "seconds": pl.Int64, "ts": st.TIME}  # noqa: RUF012
+
+        def init(self) -> Any:
+            return {}
+
+        def process(self, state: Any, tuples: pl.DataFrame, ready_ts: int) -> pl.DataFrame:
+            rows = []
+            for own, seconds, ts in tuples.select("own_keys", "seconds", "ts").iter_rows():
+                for place in own:
+                    if (seconds or 0) > state.get(place, 0):
+                        state[place] = seconds
+                        rows.append({"place": place, "seconds": seconds, "ts": ts})
+            return pl.DataFrame(rows, schema=self.output)
+
+    places = source().map(places=pl.col("dst").str.split("-"))
+    return [places.operator(Longest(), keys="places", name="longest").to(Rows())]
+
+
 QUERIES: list[Callable[[Path], list[steps.Sink]]] = [
     heavy_callers,
     stateless,
@@ -314,6 +384,8 @@ QUERIES: list[Callable[[Path], list[steps.Sink]]] = [
     nothing,
     files,
     last_calls,
+    own_code,
+    several_keys,
     rankings,
     joins_by_time,
     joins_by_count,
