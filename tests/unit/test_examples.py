@@ -23,6 +23,7 @@ ROUTING = {
     "heavy_callers": ["", "hash(src)"],
     "clickstream": ["", "hash(session)", "hash(pattern)"],
     "word_count": ["", "hash(word)", "hash(word)"],
+    "call_fraud": ["", "hash(src)"],
     "band_join": ["", "grid(16 × 16)"],
     "hashtags": ["", "hash(each of hashtags)"],
 }
@@ -51,9 +52,9 @@ def test_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert variables["__doc__"]
 
 
-@pytest.mark.parametrize("name", ["heavy_callers", "clickstream", "word_count", "hashtags"])
+@pytest.mark.parametrize("name", ["heavy_callers", "clickstream", "word_count", "call_fraud", "hashtags"])
 def test_on_the_engine(name: str, tmp_path: Path) -> None:
-    """SM-10 among them: session, last five pages, top patterns; and ST-2: tweets with several hashtags."""
+    """SM-10 among them: session, last five pages, top patterns; ST-2: tweets with several hashtags; and SC-13: calls of one caller from two places."""
     query = load_query(str(EXAMPLES / f"{name}.py"))
     (sink,) = query.of_kind(Sink).values()
     assert isinstance(sink.connector, MemorySink)
