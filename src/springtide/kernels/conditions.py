@@ -24,6 +24,7 @@ from typing import Any as Node
 import polars as pl
 from polars.exceptions import PanicException, PolarsError
 
+from springtide.kernels.measures import comparable, hashable, limit_of_sums, slack_of_sums, slack_of_values, summable
 from springtide.query.types import TS
 
 
@@ -187,24 +188,17 @@ class _Reader:
             return _all([self._at_most("LtEq", terms, plain), self._at_most("GtEq", terms, plain)])
         turn = 1 if operator in ("Lt", "LtEq") else -1
         sides: tuple[list[Term], list[Term]] = ([], [])
+        types: list[pl.DataType] = []
         for sign, node in terms:
             side = max(self._side(node), 0)  # a constant is on the left
             sides[side].append(Term(turn * sign, self._number(side, _expr(node))))
-        types = [self.found.types[side][term.number] for side in (0, 1) for term in sides[side]]
-        if not sides[0] or not sides[1] or not (_comparable(types) if plain else _summable(types)):
+            types.append(self.found.types[side][sides[side][-1].number])
+        if not sides[0] or not sides[1] or not (comparable(types) if plain else summable(types)):
             return None
-        slack, limit = (_slack_of_decimals(types), math.inf) if plain else (_slack(types), self._limit(terms))
-        return AtMost(tuple(sides[0]), tuple(sides[1]), slack, limit)
-
-    def _limit(self, terms: Sum) -> float:
-        """Give half of what the narrowest type in a sum can hold. A constant takes the type of what it meets."""
-        limits = [_FLOATS[1][1]]
-        for _, node in terms:
-            side = self._side(node)
-            if side != _CONSTANT:
-                dtype = self.found.types[side][self._number(side, _expr(node))]
-                limits.append(next((limit for kind, limit in _FLOATS if dtype == kind), 0.0) or _half_of(dtype))
-        return min(limits)
+        if plain:
+            return AtMost(tuple(sides[0]), tuple(sides[1]), slack_of_values(types), math.inf)
+        own = [t for (_, node), t in zip(terms, types, strict=True) if self._side(node) != _CONSTANT]
+        return AtMost(tuple(sides[0]), tuple(sides[1]), slack_of_sums(types), limit_of_sums(own))
 
     def _same(self, one: Node, other: Node) -> Same | None:
         if self._side(one) == 1:
@@ -213,7 +207,7 @@ class _Reader:
             return None
         left, right = self._number(0, _expr(one)), self._number(1, _expr(other))
         a, b = self.found.types[0][left], self.found.types[1][right]
-        return Same(left, right) if a == b and _hashable(a) else None
+        return Same(left, right) if a == b and hashable(a) else None
 
     def _sum(self, node: Node, sign: int) -> Sum:
         """Take a sum apart, as far as there are both sides in a part."""
@@ -286,43 +280,3 @@ def _any(parts: Iterable[Condition | None]) -> Condition | None:
     if any(part is None for part in found) or not known:
         return None
     return known[0] if len(known) == 1 else Any(tuple(known))
-
-
-_SIGNED = (pl.Int8, pl.Int16, pl.Int32, pl.Int64)
-_NUMBERS = (*_SIGNED, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64, pl.Float32, pl.Float64, pl.Boolean)
-_FLOATS = ((pl.Float32, 1e37), (pl.Float64, 1e307))
-"""With a value that is safe to add up."""
-_MOMENTS = (pl.Datetime, pl.Date, pl.Time, pl.Duration)
-
-
-def _comparable(types: Sequence[pl.DataType]) -> bool:
-    """Tell whether numbers can stand for values of these types, in their order."""
-    if all(t in _NUMBERS or isinstance(t, pl.Decimal) for t in types):
-        return True
-    return isinstance(types[0], _MOMENTS) and all(t == types[0] for t in types)
-
-
-def _summable(types: Sequence[pl.DataType]) -> bool:
-    """Tell whether sums of these types are sums of numbers: but for what is too large, which is seen later."""
-    if all(t in _SIGNED or t in (pl.Float32, pl.Float64) for t in types):
-        return True
-    units = {t.time_unit if isinstance(t, pl.Datetime | pl.Duration) else None for t in types}
-    return len(units) == 1 and None not in units
-
-
-def _half_of(dtype: pl.DataType) -> float:
-    bits = next((8 << i for i, kind in enumerate(_SIGNED) if dtype == kind), 64)
-    return 2.0 ** (bits - 2)
-
-
-def _slack(types: Sequence[pl.DataType]) -> float:
-    """Give many times what the additions of a sum can lose."""
-    return 2.0**-18 if pl.Float32 in types else 2.0**-46
-
-
-def _slack_of_decimals(types: Sequence[pl.DataType]) -> float:
-    return 2.0**-46 if any(isinstance(t, pl.Decimal) for t in types) else 0.0
-
-
-def _hashable(dtype: pl.DataType) -> bool:
-    return dtype in _NUMBERS or dtype in (pl.String, pl.Binary) or isinstance(dtype, _MOMENTS)

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from springtide.kernels import conditions as c
-from springtide.kernels.tiles import AllOf, AnyOf, Compare, Tree
+from springtide.kernels.compares import AllOf, AnyOf, Compare, Tree
 
 _ZERO, _NAN = np.float32(0), np.float32(np.nan)
 _SEED = 7

@@ -8,10 +8,11 @@ import numpy as np
 import polars as pl
 
 from springtide.kernels import order
+from springtide.kernels.compares import Tree
 from springtide.kernels.conditions import conditions_of
 from springtide.kernels.keys import Bound, tree_of
 from springtide.kernels.pairs import PairShape
-from springtide.kernels.tiles import search
+from springtide.kernels.tiles import blocks, density, search
 from springtide.query.steps import ThetaJoin
 from springtide.query.types import TS
 
@@ -22,7 +23,8 @@ BEFORE = "__before"
 AT_ONCE = 1 << 17
 """So many pairs at least, where there are as many, are asked whether they are pairs at once."""
 
-
+_MANY = 0.2
+"""If more of the pairs than this can be, all are asked."""
 _LAST = 2**63 - 1
 _SIDE, _ROW = "__side", "__row"
 
@@ -47,15 +49,27 @@ class ThetaKernel:
         if not left.height or not right.height:
             return
         read = [side.select(asked) if asked else side for side, asked in zip((left, right), self._asked, strict=True)]
+        tree = tree_of(self._conditions, read[0], read[1], bounds)
+        if tree is None or self._conditions.tree is None or density(tree, left.height, right.height) > _MANY:
+            yield from self._in_blocks(left, right, bounds, tree)
+        else:
+            yield from self._found(left, right, bounds, tree)
+
+    def _found(
+        self, left: pl.DataFrame, right: pl.DataFrame, bounds: Sequence[Bound], tree: Tree
+    ) -> Iterator[pl.DataFrame]:
+        """Look for pairs that can be, and ask those."""
         waiting: list[tuple[np.ndarray, np.ndarray]] = []
-        for i, j in search(tree_of(self._conditions, read[0], read[1], bounds), left.height, right.height):
+        count = 0
+        for i, j in search(tree, left.height, right.height):
             for bound in bounds:
                 held = bound.holds(i, j)
                 i, j = i[held], j[held]
             waiting.append((i, j))
-            if sum(i.size for i, _ in waiting) >= AT_ONCE:
+            count += i.size
+            if count >= AT_ONCE:
                 yield self._made(left, right, waiting)
-                waiting = []
+                waiting, count = [], 0
         if waiting:
             yield self._made(left, right, waiting)
 
@@ -64,6 +78,21 @@ class ThetaKernel:
     ) -> pl.DataFrame:
         i, j = (np.concatenate(numbers) for numbers in zip(*found, strict=True))
         return self.shape.made(left, right, i, j).rows
+
+    def _in_blocks(
+        self, left: pl.DataFrame, right: pl.DataFrame, bounds: Sequence[Bound], tree: Tree | None
+    ) -> Iterator[pl.DataFrame]:
+        """Ask all pairs of some left and some right tuples."""
+        for rows, columns in blocks(tree, left.height, right.height):
+            i = np.repeat(np.arange(rows.size, dtype=np.uint32), columns.size)
+            j = np.tile(np.arange(columns.size, dtype=np.uint32), rows.size)
+            held = np.ones((rows.size, columns.size), dtype=bool)
+            for bound in bounds:
+                held &= bound.holds(rows[:, None], columns)
+            if not held.all():
+                i, j = i[held.ravel()], j[held.ravel()]
+            if i.size:
+                yield self.shape.made(left[rows], right[columns], i, j).rows
 
 
 def within(left: pl.DataFrame, right: pl.DataFrame, length: int) -> list[Bound]:

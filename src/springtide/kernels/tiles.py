@@ -24,56 +24,28 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from springtide.kernels.compares import AllOf, AnyOf, Compare, Tree, compares_of, fold, together, within_reach
+
 PairsOfRows = tuple[np.ndarray, np.ndarray]
 """Numbers of left rows and of right rows, one by one."""
 
 LEFT_TILE, RIGHT_TILE = 64, 256
 """Rows in a tile."""
-CELLS = 1 << 18
+CELLS = 1 << 19
 """How many pairs of rows, and of tiles, are looked at in one go."""
 FEW = 96
 """With fewer rows than this on one side, sorting the other takes longer than comparing all."""
-_SAMPLE = 512
+_SAMPLE = 256
+_WAITING, _WAITS = 1 << 15, 64
+"""So many pairs, or rounds, wait to be asked the rest."""
 _RARE = 40
 """One pair in so many is few enough to go on with each by itself."""
 _USELESS = 0.7
 """If more of the tiles than this are left, sorting is not worth it."""
 
 
-@dataclass(frozen=True, eq=False)
-class Compare:
-    """A value of each left row that is at most (or the same as) a value of each right row. What is NaN is in no pair."""
-
-    left: np.ndarray
-    right: np.ndarray
-    same: bool = False
-
-    def hold(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        """Compare some left with some right rows, one by one."""
-        left, right = self.left[i], self.right[j]
-        held: np.ndarray = left == right if self.same else left <= right
-        return held
-
-
-@dataclass(frozen=True, eq=False)
-class AllOf:
-    """All of these hold."""
-
-    parts: tuple[Tree, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class AnyOf:
-    """At least one of these holds."""
-
-    parts: tuple[Tree, ...]
-
-
-Tree = Compare | AllOf | AnyOf
-
-
-def search(tree: Tree | None, left: int, right: int) -> Iterator[PairsOfRows]:
-    """Give all pairs of `left` × `right` rows for which a tree holds, each once, some at a time. Without a tree these are all pairs.
+def search(tree: Tree, left: int, right: int) -> Iterator[PairsOfRows]:
+    """Give all pairs of `left` × `right` rows for which a tree holds, each once, some at a time.
 
     >>> near = AllOf(
     ...     (Compare(np.float32([0, 5]), np.float32([1, 9])), Compare(np.float32([-2, -7]), np.float32([-1, -9])))
@@ -81,74 +53,46 @@ def search(tree: Tree | None, left: int, right: int) -> Iterator[PairsOfRows]:
     >>> [(i.tolist(), j.tolist()) for i, j in search(near, 2, 2)]
     [([0], [0])]
     """
-    if not left or not right:
+    rest, i, j = within_reach(tree, left, right)
+    if rest is None:
+        yield from ((np.repeat(i[a], b.size), np.tile(j[b], a.size)) for a, b in _cut_up(i.size, j.size))
         return
-    if tree is None:
-        yield from _all_pairs(left, right)
-        return
-    tree, i, j = _within_reach(tree, left, right)
-    if tree is None:
-        yield from ((i[a], j[b]) for a, b in _all_pairs(i.size, j.size))
-        return
-    passes = _passes(tree, i.size, j.size)
+    passes = _passes(rest, i.size, j.size)
     for number, one in enumerate(passes):
         for a, b in _one_pass(one):
-            new = np.ones(a.size, dtype=bool)
             for earlier in passes[:number]:
-                new &= ~_fold(earlier.branch, lambda c: c.hold(a, b))  # noqa: B023
-            yield i[a[new]], j[b[new]]
+                new = ~fold(earlier.branch, lambda c: c.hold(a, b))  # noqa: B023
+                a, b = a[new], b[new]
+            yield i[a], j[b]
 
 
-def _all_pairs(left: int, right: int) -> Iterator[PairsOfRows]:
-    wide = max(1, min(right, CELLS))
+def blocks(tree: Tree | None, left: int, right: int) -> Iterator[PairsOfRows]:
+    """Give left rows and right rows such that every pair for which a tree holds is in one of their products, each in one only."""
+    rest, i, j = (None, np.arange(left), np.arange(right)) if tree is None else within_reach(tree, left, right)
+    if rest is None:
+        yield from ((i[a], j[b]) for a, b in _cut_up(i.size, j.size))
+        return
+    by = _Sample(compares_of(rest), i.size, j.size).planned(rest, rest).by
+    rows, columns, tiles = _tiled(rest, by, LEFT_TILE, CELLS // LEFT_TILE)
+    high, wide = next(iter(tiles.values())).size
+    for some, others in _pairs_of_tiles(rest, tiles, CELLS):
+        for a, b in zip(some.tolist(), others.tolist(), strict=True):
+            yield i[rows[a * high : (a + 1) * high]], j[columns[b * wide : (b + 1) * wide]]
+
+
+def density(tree: Tree, left: int, right: int) -> float:
+    """Estimate for which part of all pairs a tree holds."""
+    i, j = _evenly(left), _evenly(right)
+    return float(fold(tree, lambda c: c.hold(i[:, None], j)).mean()) if left and right else 0.0
+
+
+def _cut_up(left: int, right: int) -> Iterator[PairsOfRows]:
+    """Cut all pairs into blocks."""
+    wide = max(1, min(right, CELLS // min(LEFT_TILE, left or 1)))
     high = max(1, CELLS // wide)
     for i in range(0, left, high):
         for j in range(0, right, wide):
-            rows, columns = np.arange(i, min(i + high, left)), np.arange(j, min(j + wide, right))
-            yield np.repeat(rows, columns.size), np.tile(columns, rows.size)
-
-
-def _fold(tree: Tree, ask: Callable[[Compare], np.ndarray]) -> np.ndarray:
-    """Put the truth values of the comparisons together; what `ask` gives is its own to change."""
-    if isinstance(tree, Compare):
-        return ask(tree)
-    result, *others = (_fold(part, ask) for part in tree.parts)
-    for other in others:
-        (np.logical_and if isinstance(tree, AllOf) else np.logical_or)(result, other, out=result)
-    return result
-
-
-def _compares(tree: Tree) -> list[Compare]:
-    return [tree] if isinstance(tree, Compare) else [c for part in tree.parts for c in _compares(part)]
-
-
-def _together(tree: Tree) -> tuple[Tree, ...]:
-    return tree.parts if isinstance(tree, AllOf) else (tree,)
-
-
-# ── which rows can be in a pair at all ────────────────────────────────────────────────────────────────────────────
-
-
-def _within_reach(tree: Tree, left: int, right: int) -> tuple[Tree | None, np.ndarray, np.ndarray]:
-    """Leave out rows that cannot be in a pair, and comparisons that hold for all that are left."""
-    near_left, near_right = np.ones(left, dtype=bool), np.ones(right, dtype=bool)
-    for compare in _together(tree):
-        if isinstance(compare, Compare):
-            lowest, highest = np.fmin.reduce(compare.left), np.fmax.reduce(compare.right)
-            near_left &= compare.left <= (compare.left if compare.same else highest)  # NaN is not
-            near_right &= compare.right >= (compare.right if compare.same else lowest)
-    i, j = np.flatnonzero(near_left), np.flatnonzero(near_right)
-    if not i.size or not j.size:
-        return None, i, j
-    parts = _together(tree if i.size == left and j.size == right else _taken(tree, i, j))
-    rest = tuple(p for p in parts if not (isinstance(p, Compare) and not p.same and p.left.max() <= p.right.min()))
-    return (AllOf(rest) if len(rest) > 1 else rest[0] if rest else None), i, j
-
-
-def _taken(tree: Tree, i: np.ndarray, j: np.ndarray) -> Tree:
-    if isinstance(tree, Compare):
-        return Compare(tree.left[i], tree.right[j], tree.same)
-    return type(tree)(tuple(_taken(part, i, j) for part in tree.parts))
+            yield np.arange(i, min(i + high, left)), np.arange(j, min(j + wide, right))
 
 
 # ── what to sort by ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -171,26 +115,47 @@ def _passes(tree: Tree, left: int, right: int) -> list[_Pass]:
     """Choose between one pass for all and, for some set of alternatives, one pass for each of them."""
     if min(left, right) < FEW:
         return [_Pass(tree, tree, None)]
-    i, j = (np.linspace(0, size - 1, min(size, _SAMPLE)).astype(np.int64) for size in (left, right))
-    best = [_planned(tree, tree, i, j)]
-    parts = _together(tree)
+    sample = _Sample(compares_of(tree), left, right)
+    best = [sample.planned(tree, tree)]
+    parts = together(tree)
     for number, part in enumerate(parts):
         if isinstance(part, AnyOf):
             rest = (*parts[:number], *parts[number + 1 :])
-            each = [_planned(AllOf((*rest, *_together(branch))), branch, i, j) for branch in part.parts]
+            each = [sample.planned(AllOf((*rest, *together(branch))), branch) for branch in part.parts]
             best = min(best, each, key=lambda passes: sum(p.left_over for p in passes))
     return best
 
 
-def _planned(tree: Tree, branch: Tree, i: np.ndarray, j: np.ndarray) -> _Pass:
-    """Try every comparison on a sample, with tiles of two rows."""
-    tried: list[tuple[float, Compare]] = []
-    for by in _compares(tree):
-        rows, columns = i[_order(by.left[i])], j[_order(by.right[j])]
-        tiles = {c: _Tiles(_cut(c.left[rows], 2), _cut(c.right[columns], 2), c.same) for c in _compares(tree)}
-        tried.append((float(_fold(tree, lambda c: tiles[c].may_hold(slice(None))).mean()), by))  # noqa: B023
-    left_over, by = min(tried, key=lambda t: t[0])
-    return _Pass(tree, branch, by if left_over < _USELESS else None, left_over)
+class _Sample:
+    """Some rows of each side, on which it is tried what sorting is worth: in tiles of two rows."""
+
+    def __init__(self, compares: list[Compare], left: int, right: int) -> None:
+        i, j = _evenly(left), _evenly(right)
+        sides = np.stack([c.left[i] for c in compares]), np.stack([c.right[j] for c in compares])
+        same = np.array([c.same for c in compares])[:, None, None]
+        self._may_hold: dict[Compare, dict[Compare, np.ndarray]] = {}
+        for n, by in enumerate(compares):
+            (low, high), (lowest, highest) = (_ends(values[:, _order(values[n])]) for values in sides)
+            may = (low[:, :, None] <= highest[:, None, :]) & (~same | (lowest[:, None, :] <= high[:, :, None]))
+            self._may_hold[by] = dict(zip(compares, may, strict=True))
+
+    def planned(self, tree: Tree, branch: Tree) -> _Pass:
+        """Find the comparison that is best to sort by."""
+        tried = [(self._left_over(tree, by), by) for by in compares_of(tree)]
+        left_over, by = min(tried, key=lambda t: t[0])
+        return _Pass(tree, branch, by if left_over < _USELESS else None, left_over)
+
+    def _left_over(self, tree: Tree, by: Compare) -> float:
+        return float(fold(tree, lambda c: self._may_hold[by][c].copy()).mean())
+
+
+def _evenly(size: int) -> np.ndarray:
+    return np.linspace(0, size - 1, _SAMPLE).astype(np.int64)
+
+
+def _ends(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Give the least and the greatest of each two values."""
+    return np.fmin(values[:, ::2], values[:, 1::2]), np.fmax(values[:, ::2], values[:, 1::2])
 
 
 # ── tiles ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -201,6 +166,7 @@ class _Tiles:
 
     def __init__(self, left: np.ndarray, right: np.ndarray, same: bool) -> None:
         self._left, self._right, self._same = left, right, same
+        self.down, self.across, self.size = len(left), len(right), (left.shape[1], right.shape[1])
         self._ends = [
             (np.fmin.reduce(side, axis=1), np.fmax.reduce(side, axis=1)) for side in (left, right)
         ]  # NaN only for a tile without values
@@ -218,35 +184,57 @@ class _Tiles:
         return held
 
 
-def _one_pass(one: _Pass) -> Iterator[PairsOfRows]:
-    """Find the pairs of tiles that may have pairs of rows, and the pairs of rows in them."""
-    compares = _compares(one.tree)
+def _tiled(
+    tree: Tree, by: Compare | None, high: int, wide: int
+) -> tuple[np.ndarray, np.ndarray, dict[Compare, _Tiles]]:
+    """Sort the rows of both sides and cut them into tiles; give the order of each side, too."""
+    compares = compares_of(tree)
     left, right = compares[0].left.size, compares[0].right.size
-    rows = np.arange(left) if one.by is None else _order(one.by.left)
-    columns = np.arange(right) if one.by is None else _order(one.by.right)
-    high, wide = min(LEFT_TILE, left), min(RIGHT_TILE, right)
+    rows = np.arange(left) if by is None else _order(by.left)
+    columns = np.arange(right) if by is None else _order(by.right)
+    high, wide = min(high, left), min(wide, right)
     tiles = {c: _Tiles(_cut(c.left[rows], high), _cut(c.right[columns], wide), c.same) for c in compares}
-    down, across = -(-left // high), -(-right // wide)
-    step, at_once = max(1, CELLS // across), max(1, CELLS // (high * wide))
+    return rows, columns, tiles
+
+
+def _one_pass(one: _Pass) -> Iterator[PairsOfRows]:
+    """Find the pairs of rows in the tiles that are left; those parts of the tree that rule out little are asked last."""
+    rows, columns, tiles = _tiled(one.tree, one.by, LEFT_TILE, RIGHT_TILE)
+    high, wide = next(iter(tiles.values())).size
     first: list[Tree] = []
-    for start in range(0, down, step):
-        part = slice(start, min(start + step, down))
-        i, j = np.nonzero(_fold(one.tree, lambda c: tiles[c].may_hold(part)))  # noqa: B023
-        i += start
-        for k in range(0, i.size, at_once):
-            some_i, some_j = i[k : k + at_once], j[k : k + at_once]
+    found: list[PairsOfRows] = []
+    for i, j in _pairs_of_tiles(one.tree, tiles, high * wide):
 
-            def held(tree: Tree) -> np.ndarray:
-                return _fold(tree, lambda c: tiles[c].hold(some_i, some_j))  # noqa: B023
+        def held(tree: Tree) -> np.ndarray:
+            return fold(tree, lambda c: tiles[c].hold(i, j))  # noqa: B023
 
-            first = first or _most_telling(_together(one.tree), held)
-            found = np.flatnonzero(held(AllOf(tuple(first))))
-            pair, cell = np.divmod(found, high * wide)
-            a, b = rows[some_i[pair] * high + cell // wide], columns[some_j[pair] * wide + cell % wide]
-            for then in (t for t in _together(one.tree) if t not in first):
-                true = _fold(then, lambda c: c.hold(a, b))  # noqa: B023
-                a, b = a[true], b[true]
-            yield a, b
+        first = first or _most_telling(together(one.tree), held)
+        pair, cell = np.divmod(np.flatnonzero(held(AllOf(tuple(first)))), high * wide)
+        found.append((rows[i[pair] * high + cell // wide], columns[j[pair] * wide + cell % wide]))
+        if sum(a.size for a, _ in found) >= _WAITING or len(found) >= _WAITS:
+            yield _asked(found, [t for t in together(one.tree) if t not in first])
+            found = []
+    if found:
+        yield _asked(found, [t for t in together(one.tree) if t not in first])
+
+
+def _pairs_of_tiles(tree: Tree, tiles: dict[Compare, _Tiles], cells: int) -> Iterator[PairsOfRows]:
+    """Give the pairs of tiles that are not ruled out, as many at a time as have the cells that are looked at in one go."""
+    some = next(iter(tiles.values()))
+    step, at_once = max(1, CELLS // some.across), max(1, CELLS // cells)
+    for start in range(0, some.down, step):
+        part = slice(start, start + step)
+        i, j = np.nonzero(fold(tree, lambda c: tiles[c].may_hold(part)))  # noqa: B023
+        yield from ((i[k : k + at_once] + start, j[k : k + at_once]) for k in range(0, i.size, at_once))
+
+
+def _asked(found: list[PairsOfRows], parts: list[Tree]) -> PairsOfRows:
+    """Keep the pairs of rows for which all parts hold."""
+    a, b = (np.concatenate(numbers) for numbers in zip(*found, strict=True))
+    for part in parts:
+        held = fold(part, lambda c: c.hold(a, b))  # noqa: B023
+        a, b = a[held], b[held]
+    return a, b
 
 
 def _most_telling(parts: tuple[Tree, ...], held: Callable[[Tree], np.ndarray]) -> list[Tree]:
