@@ -13,7 +13,7 @@ WITH_SPARK = JAVA_HOME="$$(cat .venv/java-home)" PYSPARK_PYTHON="$(CURDIR)/$(PYT
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
-demo: java ## Run a query on Spark over generated calls for a minute, with a live view
+demo: java ## Run a query on Spark for a minute whose instances follow the load, with a live view
 	@$(WITH_SPARK) $(PYTHON_IN_VENV) -m springtide.cli demo $(ARGS)
 
 test: java ## Run all tests; the soak and chaos tests with ARGS="-m slow"

@@ -67,7 +67,7 @@ def chart(
         ) from None
     names = [n for n in snapshots[-1].subqueries if subqueries is None or n in subqueries]
     colours = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(names)}
-    begin = snapshots[0].time - snapshots[0].period
+    begin = snapshots[0].time - snapshots[0].seconds
     reports = [(r.time - begin, r) for r in _summed(snapshots, every)]
     epochs = [(s.time - begin, s) for s in snapshots]
     with matplotlib.rc_context(_STYLE):
@@ -116,9 +116,21 @@ def _load(axes: Axes, reports: Sequence[tuple[float, Snapshot]]) -> None:
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(_thousands)
     if any(r.backlog for _, r in reports):
-        axes.fill_between(
-            times, [r.backlog for _, r in reports], color=_PALE, alpha=0.5, linewidth=0, label="backlog, rows"
-        )
+        _backlog(axes, times, [r.backlog for _, r in reports])
+
+
+def _backlog(axes: Axes, times: Sequence[float], rows: Sequence[int]) -> None:
+    """Draw what waits behind the rates, on a scale of its own."""
+    behind = axes.twinx()
+    axes.fill_between([], [], color=_PALE, alpha=0.35, linewidth=0, label="backlog (right)")
+    behind.fill_between(times, rows, color=_PALE, alpha=0.35, linewidth=0)
+    behind.set_ylabel("rows")
+    behind.set_ylim(bottom=0)
+    behind.yaxis.set_major_formatter(_thousands)
+    behind.grid(visible=False)
+    behind.spines["right"].set_visible(True)
+    axes.set_zorder(behind.get_zorder() + 1)
+    axes.patch.set_visible(False)
 
 
 def _instances(

@@ -12,7 +12,11 @@ import polars as pl
 import pytest
 import typer
 
+import springtide as st
 from springtide.cli.app import app
+from springtide.runtime.engine import Options
+from springtide.runtime.inprocess import run
+from springtide.testing import at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,6 +112,33 @@ def test_first_query_prints_what_is_shown(in_an_empty_folder: Path) -> None:
         exec(compile(code, "README.md", "exec"), {})
     assert printed.getvalue() == shown
     assert list(in_an_empty_folder.iterdir()) == []
+
+
+class Clock:
+    """Begins at two o'clock of the 1st of January 1970, a Thursday, or so many days later; a second passes with each look."""
+
+    def __init__(self, day: int = 0) -> None:
+        self.now = day * 86_400 + 2 * 3_600.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+@pytest.mark.parametrize(("day", "instances"), [(0, 1), (3, 4)], ids=["Thursday", "Sunday"])
+def test_own_policy_does_what_is_said(day: int, instances: int, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "elasticity.md").read_text("utf-8")
+    (code,) = [body for language, body in blocks(text) if language == "python" and "class Night" in body]
+    names: dict[str, Any] = {}
+    exec(compile(code, "elasticity.md", "exec"), names)
+    rows = [{"k": f"k{i % 5}", "ts": at(f"{i}s")} for i in range(200)]
+    source = st.source("rows", st.memory(rows, schema={"k": pl.String, "ts": st.TIME}), ts="ts")
+    counts = source.aggregate(by="k", window=st.tumbling("10s"), n=st.count(), name="counts")
+    query = st.Query("counting", counts.to(st.memory_sink()))
+    options = Options(4, rows_per_epoch=5, elastic=names["elastic"], clock=Clock(day))
+    engine = run(query.plan(), tmp_path / "ckpt", options)
+    assert engine.manifest.maps["counts"].instances == instances
+    assert ("it is 2 o'clock" if day == 0 else "nobody is here on Sundays") in str(engine.events)
 
 
 @pytest.mark.spark

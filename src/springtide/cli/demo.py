@@ -31,17 +31,17 @@ from springtide.elastic.snapshot import Snapshot
 from springtide.query.errors import SpringtideError
 from springtide.state.history import History
 
-ANSWER = 0.000_15
+ANSWER = 0.000_75
 """Seconds that the contracts' service takes for one answer."""
-_LOW, _HIGH = 50_000, 150_000
+_LOW, _HIGH = 10_000, 30_000
 """Calls per second, at the beginning and half-way."""
 _MEAN = (_LOW + _HIGH) // 2
 _STREAMS = 2
-_PER_SECOND = 500
+_PER_SECOND = 100
 """Calls in a second of event time of each stream: at the mean rate it goes a hundred times faster than the clock."""
 _BEGIN = datetime(2024, 5, 1)
-_CALLERS = 10_000
-_HOT = ("600000170", "600004210")
+_CALLERS = 2_000
+_HOT = ("600000170", "600001210")
 """First the one and then the other makes an eighth of all calls."""
 _SLOTS = 8
 _SHOWN = 5
@@ -90,7 +90,7 @@ def source(seconds: int) -> st.Stream:
         rate=st.trace(rates, every="500ms"),
         streams=_STREAMS,
         total=total,
-        max_backlog=4 * _MEAN,
+        max_backlog=15 * _MEAN,
     )
     return st.source("calls", generated, ts="ts")
 
@@ -110,15 +110,15 @@ def demo(
         f"Calls come in for {plural(seconds, 'second')}: {_LOW:,} per second, {_HIGH:,} half-way, and {_LOW:,} at the end. Every eighth is by "
         "one and the same caller, half-way it becomes another one. The step [bold]heavy[/bold] has 1 to "
         f"{_SLOTS} instances, as many as keep them busy for 60 % of the time; [bold]calls[/bold] always has 2.\n"
-        f"The service is made up: it sleeps for {ANSWER * 1e6:.0f} µs per answer. So this query waits more than it computes, and {_SLOTS} "
+        f"The service is made up: it sleeps for {ANSWER * 1000:.2f} ms per answer. So this query waits more than it computes, and {_SLOTS} "
         "instances make sense on a small machine. One that computes all the time would need as many cores.\n",
         soft_wrap=True,
     )
     elastic = st.Elastic(
         max=_SLOTS,
         limits={"calls": (2, 2)},
-        policy=st.Threshold(),
-        balancing=st.Balancing(uit=0.1),
+        policy=st.Threshold(drain=20),
+        balancing=st.Balancing(uit=0.15),
         every=2,
         grace=4,
     )
@@ -128,7 +128,7 @@ def demo(
         ("", f"{program} pause {ckpt}"),
         ("", f"{program} scale {ckpt} heavy 5"),
     ]
-    wish = Wish(f"local[{_SLOTS},4]", ckpt, ("calls=2", "heavy=2"), plain=plain, elastic=elastic)
+    wish = Wish(f"local[{_SLOTS},4]", ckpt, ("calls=2", "heavy=3"), None, _HIGH, plain, elastic)
     outcome = launch(query, wish, console, tips)
     summary(query, outcome, console)
     _elasticity(outcome, folder, console)

@@ -21,6 +21,8 @@ from springtide.state.checkpoint import Checkpoint
 from springtide.state.history import History
 
 _DAY = 86_400
+_REFUSALS = 10
+"""As many are shown if nobody says how many."""
 
 
 def history(
@@ -46,7 +48,7 @@ def history(
         of = "" if len(shown) == len(decisions) else f", the last {len(shown)}"
         parts = [f"query {name}, {plural(len(decisions), 'decision')}{of}"]
         parts += ["\n".join(decision_lines(shown, running=checkpoint.in_use(), wide=width()))] if shown else []
-        refusals = _refusals(checkpoint)
+        refusals = _refusals(checkpoint)[-(last or _REFUSALS) :]
         parts += ["\n".join(["what was refused last", *refusal_lines(refusals)])] if refusals else []
     show("\n\n".join(parts))
 

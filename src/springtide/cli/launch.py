@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from springtide.cli.interrupts import Interrupts
 from springtide.cli.live import DECISIONS, Event, LiveView
 from springtide.cli.plain import PlainView
 from springtide.cli.readings import Reading, Tracker
-from springtide.cli.spark import start_spark
+from springtide.cli.spark import start_spark, warm_up
 from springtide.compiler.plan import Plan
 from springtide.elastic.decisions import Decision
 from springtide.elastic.settings import Elastic
@@ -97,6 +98,8 @@ def launch(
     try:
         with nullcontext() if plain else console.status("starting Spark"):
             spark = start_spark(wish.master, f"springtide {query.name}", log, module)
+            if wish.elastic is not None and wish.master.startswith("local"):
+                warm_up(spark, min(spark.sparkContext.defaultParallelism, wish.elastic.max or sys.maxsize))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     hint = "Ctrl-C stops after the epoch at work"

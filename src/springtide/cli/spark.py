@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -30,6 +31,17 @@ def start_spark(master: str, name: str, log: Path, module: ModuleType | None = N
             said = log.read_bytes()[size:].decode(errors="replace")
             raise CommandError(f"Spark did not start: {_reason(error, said)}; its log is {log}") from None
     return spark
+
+
+def warm_up(spark: Any, tasks: int) -> None:
+    """Have Spark start so many Python workers: each takes a second until it has imported what a task needs."""
+    spark.sparkContext.parallelize(range(tasks), tasks).foreachPartition(_import)
+
+
+def _import(nothing: Iterable[int]) -> None:
+    for _ in nothing:  # a worker that leaves input unread is thrown away by Spark
+        pass
+    importlib.import_module("springtide.runtime.tasks")
 
 
 @contextmanager
