@@ -62,6 +62,8 @@ def together(tree: Tree) -> tuple[Tree, ...]:
 
 def within_reach(tree: Tree, left: int, right: int) -> tuple[Tree | None, np.ndarray, np.ndarray]:
     """Leave out rows that cannot be in a pair, and comparisons that hold for all that are left."""
+    if not left or not right:
+        return None, np.arange(left), np.arange(right)
     near_left, near_right = np.ones(left, dtype=bool), np.ones(right, dtype=bool)
     for compare in together(tree):
         if isinstance(compare, Compare):
