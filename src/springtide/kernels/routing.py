@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 import polars as pl
 
@@ -26,7 +26,7 @@ def deal(
 
     - One bucket per row (`__bucket`): to the owner of the bucket.
     - `Hash(many)`: a row with the buckets of all its keys (`__buckets`) goes to every owner of one of them.
-    - `Grid`: a left row stands in a row of cells and goes to all owners of cells there, a right one likewise with its column.
+    - `Grid`: a left row goes to all who own a cell in the row of its cell, a right one to all in the column of its cell.
     - `Broadcast`: to everybody.
     """
     if not rows.height:
@@ -51,42 +51,44 @@ def deal(
 
 def _by_cells(rows: pl.DataFrame, grid: Grid, side: int, owners: Sequence[int], instances: int) -> Iterator[Part]:
     for i in range(instances):
-        lines = lines_of(grid, side, owners, i)
-        yield (
-            i,
-            rows if len(lines) == (grid.rows, grid.columns)[side] else _some(rows.filter(pl.col(BUCKET).is_in(lines))),
-        )
+        cells = cells_beside(grid, side, owners, i)
+        yield i, rows if len(cells) == grid.rows * grid.columns else _some(rows.filter(pl.col(BUCKET).is_in(cells)))
 
 
-def lines_of(grid: Grid, side: int, owners: Sequence[int], instance: int) -> list[int]:
-    """Name the rows (side 0) or columns (side 1) of a grid in which an instance has a cell, each by its first cell.
+def cells_beside(grid: Grid, side: int, owners: Sequence[int], instance: int) -> list[int]:
+    """Name the cells of the rows (side 0) or columns (side 1) of a grid in which an instance has one.
 
-    >>> lines_of(Grid(2, 2), 0, [0, 1, 0, 1], 1), lines_of(Grid(2, 2), 1, [0, 1, 0, 1], 1)
-    ([0, 2], [1])
+    >>> cells_beside(Grid(2, 2), 0, [0, 1, 0, 1], 1), cells_beside(Grid(2, 2), 1, [0, 1, 0, 1], 1)
+    ([0, 1, 2, 3], [1, 3])
     """
-    cells = [b for b, owner in enumerate(owners) if owner == instance]
-    return sorted({b // grid.columns * grid.columns if side == 0 else b % grid.columns for b in cells})
+    own = [divmod(b, grid.columns)[side] for b in range(grid.rows * grid.columns) if owners[b] == instance]
+    return _cells(grid, side, set(own))
 
 
 def rectangles(grid: Grid, owners: Sequence[int], instance: int) -> list[tuple[list[int], list[int]]]:
-    """Cover the cells of an instance with rectangles, each cell once: rows and columns, each named by its first cell.
+    """Cover the cells of an instance with rectangles, each cell once: all cells of the rows, and all of the columns, of each.
 
     >>> rectangles(Grid(2, 2), [0, 0, 0, 1], 0)
-    [([0], [0, 1]), ([2], [0])]
+    [([0, 1], [0, 1, 2, 3]), ([2, 3], [0, 2])]
     """
-    by_columns: dict[tuple[int, ...], list[int]] = {}
+    by_columns: dict[tuple[int, ...], set[int]] = {}
     for row in range(grid.rows):
-        first = row * grid.columns
-        columns = tuple(c for c in range(grid.columns) if owners[first + c] == instance)
-        by_columns.setdefault(columns, []).append(first)
-    return [(rows, list(columns)) for columns, rows in by_columns.items() if columns]
+        columns = tuple(c for c in range(grid.columns) if owners[row * grid.columns + c] == instance)
+        by_columns.setdefault(columns, set()).add(row)
+    return [(_cells(grid, 0, rows), _cells(grid, 1, set(cs))) for cs, rows in by_columns.items() if cs]
+
+
+def _cells(grid: Grid, side: int, lines: Container[int]) -> list[int]:
+    return [b for b in range(grid.rows * grid.columns) if divmod(b, grid.columns)[side] in lines]
 
 
 def in_turn(routing: Routing | None, side: int, buckets: int, start: int = 0) -> pl.Expr:
-    """Give rows their buckets in turn: of a grid the first cells of its rows or columns, otherwise all buckets."""
+    """Give rows their buckets in turn. In a grid neighbours stand in different rows (or columns, on side 1), and at a place there in turn."""
     turn = pl.int_range(start, start + pl.len(), dtype=pl.UInt64)
-    if isinstance(routing, Grid):
-        places = turn % routing.rows * routing.columns if side == 0 else turn % routing.columns
+    if isinstance(routing, Grid) and side == 0:
+        places = turn % routing.rows * routing.columns + turn // routing.rows % routing.columns
+    elif isinstance(routing, Grid):
+        places = turn % routing.columns + turn // routing.columns % routing.rows * routing.columns
     else:
         places = turn % buckets
     return places.cast(pl.UInt16).alias(BUCKET)

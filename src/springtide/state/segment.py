@@ -105,8 +105,12 @@ def read_segment(path: Path, buckets: Iterable[int] | None = None) -> pl.DataFra
     if buckets is None:
         return frame
     wanted = set(buckets)
-    parts = [frame.slice(start, length) for bucket, start, length in directory if bucket in wanted]
-    return pl.concat(parts, rechunk=False) if parts else frame.clear()
+    runs: list[tuple[int, int]] = []
+    for bucket, start, length in directory:
+        if bucket in wanted:  # neighbours are read in one piece
+            first, before = runs.pop() if runs and sum(runs[-1]) == start else (start, 0)
+            runs.append((first, before + length))
+    return pl.concat([frame.slice(*run) for run in runs], rechunk=False) if runs else frame.clear()
 
 
 class BucketSizes:

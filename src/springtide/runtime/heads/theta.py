@@ -3,8 +3,8 @@
     grid        an instance has some cells:        rows of left tuples × columns of right tuples
     broadcast   an instance has some buckets:      all new left × its right tuples   ·   its left × all new right tuples
 
-A tuple is kept once, in a bucket that it was given in turn: no value can make one instance heavier than another. In a grid that bucket is the first
-cell of the tuple's row or column, and whoever has a cell there reads it.
+A tuple is kept once, in a bucket that it was given in turn: no value can make one instance heavier than another. In a grid that bucket is a cell;
+whoever has a cell in the same row reads it, if it is a left tuple, or in the same column, if it is a right one.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ from springtide.query.types import END_OF_TIME, TS
 from springtide.query.windows import LastN
 from springtide.runtime.heads import ordered
 from springtide.runtime.heads.head import FIRST_SLOT, Clock, Head, HeadResult, Kind, Shelf
+from springtide.runtime.heads.pieces import in_pieces
 from springtide.state.manifest import BucketMap, Marks
 
 SIDES = ("left", "right")
 """The kinds of state with the tuples of each side, and the marks of how far each side has come."""
 GATHERED = 2_000_000
 """Old tuples are taken up so many at a time."""
-PIECE = 500_000
-"""So many rows are handed on at once."""
 
 
 @dataclass(frozen=True)
@@ -204,15 +203,3 @@ def _of(rows: pl.DataFrame | None, buckets: Sequence[int] | None) -> pl.DataFram
     if rows is not None and buckets is not None:
         rows = rows.filter(pl.col(BUCKET).is_in(buckets))
     return rows if rows is not None and rows.height else None
-
-
-def in_pieces(parts: Iterator[pl.DataFrame], nothing: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Gather rows until they are worth being handed on; at the end what there is, also nothing."""
-    gathered, height = [nothing], 0
-    for part in parts:
-        gathered.append(part)
-        height += part.height
-        if height >= PIECE:
-            yield pl.concat(gathered)
-            gathered, height = [nothing], 0
-    yield pl.concat(gathered)
