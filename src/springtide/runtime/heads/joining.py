@@ -102,13 +102,11 @@ class TimeJoinHead(Head):
             yield from self._alone(shelf, left, met, known, marks)
             if known is not None:
                 writes[PAIRED] = _from(known, self._first(marks[SIDES[1]])).select(BUCKET, TS, *_NAME)
-        for side, one in enumerate((left,) if self._alike else (left, right)):
+        first = self.oldest(marks)
+        for kind, one in zip(SIDES, (left,) if self._alike else (left, right), strict=False):
             if one is not None:
-                rows = _from(
-                    self._named(shelf, one, met) if self._outer and side == 0 else one.rows,
-                    self.oldest(marks)[SIDES[side]],
-                )
-                writes[SIDES[side]] = rows
+                rows = self._named(shelf, left, met) if self._outer and one is left else one.rows
+                writes[kind] = _from(rows, first[kind])
 
     def _indexed(self, rows: pl.DataFrame | None, side: int) -> Indexed | None:
         if rows is None or not rows.height:
@@ -121,16 +119,11 @@ class TimeJoinHead(Head):
             return None
         low, high = int(new.places[0]) - self._length, int(new.places[-1]) + self._length
         found = shelf.lookup(SIDES[0] if self._alike else SIDES[side], new.different_hashes, low, high + 1)
-        found = [
-            rows.filter(rows[TS].to_physical().is_between(max(low, FIRST_SLOT), min(high, END_OF_TIME)))
-            for rows in found
-        ]
-        found = [rows for rows in found if rows.height]
-        return (
-            Indexed(pl.concat([r.select(found[0].columns) for r in found], rechunk=True), self._keys[side])
-            if found
-            else None
-        )
+        reach = pl.col(TS).to_physical().is_between(max(low, FIRST_SLOT), min(high, END_OF_TIME))
+        found = [near for rows in found if (near := rows.filter(reach)).height]
+        if not found:
+            return None
+        return Indexed(pl.concat([rows.select(found[0].columns) for rows in found], rechunk=True), self._keys[side])
 
     # ── left tuples that stay alone ───────────────────────────────────────────────────────────────────────────────
 

@@ -1,0 +1,146 @@
+"""Calls of the same caller within 60 s, and how far apart they were made: Springtide beside Spark's own stream-stream join (SC-13).
+
+Both sides join the stream of call records with itself, by caller and time; a pair is wanted once, the call that began first on its left. The distance on the
+earth's surface is computed of every pair (about 8 per record); those below 500 km are written, to Parquet. Two cores each, same files, same rows out.
+
+Spark's own join runs with each of its state stores and with batches of 1 and 4 files, on the first files; the best of these is run again and is
+what we compare with. Rates are those of the steady state: epochs (or micro-batches) after the first, which starts with empty state; ours with the last epoch.
+"""
+
+import statistics
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pyspark.sql import functions as sf
+
+import springtide as st
+from benchmarks.cdr.data import FILES, ROWS_PER_FILE, make
+from benchmarks.measure import DATA, result, say, scratch, session, summary
+
+REPEATS = 3
+SPARK_FILES = 8
+BEGIN, MS_PER_FILE = 1_700_000_000_000, 360_000
+RADIUS, NEAR = 6371.0, 500.0
+"""Kilometres."""
+
+STORES = {"rocksdb": "RocksDBStateStoreProvider", "memory": "HDFSBackedStateStoreProvider"}
+
+
+def cdr_join(files: str = str(FILES), spark_files: str = str(SPARK_FILES)) -> None:
+    """Run all; fewer files are for trying it out."""
+    ours_on, theirs_on = int(files), int(spark_files)
+    data = make(DATA / "cdr")
+    spark = session()
+    ours: list[float] = []
+    tried: dict[str, list[float]] = {}
+    with scratch() as folder:
+        inputs = {n: _first(data, n, folder / f"files-{n}") for n in {ours_on, theirs_on}}
+        _springtide(spark, inputs[ours_on], folder / "warm-up")
+        for store, per_batch in [(s, n) for s in STORES for n in (1, 4)]:
+            name = f"{store}, {per_batch} per batch"
+            tried[name] = _spark(spark, inputs[theirs_on], folder / name, store, per_batch)
+            say(f"spark, {name}: {[f'{r / 1e3:.1f} k rows/s' for r in tried[name]]}")
+        best = max((n for n in tried if tried[n]), key=lambda n: statistics.median(tried[n]))
+        store, per_batch = best.split(", ")[0], int(best.split(", ")[1].split()[0])
+        for i in range(REPEATS):  # turn about, so that a busy minute of the machine hits both
+            ours += _springtide(spark, inputs[ours_on], folder / f"ours-{i}")
+            say(f"springtide: {[f'{r / 1e6:.2f} M rows/s' for r in ours]}")
+            if i > 0:
+                tried[best] += _spark(spark, inputs[theirs_on], folder / f"spark-{i}", store, per_batch)
+        rows = _same_rows(folder / "warm-up" / "out", folder / best / "out", min(ours_on, theirs_on))
+    result(
+        "cdr-join",
+        ratio_vs_spark=statistics.median(ours) / statistics.median(tried[best]),
+        rows_per_s=statistics.median(ours),
+        spark_rows_per_s=statistics.median(tried[best]),
+        springtide=summary(ours),
+        spark=summary(tried[best]),
+        spark_tried={name: summary(rates) for name, rates in tried.items() if rates},
+        spark_best=best,
+        rows_compared=rows,
+        spark_prefix_rows=theirs_on * ROWS_PER_FILE,
+    )
+
+
+def query(data: Path, out: Path) -> st.Query:
+    """Write the query for Springtide."""
+    lat, lon, other_lat, other_lon = (pl.col(c).radians() for c in ("lat", "lon", "lat_right", "lon_right"))
+    square = ((other_lat - lat) / 2).sin() ** 2 + lat.cos() * other_lat.cos() * ((other_lon - lon) / 2).sin() ** 2
+    calls = st.source("calls", st.parquet(data), ts="ts")
+    pairs = calls.join(calls, on="src", within="60s", where=pl.col("start") < pl.col("start_right"), name="pairs")
+    near = pairs.map(km=2 * RADIUS * square.sqrt().arcsin()).filter(pl.col("km") < NEAR)
+    return st.Query("cdr-join", near.select("src", "start", "start_right", "km").to(st.parquet_sink(out)))
+
+
+def _first(data: Path, files: int, folder: Path) -> Path:
+    folder.mkdir()
+    for file in sorted(data.glob("*.parquet"))[:files]:
+        (folder / file.name).symlink_to(file)
+    return folder
+
+
+def _springtide(spark: Any, data: Path, folder: Path) -> list[float]:
+    run = query(data, folder / "out").start(
+        spark, checkpoint=folder / "checkpoint", instances=2, rows_per_epoch=4 * ROWS_PER_FILE
+    )
+    run.wait()
+    epochs = run.metrics()
+    return [e["rows"] / (e["at"] - before["at"]) for before, e in pairwise(epochs) if e["rows"]]
+
+
+def _spark(spark: Any, data: Path, folder: Path, store: str, per_batch: int) -> list[float]:
+    provider = f"org.apache.spark.sql.execution.streaming.state.{STORES[store]}"
+    spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
+    spark.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    columns = ["src", "start", "lat", "lon", "ts"]
+
+    def calls() -> Any:
+        stream = spark.readStream.schema(spark.read.parquet(str(data)).schema).option("maxFilesPerTrigger", per_batch)
+        return stream.parquet(str(data)).select(*columns).withWatermark("ts", "0 seconds")
+
+    left, right = calls(), calls().toDF(*(f"{c}_right" for c in columns))
+    minute = sf.expr("INTERVAL 60 SECONDS")
+    within = (sf.col("ts_right") >= sf.col("ts") - minute) & (sf.col("ts_right") <= sf.col("ts") + minute)
+    same = (sf.col("src") == sf.col("src_right")) & within & (sf.col("start") < sf.col("start_right"))
+    lat, lon, other_lat, other_lon = (sf.radians(c) for c in ("lat", "lon", "lat_right", "lon_right"))
+    across = sf.cos(lat) * sf.cos(other_lat) * sf.pow(sf.sin((other_lon - lon) / 2), 2)
+    square = sf.pow(sf.sin((other_lat - lat) / 2), 2) + across
+    near = (
+        left.join(right, same)
+        .withColumn("km", 2 * RADIUS * sf.asin(sf.sqrt(square)))
+        .filter(sf.col("km") < NEAR)
+        .select(sf.greatest("ts", "ts_right").alias("ts"), "src", "start", "start_right", "km")
+    )
+    writer = near.writeStream.outputMode("append").format("parquet").option("path", str(folder / "out"))
+    running = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
+    running.awaitTermination()
+    batches = []
+    for progress in running.recentProgress:
+        rows = max(source["numInputRows"] for source in progress["sources"])  # both sides read all of it
+        if rows:
+            batches.append(rows / progress["durationMs"]["triggerExecution"] * 1000)
+    return batches[1:]
+
+
+def _same_rows(ours: Path, theirs: Path, files: int) -> int:
+    """Compare all pairs of which both calls are in the files that both sides have read."""
+    end = pl.lit((BEGIN + files * MS_PER_FILE) * 1000).cast(st.TIME)
+    by = ["ts", "src", "start", "start_right"]
+    given, wanted = (
+        pl.concat([pl.read_parquet(f) for f in folder.glob("*.parquet")])
+        .with_columns(pl.col("ts").cast(st.TIME))
+        .filter(pl.col("ts") < end)
+        .select(*by, "km")
+        .sort(*by, "km")
+        for folder in (ours, theirs)
+    )
+    if given.height != wanted.height or not given.height:
+        raise AssertionError(f"{given.height} rows of ours, {wanted.height} of Spark's")
+    wrong = (given["km"] - wanted["km"]).abs() > 1e-6
+    if wrong.any() or not given.select(by).equals(wanted.select(by)):
+        raise AssertionError(f"rows differ:\n{given.filter(wrong).head()}\n{wanted.filter(wrong).head()}")
+    say(f"{given.height} rows are the same on both sides")
+    return given.height
