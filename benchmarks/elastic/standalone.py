@@ -6,52 +6,46 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 import pyspark
 
+ROOT = Path(__file__).parents[2]
 SPARK = Path(pyspark.__file__).parent
 SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For JVMs that start quickly and have little to do."""
 
 
-@dataclass
-class Cluster:
-    """A master and its workers, each worker on a host of its own: 127.0.0.2, 127.0.0.3, …"""
+SETTINGS = {
+    "spark_driver_host": "127.0.0.1",
+    "spark_driver_bindAddress": "127.0.0.1",
+    "spark_driver_memory": "512m",
+    "spark_driver_extraJavaOptions": SMALL,
+    "spark_executor_cores": "1",
+    "spark_executor_memory": "512m",
+    "spark_executor_extraJavaOptions": SMALL,
+    "spark_executorEnv_PYTHONPATH": str(ROOT / "src"),
+}
+"""For `st.spark_session`: a driver that stays on loopback, and small executors of one core."""
 
-    master: str
-    workers: list[subprocess.Popen[bytes]]
-    settings: dict[str, str] = field(
-        default_factory=lambda: {
-            "spark_driver_host": "127.0.0.1",
-            "spark_driver_bindAddress": "127.0.0.1",
-            "spark_driver_memory": "512m",
-            "spark_driver_extraJavaOptions": SMALL,
-            "spark_executor_cores": "1",
-            "spark_executor_memory": "512m",
-            "spark_executor_extraJavaOptions": SMALL,
-        }
-    )
-    """For `st.spark_session`: small executors of one core."""
 
-    def executors(self) -> list[psutil.Process]:
-        """Give the processes of the executors, the oldest first."""
-        found = []
-        for worker in self.workers:
-            for process in psutil.Process(worker.pid).children(recursive=True):
-                try:
-                    if any("CoarseGrainedExecutorBackend" in word for word in process.cmdline()):
-                        found.append(process)
-                except psutil.NoSuchProcess:
-                    continue
-        return sorted(found, key=lambda p: p.create_time())
+def executors_of(application: str) -> list[psutil.Process]:
+    """Give the processes of an application's executors, the oldest first."""
+    found = [
+        process
+        for process in psutil.process_iter(["cmdline", "create_time"])
+        if application in (process.info["cmdline"] or ()) and "--executor-id" in process.info["cmdline"]
+    ]
+    return sorted(found, key=lambda process: process.info["create_time"])
 
 
 @contextmanager
-def standalone(folder: Path, workers: int = 2, cores: int = 2) -> Iterator[Cluster]:
-    """Start a cluster; end it whatever happens. Its logs and its executors' folders lie in `folder`."""
+def standalone(folder: Path, workers: int = 2, cores: int = 2) -> Iterator[str]:
+    """Start a master and workers, each on a host of its own (127.0.0.2, 127.0.0.3, …), and give the master's address.
+
+    All end whatever happens. Their logs and their executors' folders lie in `folder`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     started: list[subprocess.Popen[bytes]] = []
     try:
@@ -63,7 +57,7 @@ def standalone(folder: Path, workers: int = 2, cores: int = 2) -> Iterator[Clust
             started.append(_start(log, f"127.0.0.{n + 2}", "worker.Worker", *limits))
         for n in range(workers):
             _said(folder / f"worker-{n}.log", r"Successfully registered with master (\S+)")
-        yield Cluster(master, started[1:])
+        yield master
     finally:
         _end(started)
 

@@ -1,11 +1,13 @@
 """The executors of a Spark cluster: standalone, YARN, Kubernetes.
 
 These are the calls that Spark's own dynamic allocation makes, on the same scheduler back end; each cluster manager has its own
-behind them. Three facts of Spark 4.3 decide how they are used:
+behind them. Four facts of Spark 4.3 decide how they are used:
 
 - `requestTotalExecutors` states a target. It never kills, and executors that die are replaced up to it.
 - Killing changes the target unless told not to, and before a first request it would set it to 0. So the target is stated first,
   and killing leaves it alone.
+- A new executor has no Python yet. Its first tasks would start it and import everything while the query waits for them, which
+  takes many times as long as an epoch. So executors count once their workers have started.
 - With dynamic allocation on there are two masters. Then Spark's is the one: nothing is requested or released here, and more
   instances make more waiting tasks, which is what makes it ask for executors.
 """
@@ -29,39 +31,53 @@ _PATIENCE = 2.0
 """Seconds that an epoch waits for executors to be released. Killed while its tasks run, they could take shuffle files along, which
 would have to be made again; but a cluster manager that does not answer must not hold the query up."""
 
+_SOON, _LATER = 0.1, 1.0
+"""Seconds between two looks for new executors, while some are to come and otherwise."""
+
 _claims: defaultdict[str, dict[int, int]] = defaultdict(dict)
 """Application → query → slots: what is requested is for all the queries of a session."""
 
 
-def resources_of(context: SparkContext, wish: Executors | None) -> Resources:
-    """Find out what a Spark context runs on. Executors are left alone without a wish."""
+def resources_of(
+    context: SparkContext, wish: Executors | None, warm_up: Callable[[int], Callable[[], bool]]
+) -> Resources:
+    """Find out what a Spark context runs on. Executors are left alone without a wish.
+
+    `warm_up` begins so many tasks that do nothing but start a worker, and gives back what tells whether they are done.
+    """
     java: Any = context._jsc.sc()
     if java.isLocal():
         return LocalSlots(int(java.maxNumConcurrentTasks(java.resourceProfileManager().defaultResourceProfile())))
-    return SparkExecutors(context, wish if java.executorAllocationManager().isEmpty() else None)
+    return SparkExecutors(context, wish if java.executorAllocationManager().isEmpty() else None, warm_up)
 
 
 class SparkExecutors:
     """The executors of one Spark application, as one of its queries sees them."""
 
-    def __init__(self, context: SparkContext, wish: Executors | None) -> None:
+    def __init__(
+        self, context: SparkContext, wish: Executors | None, warm_up: Callable[[int], Callable[[], bool]]
+    ) -> None:
         """Look only; nothing is requested before `request`."""
         self._jvm: Any = context._jvm
         self._java: Any = context._jsc.sc()
-        self._wish = wish
+        self._wish, self._warm_up = wish, warm_up
         self._profile = self._java.resourceProfileManager().defaultResourceProfile()
         self._decommission = context.getConf().get("spark.decommission.enabled", "false") == "true"
         self._each = _slots_of_each(context)
         self._claimed = _claims[context.applicationId]
         self._target: int | None = None
+        self._expected = 0
+        self._ready = self._begun = self._all()
+        """Slots whose workers have started, and those where that has begun."""
+        self._warmed: Callable[[], bool] = bool
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         if wish is not None:
             threading.Thread(target=self._run, name="springtide-executors", daemon=True).start()
 
     def slots(self) -> int:
-        """Count the slots of all executors that are not about to go, without those that other queries use."""
+        """Count the slots of all executors that are ready and not about to go, without those that other queries use."""
         others = sum(n for query, n in self._claimed.items() if query != id(self))
-        return max(1, self._all() - others)
+        return max(1, (self._all() if self._wish is None else min(self._ready, self._all())) - others)
 
     def executors(self) -> int:
         """Count the executors that are registered and not about to go."""
@@ -85,7 +101,7 @@ class SparkExecutors:
         self._claimed[id(self)] = slots
         target = self._wish.target(sum(self._claimed.values()), self.each)
         if target != self._target:
-            self._target = target
+            self._target, self._expected = target, target * self.each
             self._work.put(lambda: self._state(target))
         return True
 
@@ -118,6 +134,18 @@ class SparkExecutors:
     def _all(self) -> int:
         return int(self._java.maxNumConcurrentTasks(self._profile))
 
+    def _look(self) -> None:
+        """Have workers started in slots that are new; they are ready when that is done."""
+        found = self._all()
+        self._ready, self._begun = min(self._ready, found), min(self._begun, found)
+        if found > self._expected:
+            return  # some will go
+        if self._begun < found:
+            # A task for every slot. Free slots get one each, the new ones among them, and are then not free for an epoch's tasks.
+            self._begun, self._warmed = found, self._warm_up(found)
+        elif self._ready < found and self._warmed():
+            self._ready = found
+
     def _state(self, target: int) -> None:
         self._java.requestTotalExecutors(target, 0, self._jvm.PythonUtils.toScalaMap({}))
 
@@ -141,8 +169,14 @@ class SparkExecutors:
         return bool(backend.killExecutors(one, False, False, False).nonEmpty())
 
     def _run(self) -> None:
-        """Talk to the cluster manager, who may take his time, beside the epochs."""
-        while (action := self._work.get()) is not None:
+        """Talk to the cluster manager, who may take his time, and look after new executors, beside the epochs."""
+        while True:
+            try:
+                action = self._work.get(timeout=_SOON if self._ready < self._expected else _LATER)
+            except queue.Empty:
+                action = self._look
+            if action is None:
+                return
             try:
                 action()
             except Exception:  # no answer, or no cluster manager any more: Spark has logged it

@@ -71,6 +71,11 @@ def addressed(layout: Topology, level: int, items: Iterable[Item]) -> Iterator[P
         yield (0 if item[0] == REPORT else item[1] % partitions), item
 
 
+def _unpack(plan: bytes, nothing: Iterable[int]) -> Iterable[int]:
+    unpack(plan)
+    return list(nothing)
+
+
 def _same(partition: int) -> int:
     return partition
 
@@ -85,6 +90,15 @@ class SparkExecutor:
         self._packed: bytes = cloudpickle.dumps(plan)  # type: ignore[no-untyped-call]
         self.rows: Callable[[bytes, Epoch], RDD[Pair]] | None = None
         """Further tasks of level 0, on rows that Spark reads itself."""
+
+    def warm_up(self, tasks: int) -> Callable[[], bool]:
+        """Begin so many tasks that only bring a worker to where an epoch can begin: everything imported, the plan unpacked.
+
+        What is given back tells whether they are done.
+        """
+        rdd = self._context.parallelize(range(tasks), tasks).mapPartitions(functools.partial(_unpack, self._packed))
+        done: Callable[[], bool] = rdd._jrdd.countAsync().isDone
+        return done
 
     def __call__(self, epoch: Epoch) -> list[Report]:
         """Run the tasks of an epoch."""

@@ -56,7 +56,8 @@ class Run:
         self._spark = spark
         self._executor = SparkExecutor(spark.sparkContext, plan)
         self._spark_reads = spark_sources(plan)
-        resources = resources_of(spark.sparkContext, options.elastic.executors if options.elastic else None)
+        executors = options.elastic.executors if options.elastic else None
+        resources = resources_of(spark.sparkContext, executors, self._executor.warm_up)
         self._engine = Engine(plan, Checkpoint(checkpoint), self._executor, options, resources)
         self._group = f"springtide-{plan.graph.name}-{self._engine.lease.generation}"
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
