@@ -19,6 +19,11 @@ BENCHMARKS = {
         "main",
         "session → last 5 pages → top-20 patterns, events/s on two cores",
     ),
+    "cdr-join": (
+        "benchmarks.cdr.joins",
+        "cdr_join",
+        "calls of one caller within 60 s and their distance, against Spark's own stream-stream join",
+    ),
     "epoch-floor": ("benchmarks.engine.floor", "main", "an epoch with 100 rows, against a bare two-stage Python job"),
     "growth": ("benchmarks.engine.growth", "main", "epoch time and memory at 10⁵, 10⁶, 10⁷ rows of state"),
     "soak": ("benchmarks.engine.soak", "main", "500 epochs: do time, memory or files grow?"),
