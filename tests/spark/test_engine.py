@@ -366,6 +366,15 @@ def several_keys(_: Path) -> list[steps.Sink]:
     return [places.operator(Longest(), keys="places", name="longest").to(Rows())]
 
 
+def sessions(_: Path) -> list[steps.Sink]:
+    """Sessions of sessions, with functions of every kind."""
+    calls = source(two_streams()).aggregate(
+        by="src", window=st.session("6s"), n=st.count(), total=st.sum("seconds"), to=st.collect("dst"), name="sessions"
+    )
+    pauses = calls.aggregate(by="n", window=st.session("20s"), last=st.last("src"), low=st.min("total"))
+    return [calls.to(Rows(), name="sessions-out"), pauses.to(Rows(), name="pauses")]
+
+
 QUERIES: list[Callable[[Path], list[steps.Sink]]] = [
     heavy_callers,
     stateless,
@@ -387,6 +396,7 @@ QUERIES: list[Callable[[Path], list[steps.Sink]]] = [
     own_code,
     several_keys,
     rankings,
+    sessions,
     joins_by_time,
     joins_by_count,
 ]

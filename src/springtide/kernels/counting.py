@@ -22,6 +22,7 @@ import polars as pl
 
 from springtide.kernels import order
 from springtide.kernels.hashing import BUCKET, HASH
+from springtide.kernels.lines import Lines
 from springtide.kernels.partials import ROWS, Partials
 from springtide.kernels.runs import gathered, members_of, merge_runs
 from springtide.kernels.sliding import PANE
@@ -62,35 +63,6 @@ class CountPanes:
         first = np.maximum(0, (full - self.size) // self.every + 1) * self.every
         kept: np.ndarray = np.minimum(first, (seen - 1) // self.width)
         return kept
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Rows by key, each key's in order."""
-
-    rows: pl.DataFrame
-    starts: np.ndarray
-    """The first row of each key."""
-
-    @staticmethod
-    def of(rows: pl.DataFrame, keys: Sequence[str]) -> Lines:
-        """Line rows up by key; rows of a key stay in the order in which they are."""
-        rows = rows.sort(HASH, maintain_order=True)
-        starts = _changes(rows, [HASH])
-        if _changes(rows, [HASH, *keys]).size > starts.size:  # two keys with one hash
-            rows = rows.sort([HASH, *keys], maintain_order=True)
-            starts = _changes(rows, [HASH, *keys])
-        return Lines(rows, starts)
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """How many rows each key has."""
-        return np.diff(self.starts, append=self.rows.height)
-
-    @property
-    def ends(self) -> np.ndarray:
-        """The last row of each key."""
-        return np.asarray(self.starts + self.lengths - 1)
 
 
 class CountingAggregate:
@@ -242,12 +214,3 @@ def _roots(aggregates: Sequence[BoundAggregate]) -> list[str]:
     exprs = [f.input for f in functions if f.input is not None]
     exprs += [e for f in functions if f.user is not None for e in f.user.add.values()]
     return [name for e in exprs for name in e.meta.root_names()]
-
-
-def _changes(rows: pl.DataFrame, columns: Sequence[str]) -> np.ndarray:
-    """Give the numbers of the rows that differ from the one before in one of these columns."""
-    if not rows.height:
-        return np.empty(0, dtype=np.int64)
-    other = rows.select(pl.any_horizontal([pl.col(c).ne_missing(pl.col(c).shift()) for c in columns])).to_series()
-    changes: np.ndarray = np.flatnonzero(other.to_numpy()[1:]) + 1
-    return np.concatenate(([0], changes))

@@ -6,11 +6,13 @@ A step that needs the total order must not see columns that carry rounding: one 
 from collections.abc import Callable
 from typing import Any
 
-from tests.properties.steps import counting, joins, operators, rankings
+from tests.properties.steps import counting, joins, operators, rankings, sessions, theta
 
 KINDS: list[Callable[[Any, list[Any], Any], Any]] = [
     counting.make,
     joins.make,
     operators.make,
     rankings.make,
+    theta.make,
+    sessions.make,
 ]

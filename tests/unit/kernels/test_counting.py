@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 
 import springtide as st
 from springtide.kernels import counting, order
-from springtide.kernels.counting import CountingAggregate, CountPanes, Lines
+from springtide.kernels.counting import CountingAggregate, CountPanes
 from springtide.kernels.hashing import BUCKET, HASH, bucket_of_hash, hash_of
 from springtide.kernels.sliding import PANE
 from springtide.query.steps import Aggregate
@@ -210,17 +210,6 @@ def test_tuples_at_one_place_are_ordered_by_their_content() -> None:
         pl.lit(None, dtype=pl.Int64).alias(order.POSITION)
     )
     assert kernel.advance(None, tuples)[0]["all"].to_list() == [[None, 2], [2, 3]]
-
-
-def test_keys_with_one_hash_are_told_apart() -> None:
-    rows = pl.DataFrame(
-        {HASH: [1, 1, 1, 0, 1], "k": ["a", "b", "a", "c", None]}, schema={HASH: pl.UInt64, "k": pl.String}
-    )
-    lines = Lines.of(rows.with_row_index("i"), ["k"])
-    assert lines.rows.select("k", "i").rows() == [("c", 3), (None, 4), ("a", 0), ("a", 2), ("b", 1)]
-    assert lines.starts.tolist() == [0, 1, 2, 4]
-    assert lines.ends.tolist() == [0, 1, 3, 4]
-    assert Lines.of(rows.clear(), ["k"]).starts.size == 0
 
 
 def test_large_results_are_made_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

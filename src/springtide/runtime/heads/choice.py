@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from springtide.compiler.plan import Plan
 from springtide.kernels.partials import knows
 from springtide.query import steps
 from springtide.query.errors import QueryError
-from springtide.query.windows import LastN, Sliding
+from springtide.query.windows import LastN, Session, Sliding
 from springtide.runtime.heads.counting import CountingHead
 from springtide.runtime.heads.head import Head
 from springtide.runtime.heads.joining import TimeJoinHead
 from springtide.runtime.heads.last_joining import LastJoinHead
 from springtide.runtime.heads.operating import operating_head
 from springtide.runtime.heads.rankings import RankingHead, RankingMergeHead
+from springtide.runtime.heads.sessions import SessionHead
 from springtide.runtime.heads.sliding import SlidingHead
 from springtide.runtime.heads.theta import LastThetaHead, TimeThetaHead
+
+_WINDOWED: dict[type, Callable[[steps.Aggregate, int], Head]] = {
+    Sliding: SlidingHead,
+    LastN: CountingHead,
+    Session: SessionHead,
+}
 
 
 @lru_cache(maxsize=256)
@@ -28,13 +36,11 @@ def head_of(plan: Plan, name: str) -> Head:
     where = f"{subquery.head} ({step.kind})"
     buckets = subquery.buckets or 1
     match step:
-        case steps.Aggregate(window=Sliding() | LastN()):
+        case steps.Aggregate():
             for bound in step.aggregates:
                 if not knows(bound):
                     raise _not_yet(where, str(bound.aggregate))
-            return SlidingHead(step, buckets) if isinstance(step.window, Sliding) else CountingHead(step, buckets)
-        case steps.Aggregate():
-            raise _not_yet(where, f"the window {step.window}")
+            return _WINDOWED[type(step.window)](step, buckets)
         case steps.TopK(sketch=None):
             return (RankingMergeHead if subquery.merges else RankingHead)(step, buckets)
         case steps.Join():

@@ -1,0 +1,58 @@
+"""Aggregates over sessions: pieces in state, each looked at when it is due."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from springtide.compiler.plan import Exchange
+from springtide.kernels import gate, order
+from springtide.kernels.hashing import HASH, bucket_of_hash, hash_of
+from springtide.kernels.sessions import DUE, SessionAggregate
+from springtide.query import steps
+from springtide.query.types import END_OF_TIME
+from springtide.runtime.heads.head import Clock, Head, HeadResult, Kind, Shelf
+from springtide.state.manifest import Marks
+
+PIECES = "pieces"
+TIME_MARK = "time"
+"""The mark: what was due by this time has been looked at."""
+
+
+class SessionHead(Head):
+    """An aggregate over sessions."""
+
+    def __init__(self, step: steps.Aggregate, buckets: int) -> None:
+        """Prepare the kernel."""
+        self._kernel, self._buckets = SessionAggregate(step), buckets
+        self._columns = list(step.inputs[0].schema)
+        self.kinds = {PIECES: Kind(slot=DUE, fold=self._kernel.merge)}
+
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
+        """Send pieces of sessions."""
+        if exchange.ordered:
+            tuples = tuples.with_columns(order.content(self._columns))
+        pieces = self._kernel.combine(tuples).with_columns(hash_of(self._kernel.keys))
+        return pieces.with_columns(bucket_of_hash(pl.col(HASH), self._buckets))
+
+    def run(self, shelf: Shelf, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> HeadResult:
+        """Look at the pieces that are due; give the sessions that are over."""
+        kernel, before = self._kernel, shelf.marks.get(TIME_MARK, gate.BEGINNING)
+        time = max(clock.time, before)
+        marks = {TIME_MARK: time}
+        new = [] if arrived[0] is None else [kernel.merge(arrived[0])]
+        old = [f.filter(pl.col(DUE).is_between(before + 1, time)) for f in shelf.read(PIECES, before + 1, time + 1)]
+        due = [f.select(kernel.columns) for f in (*old, *(f.filter(pl.col(DUE) <= time) for f in new)) if f.height]
+        later = [f.filter(pl.col(DUE) > time) for f in new]
+        if not due:
+            return HeadResult(pl.DataFrame(schema=kernel.schema), marks, {PIECES: later[0]} if later else {})
+        hashes = pl.concat([f[HASH] for f in due]).unique().sort()
+        others = [f.filter(pl.col(DUE) > time) for f in shelf.lookup(PIECES, hashes.to_numpy(), time + 1)]
+        others += [f.filter(pl.col(HASH).is_in(hashes.implode())) for f in later]
+        rows, again = kernel.close(pl.concat([*due, *(f.select(kernel.columns) for f in others)]), time)
+        return HeadResult(rows, marks, {PIECES: pl.concat([*later, again])})
+
+    def oldest(self, marks: Marks) -> Mapping[str, int]:
+        """Pieces that were due have been given or written again."""
+        return {PIECES: min(marks[TIME_MARK], END_OF_TIME - 1) + 1}
