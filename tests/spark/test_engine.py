@@ -296,6 +296,21 @@ def joins_by_count(_: Path) -> list[steps.Sink]:
     return [twice.to(Rows(), name="twice"), answered.to(Rows(), name="answered-out")]
 
 
+def theta_joins(_: Path) -> list[steps.Sink]:
+    """Calls that overlap, in a grid and broadcast, with themselves and with others; a band; the last n of all (SC-6, SC-13, ST-6)."""
+    calls_, answers = source(two_streams()), source(calls(9, 40), name="answers").select("dst", "seconds", "rate")
+    longer, shorter = pl.col("seconds"), pl.col("seconds_right")
+    overlap = (pl.col("src") == pl.col("src_right")) | (pl.col("dst") == pl.col("src_right")) | (longer < shorter)
+    twice = calls_.theta_join(calls_, overlap & (longer > 300), within="4s", name="twice")
+    near = calls_.theta_join(
+        answers, ((longer - shorter).abs() <= 60) | (pl.col("rate") < -1), within="9s", routing="grid", name="near"
+    )
+    last = near.select("src", "seconds", "rate_right").theta_join(
+        answers, (longer <= shorter) & (pl.col("rate_right") <= pl.col("rate")), within=st.last_n(5), name="last"
+    )
+    return [twice.to(Rows(), name="twice-out"), last.to(Rows(), name="last-out")]
+
+
 def own_code(_: Path) -> list[steps.Sink]:
     """ST-4, SM-1: a user's operators: by key with a timer, some rows rejected; and one state for all, told of the time."""
 
@@ -399,6 +414,7 @@ QUERIES: list[Callable[[Path], list[steps.Sink]]] = [
     sessions,
     joins_by_time,
     joins_by_count,
+    theta_joins,
 ]
 
 
