@@ -5,6 +5,7 @@ are at most 10 apart, y and b too, and both come within five minutes. No key tel
 
     python examples/band_join.py
     springtide explain examples/band_join.py
+    springtide run examples/band_join.py
 """
 
 from datetime import UTC, datetime, timedelta

@@ -52,9 +52,9 @@ def test_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert variables["__doc__"]
 
 
-@pytest.mark.parametrize("name", ["heavy_callers", "clickstream", "word_count", "call_fraud", "hashtags"])
+@pytest.mark.parametrize("name", ["heavy_callers", "clickstream", "word_count", "call_fraud", "band_join", "hashtags"])
 def test_on_the_engine(name: str, tmp_path: Path) -> None:
-    """SM-10 among them: session, last five pages, top patterns; ST-2: tweets with several hashtags; and SC-13: calls of one caller from two places."""
+    """SM-10 among them: session, last five pages, top patterns; ST-2: tweets with several hashtags; SC-13: calls of one caller from two places; and ST-6: the band join."""
     query = load_query(str(EXAMPLES / f"{name}.py"))
     (sink,) = query.of_kind(Sink).values()
     assert isinstance(sink.connector, MemorySink)
