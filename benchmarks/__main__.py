@@ -19,6 +19,11 @@ BENCHMARKS = {
         "main",
         "session → last 5 pages → top-20 patterns, events/s on two cores",
     ),
+    "user-operator": (
+        "benchmarks.operators.fold",
+        "main",
+        "a keyed fold in Python, against Spark's own operators for user code with state",
+    ),
     "cdr-join": (
         "benchmarks.cdr.joins",
         "cdr_join",
