@@ -295,6 +295,7 @@ class Maker:
             return self.random.choice(options[1:])  # here the order has most parts
         if _is_key(dtype):
             options.append((st.count_distinct(name), False, False))
+            options += [(st.approx_distinct(name, k=64), False, False), (st.approx_frequent(name, 3), False, False)]
         if not isinstance(dtype, pl.List):
             options += [(st.min(name), inexact, False), (st.max(name), inexact, False)]
         if dtype.is_numeric() or isinstance(dtype, pl.Duration) or dtype == pl.Boolean:
@@ -302,6 +303,8 @@ class Maker:
             if not name.startswith(LARGE):
                 options += [(st.mean(name), dtype.is_decimal() or inexact, False)]
         if dtype.is_numeric() and not name.startswith(LARGE):
+            q = self.random.choice([0.0, 0.25, 0.5, 0.99, 1.0])
+            options += [(st.approx_quantile(name, q), dtype.is_decimal() or inexact, False)]
             options += [(st.var(name), True, False), (st.std(name), True, False)]
         if dtype == pl.Int64:
             options += [(_spread_of(name), False, False), (_weighted(name), False, False)]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from springtide.kernels import sketches
 from springtide.kernels.order import ORDER
 from springtide.query.aggregates import BoundAggregate
 
@@ -183,6 +184,50 @@ def _collect(number: str, aggregate: BoundAggregate, x: pl.Expr, order: Sequence
     return _Recipe((part,), pl.col(c).list.sort().list.eval(pl.element().struct.field("value")).alias(aggregate.name))
 
 
+def _sketch(
+    number: str,
+    aggregate: BoundAggregate,
+    x: pl.Expr,
+    add: Callable[[pl.Series], bytes],
+    merge: Callable[[pl.Series], bytes],
+    finish: Callable[[bytes], object],
+) -> _Recipe:
+    """Keep the bytes of a sketch."""
+    b = f"{number}.b"
+
+    def folded(values: pl.Expr, fold: Callable[[pl.Series], bytes]) -> pl.Expr:
+        def one(series: pl.Series) -> pl.Series:
+            return pl.Series([fold(series)], dtype=pl.Binary)
+
+        return values.map_batches(one, return_dtype=pl.Binary, returns_scalar=True)
+
+    def asked(sketches: pl.Series) -> pl.Series:
+        return pl.Series([finish(sketch) for sketch in sketches], dtype=aggregate.output_type)
+
+    value = pl.col(b).map_batches(asked, return_dtype=aggregate.output_type, is_elementwise=True)
+    return _Recipe((_Part(b, folded(x, add), folded(pl.col(b), merge)),), value.alias(aggregate.name))
+
+
+def _approx_distinct(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
+    k = dict(aggregate.aggregate.options)["k"]
+    return _sketch(number, aggregate, x, sketches.distinct_add(k), sketches.distinct_merge(k), sketches.distinct_finish)
+
+
+def _approx_quantile(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
+    options = dict(aggregate.aggregate.options)
+    add, merge = sketches.quantile_add(options["k"]), sketches.quantile_merge(options["k"])
+    return _sketch(number, aggregate, x, add, merge, sketches.quantile_finish(options["q"]))
+
+
+def _approx_frequent(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
+    options = dict(aggregate.aggregate.options)
+    assert isinstance(aggregate.output_type, pl.List)
+    fields = aggregate.output_type.inner.fields  # type: ignore[union-attr]
+    schema = pl.Schema({f.name: f.dtype for f in fields[:-1]})
+    add, merge = sketches.heavy_add(options["map_size"]), sketches.heavy_merge(options["map_size"])
+    return _sketch(number, aggregate, x, add, merge, sketches.heavy_finish(schema, options["n"], fields[-1].name))
+
+
 _RECIPES: dict[str, Callable[[str, BoundAggregate, pl.Expr], _Recipe]] = {
     "count": _count,
     "sum": _sum,
@@ -192,17 +237,15 @@ _RECIPES: dict[str, Callable[[str, BoundAggregate, pl.Expr], _Recipe]] = {
     "var": _spread,
     "std": _spread,
     "count_distinct": _distinct,
+    "approx_distinct": _approx_distinct,
+    "approx_quantile": _approx_quantile,
+    "approx_frequent": _approx_frequent,
 }
 _ORDERED: dict[str, Callable[[str, BoundAggregate, pl.Expr, Sequence[str]], _Recipe]] = {
     "first": _edge,
     "last": _edge,
     "collect": _collect,
 }
-
-
-def knows(aggregate: BoundAggregate) -> bool:
-    """Tell whether an aggregate has partial results here."""
-    return aggregate.aggregate.user is not None or aggregate.aggregate.function in {*_RECIPES, *_ORDERED}
 
 
 def _exact(aggregate: BoundAggregate) -> bool:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import polars as pl
 
+from springtide.kernels.sketches import WEIGHT
 from springtide.query import steps
 from springtide.query.aggregates import Aggregate as Function
 from springtide.query.aggregates import BoundAggregate, Traits
 from springtide.query.types import COUNT, RANK, TS, WINDOW_END, WINDOW_START
+
+_HEAVY = "__heavy"
 
 
 def counting_step(step: steps.TopK) -> steps.Aggregate:
@@ -31,6 +34,32 @@ def _function(step: steps.TopK) -> Function:
 def as_weight(column: pl.Expr) -> pl.Expr:
     """Take the lowest 64 bits."""
     return column.cast(pl.Int64, wrap_numerical=True)
+
+
+def sketching_step(step: steps.TopK) -> steps.Aggregate:
+    """Give the aggregate that keeps a frequent-items sketch of each group; its rows are what `unfolded` takes."""
+    weight = [] if step.weight is None else [pl.col(step.weight).fill_null(0).cast(pl.Int64).alias(WEIGHT)]
+    values = {n: step.schema[n] for n in step.by}
+    options = {"map_size": step.sketch, "n": step.k}
+    bound = BoundAggregate(
+        _HEAVY,
+        Function("approx_frequent", pl.struct(*step.by, *weight), options),
+        pl.Struct(values),
+        pl.List(pl.Struct({**values, COUNT: pl.Int64()})),
+        pl.Schema(),
+        Traits(True, False, False),
+    )
+    schema = pl.Schema(
+        {n: step.schema[n] for n in (TS, *step.per, WINDOW_START, WINDOW_END)} | {_HEAVY: bound.output_type}
+    )
+    return steps.Aggregate(
+        name=step.name, inputs=step.inputs, schema=schema, by=step.per, window=step.window, aggregates=(bound,)
+    )
+
+
+def unfolded(rows: pl.DataFrame) -> pl.DataFrame:
+    """Give the estimates of each window as rows."""
+    return rows.filter(pl.col(_HEAVY).list.len() > 0).explode(_HEAVY).unnest(_HEAVY)
 
 
 def ranked(step: steps.TopK, counts: pl.DataFrame) -> pl.DataFrame:

@@ -15,8 +15,9 @@ import polars as pl
 
 from springtide.compiler.plan import Exchange, Hash
 from springtide.kernels.hashing import bucket_of
-from springtide.kernels.rankings import counting_step, ranked
+from springtide.kernels.rankings import counting_step, ranked, sketching_step, unfolded
 from springtide.query import steps
+from springtide.query.errors import UserCodeError
 from springtide.runtime.heads.head import Clock, Head, HeadResult, Kind, Shelf
 from springtide.runtime.heads.sliding import SlidingHead
 from springtide.state.manifest import Marks
@@ -43,6 +44,37 @@ class RankingHead(Head):
     def oldest(self, marks: Marks) -> Mapping[str, int]:
         """Panes are needed from the first window that is open."""
         return self._counting.oldest(marks)
+
+
+class SketchRankingHead(RankingHead):
+    """A ranking by estimates: a frequent-items sketch of each group and pane, merged where the group is."""
+
+    def __init__(self, step: steps.TopK, buckets: int, where: str) -> None:
+        """Prepare the sketches."""
+        self._step, self._counting, self._where = step, SlidingHead(sketching_step(step), buckets), where
+        self.kinds = self._counting.kinds
+
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
+        """Send sketches per group and pane."""
+        if self._step.weight is not None:
+            self._check(tuples.collect())
+        return self._counting.send(exchange, tuples, turn)
+
+    def run(self, shelf: Shelf, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> HeadResult:
+        """Merge sketches; rank the estimates of the windows that end by now."""
+        result = self._counting.run(shelf, arrived, clock)
+        assert isinstance(result.rows, pl.DataFrame)
+        return replace(result, rows=ranked(self._step, unfolded(result.rows)))
+
+    def _check(self, tuples: pl.DataFrame) -> None:
+        """Refuse weights below zero."""
+        weight = self._step.weight
+        assert weight is not None
+        wrong = tuples.filter(pl.col(weight) < 0)
+        if wrong.height:
+            row = wrong.select(list(self._step.inputs[0].schema)).row(0, named=True)
+            hint = "a sketch only adds: filter such rows out, or rank without sketch"
+            raise UserCodeError(self._where, f"the weight {row[weight]} is below zero", hint, row)
 
 
 class RankingMergeHead(Head):

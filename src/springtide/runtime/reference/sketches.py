@@ -67,7 +67,7 @@ def ranked(weighted: Iterable[tuple[Any, int]]) -> list[tuple[Any, int]]:
 
 def _text(value: Any) -> str:
     """Write a value so that different ones differ: the sketches skip empty texts, and take large integers for floats."""
-    return f"={value!r}"
+    return f"={value + 0.0 if isinstance(value, float) else value!r}"  # zero is zero, whatever its sign
 
 
 def _exponent(power_of_two: int) -> int:
