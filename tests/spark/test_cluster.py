@@ -67,7 +67,7 @@ def test_executors_that_never_come_do_not_stop_the_query(told: dict[str, Any]) -
     assert dropped.startswith("scale counts: 2 → 9 instances; asked for by hand is dropped: executors for ")
     assert dropped.endswith(" of 9 instances are there, more did not come in time")
     assert more[-1].endswith(" → 1 instances")
-    assert told["epochs_meanwhile"] > 1
+    assert told["epochs_meanwhile"] > 0
 
 
 @pytest.mark.slow
