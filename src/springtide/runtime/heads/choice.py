@@ -6,16 +6,14 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from springtide.compiler.plan import Plan
-from springtide.kernels.partials import knows
 from springtide.query import steps
-from springtide.query.errors import QueryError
 from springtide.query.windows import LastN, Session, Sliding
 from springtide.runtime.heads.counting import CountingHead
 from springtide.runtime.heads.head import Head
 from springtide.runtime.heads.joining import TimeJoinHead
 from springtide.runtime.heads.last_joining import LastJoinHead
 from springtide.runtime.heads.operating import operating_head
-from springtide.runtime.heads.rankings import RankingHead, RankingMergeHead
+from springtide.runtime.heads.rankings import RankingHead, RankingMergeHead, SketchRankingHead
 from springtide.runtime.heads.sessions import SessionHead
 from springtide.runtime.heads.sliding import SlidingHead
 from springtide.runtime.heads.theta import LastThetaHead, TimeThetaHead
@@ -37,11 +35,10 @@ def head_of(plan: Plan, name: str) -> Head:
     buckets = subquery.buckets or 1
     match step:
         case steps.Aggregate():
-            for bound in step.aggregates:
-                if not knows(bound):
-                    raise _not_yet(where, str(bound.aggregate))
             return _WINDOWED[type(step.window)](step, buckets)
-        case steps.TopK(sketch=None):
+        case steps.TopK() if step.sketch is not None:
+            return SketchRankingHead(step, buckets, where)
+        case steps.TopK():
             return (RankingMergeHead if subquery.merges else RankingHead)(step, buckets)
         case steps.Join():
             return (TimeJoinHead if isinstance(step.window, steps.Within) else LastJoinHead)(step, buckets)
@@ -51,7 +48,7 @@ def head_of(plan: Plan, name: str) -> Head:
         case steps.Operate():
             return operating_head(where, step, buckets)
         case _:
-            raise _not_yet(where, "this kind of step")
+            raise TypeError(f"{where} is no stateful step")
 
 
 def check_runs(plan: Plan) -> None:
@@ -59,7 +56,3 @@ def check_runs(plan: Plan) -> None:
     for subquery in plan.subqueries:
         if subquery.head is not None:
             head_of(plan, subquery.name)
-
-
-def _not_yet(where: str, what: str) -> QueryError:
-    return QueryError(where, f"the engine does not run {what} yet", "query.run_reference() does")
