@@ -186,15 +186,15 @@ def test_elastic_query_with_metrics_and_a_policy_of_ones_own(program: Path, tmp_
     (tmp_path / "steps.py").write_text(dedent(POLICY))
     ckpt, port = tmp_path / "ckpt", free_port()
     run = ["run", f"{program}:endless", "--checkpoint", ckpt, "--master", "local[2,4]", "--instances", 1]
-    elastic = ["--max", 3, "--policy", "steps:Upwards", "--metrics-port", port]
+    elastic = ["--max", 2, "--policy", "steps:Upwards", "--metrics-port", port]
     with started(tmp_path, *run, *elastic, "--trigger", "100ms", "--plain") as process:
-        read_until(process, "scaled sums: 2 → 3 instances; more is better")
+        read_until(process, "scaled sums: 1 → 2 instances; more is better")
         with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             figures = answer.read().decode()
         assert 'springtide_instances{query="endless",subquery="sums"}' in figures
         assert str(tmp_path) not in figures
         assert ask("pause", ckpt, "--wait", LONG).startswith("elasticity of endless is paused")
-        assert ask("move", ckpt, "sums", "0-3", "--to", 2, "--wait", LONG).startswith("sums: moved, since epoch ")
+        assert ask("move", ckpt, "sums", "0-3", "--to", 1, "--wait", LONG).startswith("sums: moved, since epoch ")
         assert ask("stop", ckpt, "--wait", LONG).startswith("endless stopped after epoch ")
         assert process.communicate(timeout=LONG)[1] == ""
     shown = ask("history", ckpt)
