@@ -16,25 +16,21 @@ from springtide.kernels.hashing import BUCKET, HASH, bucket_of_hash, hash_of
 from springtide.kernels.routing import BUCKETS
 from springtide.query.operators import OWN_KEYS
 
+KEY = "__key"
+"""The one key of a tuple that was made of one with several."""
 _ROW = "__row"
-
-
-def key_name(column: str) -> str:
-    """Call a key in state, where columns of the user's state stand beside it."""
-    return f"key.{column}"
 
 
 def to_each_key(tuples: pl.DataFrame, column: str, buckets: int, own: np.ndarray) -> pl.DataFrame:
     """Make of each tuple with a list of keys one per different key in a bucket that is ours (`own[bucket]`)."""
     pairs = _pairs(tuples, column, buckets, own)
-    key = pl.col(key_name(column))
-    return _with(tuples, pairs.with_columns(pl.concat_list(key).alias(OWN_KEYS)))
+    return _with(tuples, pairs.with_columns(pl.concat_list(KEY).alias(OWN_KEYS)))
 
 
 def to_each_bucket(tuples: pl.DataFrame, column: str, buckets: int, own: np.ndarray) -> pl.DataFrame:
     """Make of each tuple with a list of keys one per bucket that is ours, with the different keys that it has there."""
     pairs = _pairs(tuples, column, buckets, own)
-    together = pairs.group_by(_ROW, BUCKET, maintain_order=True).agg(pl.col(key_name(column)).alias(OWN_KEYS))
+    together = pairs.group_by(_ROW, BUCKET, maintain_order=True).agg(pl.col(KEY).alias(OWN_KEYS))
     return _with(tuples, together)
 
 
@@ -45,10 +41,9 @@ def one_key_each(tuples: pl.DataFrame) -> pl.DataFrame:
 
 def _pairs(tuples: pl.DataFrame, column: str, buckets: int, own: np.ndarray) -> pl.DataFrame:
     """Give the number of a tuple and one of its keys, in the order of the tuples and of the lists."""
-    key = key_name(column)
-    numbered = tuples.select(pl.col(column).alias(key)).with_row_index(_ROW)
-    pairs = numbered.explode(key).unique([_ROW, key], keep="first", maintain_order=True)
-    pairs = pairs.with_columns(hash_of([key])).with_columns(bucket_of_hash(pl.col(HASH), buckets))
+    numbered = tuples.select(pl.col(column).alias(KEY)).with_row_index(_ROW)
+    pairs = numbered.explode(KEY).unique([_ROW, KEY], keep="first", maintain_order=True)
+    pairs = pairs.with_columns(hash_of([KEY])).with_columns(bucket_of_hash(pl.col(HASH), buckets))
     return pairs.filter(pl.Series(own[pairs[BUCKET].to_numpy()]))
 
 

@@ -12,7 +12,7 @@ import pytest
 import springtide as st
 from springtide.kernels import order
 from springtide.kernels.hashing import BUCKET, HASH, bucket_of, bucket_of_hash, hash_of
-from springtide.kernels.operators import in_runs, key_name, one_key_each, to_each_bucket, to_each_key
+from springtide.kernels.operators import KEY, in_runs, one_key_each, to_each_bucket, to_each_key
 from springtide.kernels.routing import buckets_of_list
 from springtide.query.operators import OWN_KEYS
 
@@ -44,7 +44,7 @@ def test_each_different_key_once_in_the_order_of_the_list(dtype: Any, a: Any, b:
     """ST-2: null is a key like others; a tuple without keys reaches nobody."""
     found = to_each_key(tweets([[b, a, b, None], [], None, [None, None]], dtype), "tags", BUCKETS, ALL)
     assert found["n"].to_list() == [0, 0, 0, 3]
-    assert found[key_name("tags")].to_list() == [b, a, None, None]
+    assert found[KEY].to_list() == [b, a, None, None]
     assert found[OWN_KEYS].to_list() == [[b], [a], [None], [None]]
     assert found[BUCKET].to_list() == [bucket(k, dtype) for k in (b, a, None, None)]
     assert found.schema[OWN_KEYS] == pl.List(dtype)
@@ -64,7 +64,7 @@ def test_buckets_of_others_are_left_out() -> None:
     own[bucket("a")] = False
     rows = tweets([["a"], ["a", "b"]])
     assert bucket("a") != bucket("b")
-    assert to_each_key(rows, "tags", BUCKETS, own).select("n", key_name("tags")).rows() == [(1, "b")]
+    assert to_each_key(rows, "tags", BUCKETS, own).select("n", KEY).rows() == [(1, "b")]
     assert to_each_bucket(rows, "tags", BUCKETS, own).select("n", OWN_KEYS).rows() == [(1, ["b"])]
 
 

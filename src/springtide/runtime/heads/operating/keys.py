@@ -15,7 +15,7 @@ import polars as pl
 from springtide.compiler.plan import Exchange
 from springtide.kernels import order
 from springtide.kernels.hashing import BUCKET, HASH, bucket_of_hash, hash_of
-from springtide.kernels.operators import in_runs, key_name, to_each_key
+from springtide.kernels.operators import KEY, in_runs, to_each_key
 from springtide.kernels.routing import buckets_of_list
 from springtide.query import steps
 from springtide.query.operators import OWN_KEYS, KeyOperator
@@ -31,15 +31,10 @@ HELD = "held"
 STATES = "states"
 TIMERS = "timers"
 
-TIMER = "timer"
+TIMER = "__timer"
 _START, _END = "__start", "__end"
 _KEYS = 1 << 15
 """So many keys are worked on at once: their tuples and rows are Python objects meanwhile."""
-
-
-def state_name(column: str) -> str:
-    """Call a column of the user's state, where keys stand beside it."""
-    return f"state.{column}"
 
 
 @dataclass
@@ -61,9 +56,13 @@ class KeyHead(Head):
         self._label, self._step, self._buckets, self._operator = label, step, buckets, step.operator
         self._input = step.inputs[0].schema.names()
         self._columns = [*self._input, *([OWN_KEYS] if step.many else [])]
-        self._keys = [key_name(k) for k in step.keys]
-        self._in_tuples = self._keys if step.many else list(step.keys)
-        self._state = pl.Schema({state_name(n): t for n, t in pl.Schema(step.operator.state).items()})
+        self._keys = list(step.keys)
+        self._in_tuples = [KEY] if step.many else self._keys
+        self._prefix = "state."
+        while any(k.startswith(self._prefix) for k in self._keys):  # keys stand beside it
+            self._prefix += "."
+        self._state = pl.Schema({self._prefix + n: t for n, t in pl.Schema(step.operator.state).items()})
+        self._timer = self._prefix + (step.operator.timer or "")
         self._worker = Worker(step.operator, step.schema)
         self.kinds = {HELD: ordered.HELD, STATES: keyed.keyed(self._keys)}
         if step.operator.timer is not None:
@@ -118,8 +117,7 @@ class KeyHead(Head):
         stored = self._nothing_stored() if found is None else found.filter(ALIVE).select(self._stored)
         on = [HASH, *self._keys]
         if due is not None and stored.height:
-            timer = pl.col(state_name(self._operator.timer or ""))
-            late = stored.filter(timer <= time).join(work, on=on, how="anti", nulls_equal=True)
+            late = stored.filter(pl.col(self._timer) <= time).join(work, on=on, how="anti", nulls_equal=True)
             work = pl.concat(
                 [work, late.select(BUCKET, *on, *(pl.lit(0, dtype=pl.Int64).alias(c) for c in (_START, _END)))]
             )
@@ -203,14 +201,12 @@ class KeyHead(Head):
         live = (
             keys.filter(alive)
             .select(named)
-            .with_columns(pl.lit(True).alias(ALIVE), *(c.alias(state_name(c.name)) for c in columns))
+            .with_columns(pl.lit(True).alias(ALIVE), *(c.alias(self._prefix + c.name) for c in columns))
         )
         gone = keys.filter(~alive & keys[ALIVE].is_not_null()).select(named)
         nothing = [pl.lit(None, dtype=t).alias(n) for n, t in self._state.items()]
         done.states += [live, gone.with_columns(pl.lit(False).alias(ALIVE), *nothing)] if gone.height else [live]
         if self._operator.timer is not None:
-            timer = state_name(self._operator.timer)
-            now, before = live[timer], keys.filter(alive)[timer]
-            done.timers.append(
-                live.filter(now.is_not_null() & now.ne_missing(before)).select(*named, pl.col(timer).alias(TIMER))
-            )
+            now, before = live[self._timer], keys.filter(alive)[self._timer]
+            was_set = live.filter(now.is_not_null() & now.ne_missing(before))
+            done.timers.append(was_set.select(*named, pl.col(self._timer).alias(TIMER)))
