@@ -55,8 +55,9 @@ class Instruction:
         return Instruction(**data | read)
 
 
-Rule = Literal["policy", "proposal", "underway", "grace", "limit", "patience", "slots", "veto", "dropped"]
-"""What a refusal was for. `policy` and `proposal`: the policy failed, or asked for what cannot be."""
+Rule = Literal["policy", "proposal", "experience", "underway", "grace", "limit", "patience", "slots", "veto", "dropped"]
+"""What a refusal was for. `policy` and `proposal`: the policy failed, or asked for what cannot be; `experience`: the policy
+thought better of it."""
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ class Manager:
         self.history: deque[Snapshot] = deque(history, maxlen=elastic.remember)
         """Reports, oldest first."""
         self._gathered: list[Snapshot] = []
+        self._took: dict[str, float] = {}
 
     # ── what happens ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -45,10 +46,14 @@ class Manager:
             if own is not None and own.map.version >= instruction.after.version:
                 self.memory = self.memory.done(name, snapshot.time)
                 self._gathered = [snapshot]
+                if instruction.after.instances > instruction.before.instances:
+                    self._took[name] = snapshot.time - snapshot.seconds - instruction.time
         if sum(s.period for s in self._gathered) < self.elastic.every:
             return ()
         report = merged(self._gathered)
-        self._gathered = []
+        coming = {name: instruction.after.instances for name, instruction in self.memory.underway.items()}
+        report = replace(report, took=self._took, coming=coming) if self._took or coming else report
+        self._gathered, self._took = [], {}
         earlier = tuple(self.history)
         self.history.append(report)
         return () if self.paused else self._decide(report, earlier)

@@ -26,6 +26,8 @@ def judge(
     name = proposal.subquery
     if name not in report.subqueries:
         return None, refusal(report, proposal, "proposal", "there is no such subquery")
+    if proposal.held_back:
+        return None, refusal(report, proposal, "experience", proposal.held_back)
     quiet = resting(report, name, elastic, memory)
     if quiet is not None:
         return None, refusal(report, proposal, *quiet)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from statistics import fmean, pstdev
 from typing import Any
@@ -116,6 +116,10 @@ class Snapshot:
     slots: int | None = None
     """How many tasks can run at once now."""
     executors: int | None = None
+    took: Mapping[str, float] = field(default_factory=dict)
+    """Subquery → seconds from when it was told to have more instances until it had them, where that was in this time."""
+    coming: Mapping[str, int] = field(default_factory=dict)
+    """Subquery → the instances that it was told to have and has not yet."""
 
     # ── the sources ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -234,6 +238,8 @@ class Snapshot:
             "sources": {name: asdict(s) for name, s in self.sources.items()},
             "subqueries": {name: vars(s) | {"map": maps.to_json(s.map)} for name, s in self.subqueries.items()},
             "latency": asdict(self.latency) if self.latency else None,
+            "took": dict(self.took),
+            "coming": dict(self.coming),
         }
 
     @staticmethod

@@ -39,6 +39,8 @@ class Proposal:
     """Bucket → instance."""
     owners: tuple[int, ...] | None = None
     """The instance of each bucket."""
+    held_back: str = ""
+    """Why it is not to be done after all. The manager notes it with what it refuses itself."""
 
     def __post_init__(self) -> None:
         """Refuse what says nothing, or two things."""
@@ -63,7 +65,7 @@ class Policy(Protocol):
     ...         n = 1 if 1 <= hour < 6 else 8
     ...         return [Proposal(name, f"it is {hour:.0f} o'clock", instances=n) for name in snapshot.subqueries]
     >>> Night().decide(Snapshot(7200.0, 0, 1.0, 1.0, {}, {"heavy": ...}), [])
-    [Proposal(subquery='heavy', reason="it is 2 o'clock", trigger=None, instances=1, moves={}, owners=None)]
+    [Proposal(subquery='heavy', reason="it is 2 o'clock", trigger=None, instances=1, ...)]
     """
 
     def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:

@@ -1,0 +1,130 @@
+"""Experience: what earlier changes of a query teach about the next ones. Pure; it is all in the reports of before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, median
+
+from springtide.elastic.snapshot import Snapshot
+
+NEAR = 0.1
+"""What is this near, as a share, is the same."""
+
+
+def delay(reports: Sequence[Snapshot]) -> float | None:
+    """Give the seconds from the decision for more instances until they work: the median of those measured, None before any.
+
+    >>> reports = [
+    ...     Snapshot(float(t), t, 1.0, 1.0, {}, {}, took=took) for t, took in enumerate([{}, {"a": 30.0}, {"a": 20.0}])
+    ... ]
+    >>> delay(reports), delay(reports[:1])
+    (25.0, None)
+    """
+    found = [seconds for report in reports for seconds in report.took.values()]
+    return median(found) if found else None
+
+
+@dataclass(frozen=True)
+class Change:
+    """Another number of instances, as the reports show it."""
+
+    at: int
+    """The first report with it."""
+    before: int
+    after: int
+
+
+def changes(reports: Sequence[Snapshot], name: str) -> Iterator[Change]:
+    """Give the changes of a subquery's number of instances, the last one first."""
+    for at in range(len(reports) - 1, 0, -1):
+        old, new = reports[at - 1].subqueries.get(name), reports[at].subqueries.get(name)
+        if old is not None and new is not None and old.instances != new.instances:
+            yield Change(at, old.instances, new.instances)
+
+
+def settling(reports: Sequence[Snapshot], name: str, last: int = 5) -> float | None:
+    """Give the seconds after a change in which a row still took another time than later: the median of the last changes.
+
+    State is read again, caches are cold, new workers warm up. What is measured meanwhile is the change.
+    """
+    found, end = [], len(reports)
+    for change in changes(reports, name):
+        after = reports[change.at : end]
+        end = change.at
+        costs = [cost for r in after if (cost := r.subqueries[name].seconds_per_row)]
+        if len(costs) >= 3:
+            final = median(costs)
+            steady = next(i for i, cost in enumerate(costs) if abs(cost - final) <= NEAR * final)
+            found.append(sum(r.period for r in after[:steady]))
+        if len(found) == last:
+            break
+    return median(found) if found else None
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What the last scale-out of a subquery brought."""
+
+    time: float
+    """When it took effect."""
+    before: int
+    after: int
+    share: float
+    """Of the speed that so many more instances should bring: 1 is all of it, 0 nothing."""
+
+
+def gain(reports: Sequence[Snapshot], name: str, compared: int = 3) -> Gain | None:
+    """Measure the last scale-out of a subquery by the time that its stage takes for a row; None if there was none lately.
+
+    A few reports on both sides are compared, not that of the change itself.
+
+    >>> from springtide.elastic.snapshot import SubqueryLoad
+    >>> from springtide.state.manifest import BucketMap
+    >>> def report(time, n, span):
+    ...     own = SubqueryLoad(BucketMap.even(8, n), (100,), (100,), (span,) * n, span=span)
+    ...     return Snapshot(float(time), time, 1.0, 1.0, {}, {"heavy": own})
+    >>> halved = [report(0, 2, 0.8), report(1, 4, 0.5), report(2, 4, 0.4)]
+    >>> gain(halved, "heavy")
+    Gain(time=1.0, before=2, after=4, share=1.0)
+    >>> gain([*halved[:2], report(2, 4, 0.8)], "heavy").share
+    0.0
+    """
+    change = next(changes(reports, name), None)
+    if change is None or change.after < change.before:
+        return None
+    old = [c for r in reports[max(0, change.at - compared) : change.at] if (c := _stage_cost(r, name))]
+    new = [c for r in reports[change.at + 1 : change.at + 1 + compared] if (c := _stage_cost(r, name))]
+    if not old or not new:
+        return None
+    quicker = fmean(old) / fmean(new) - 1
+    return Gain(reports[change.at].time, change.before, change.after, quicker / (change.after / change.before - 1))
+
+
+def _stage_cost(report: Snapshot, name: str) -> float:
+    """Give the seconds that the stage takes for a row of the subquery."""
+    own = report.subqueries.get(name)
+    rows = sum(own.rows_in) if own else 0
+    return report.span(name) / rows if rows else 0.0
+
+
+def rates(reports: Sequence[Snapshot], source: str, seconds: float) -> tuple[list[float], list[float]]:
+    """Give times and rates of what came to a source in the last seconds, oldest first."""
+    times: list[float] = []
+    found: list[float] = []
+    since = reports[-1].time - seconds if reports else 0.0
+    for report in reversed(reports):
+        if report.time <= since:
+            break
+        load = report.sources.get(source)
+        if load is not None and report.period > 0:
+            times.append(report.time)
+            found.append((load.rows if load.arrived is None else load.arrived) / report.period)
+    return times[::-1], found[::-1]
+
+
+def steps(reports: Sequence[Snapshot]) -> float:
+    """Give the usual time between two reports."""
+    last = [b.time - a.time for a, b in pairwise(reports[-10:])]
+    return median(last) if last else reports[-1].period

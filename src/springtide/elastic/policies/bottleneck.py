@@ -1,0 +1,53 @@
+"""Bottleneck: the one subquery that limits the query is split when it was too busy a few times in a row (SE-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from springtide.elastic.policies.policy import Proposal, Trigger
+from springtide.elastic.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """Split every instance of the bottleneck that was over δ in k reports in a row; never take instances away.
+
+    Stages run one after the other and are equally busy when all are: of those over δ, the bottleneck is the one that
+    takes the most time. The others get their turn when it is one no longer.
+    """
+
+    delta: float = 0.7
+    """δ, the utilisation over which an instance is too busy."""
+    k: int = 2
+    """Reports in a row. They come every `Elastic.every` seconds, r in the paper."""
+
+    def __post_init__(self) -> None:
+        """Refuse what can never be over, or always is."""
+        if not 0 < self.delta <= 1 or self.k < 1:
+            raise ValueError(f"it must be 0 < delta ≤ 1 and k ≥ 1, not {self.delta:g} and {self.k}")
+
+    def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:
+        """Find the bottleneck, if there is one."""
+        reports = [*history[len(history) - self.k + 1 :], snapshot] if self.k > 1 else [snapshot]
+        if len(reports) < self.k:
+            return ()
+        over = {name: found for name in snapshot.subqueries if (found := self._over(reports, name))}
+        if not over:
+            return ()
+        name = max(over, key=lambda n: (snapshot.span(n), max(snapshot.utilisation(n))))
+        own, used = snapshot.subqueries[name], snapshot.utilisation(name)
+        n, wanted = own.instances, own.instances + len(over[name])
+        busiest = max(used[i] for i in over[name])
+        reason = (
+            f"it is the bottleneck: {len(over[name])} of {n} instances were over {self.delta:.0%} in {self.k} reports in a row, "
+            f"the busiest at {busiest:.0%}; each of them is split, {wanted} instead of {n}"
+        )
+        return [Proposal(name, reason, Trigger("utilisation", busiest, self.delta), instances=wanted)]
+
+    def _over(self, reports: Sequence[Snapshot], name: str) -> list[int]:
+        """Give the instances that were over δ every time, under the same bucket map."""
+        if any(name not in r.subqueries for r in reports) or len({r.subqueries[name].map for r in reports}) > 1:
+            return []
+        columns = zip(*(r.utilisation(name) for r in reports), strict=True)
+        return [i for i, used in enumerate(columns) if min(used) > self.delta]

@@ -1,0 +1,52 @@
+"""DS2: what is needed, worked out at once from true rates (Kalavri et al., OSDI 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from springtide.elastic import sizing
+from springtide.elastic.policies.policy import Proposal, Trigger
+from springtide.elastic.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class DS2:
+    """Give each subquery the fewest instances that can do its target rate at the true rate of an instance.
+
+    The true rate is what an instance would do if it never waited: rows by the time that it worked. The target rate of the first
+    subquery is what comes to the sources; behind it, each gets what those before it will give, by selectivity.
+
+    In the paper all operators run at once, and each needs its target rate by its true rate. In Springtide stages run one
+    after the other and share the time, so the fewest instances are worked out for all of them together; with one
+    subquery it is the paper's number. It has no thresholds, looks at no backlog, and is where it wants to be after
+    three steps at most.
+    """
+
+    def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:
+        """Work it out for all subqueries."""
+        if not snapshot.rows:
+            return ()
+        left = sizing.available(snapshot, history[-1] if history else None)
+        wanted = {name: sizing.arrivals(s, snapshot.period) for name, s in snapshot.sources.items()}
+        factors = sizing.factors(snapshot, wanted)
+        # True rates are averages: how uneven instances are is not looked at.
+        even = {name: replace(w, seconds=self._busy(snapshot, name)) for name, w in sizing.works(snapshot).items()}
+        needed = sizing.fewest({name: work.times(factors[name]) for name, work in even.items()}, left)
+        found = []
+        for name, instances in needed.items():
+            own = snapshot.subqueries[name]
+            rows, busy = sum(own.rows_in), sum(own.busy)
+            if instances == own.instances or not rows or not busy:
+                continue
+            reason = (
+                f"{factors[name] * rows / snapshot.period:,.0f} rows/s are coming and an instance does {rows / busy:,.0f} while it works: "
+                f"with all stages that takes {instances} instead of {own.instances}"
+            )
+            found.append(
+                Proposal(name, reason, Trigger("instances needed", instances, own.instances), instances=instances)
+            )
+        return found
+
+    def _busy(self, snapshot: Snapshot, name: str) -> float:
+        return sum(snapshot.subqueries[name].busy) / snapshot.period if snapshot.period else 0.0

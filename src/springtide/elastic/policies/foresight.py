@@ -1,0 +1,128 @@
+"""Foresight: have the instances when they are needed, and as few as will do. Springtide's own policy.
+
+now          + delay + report            + delay + report
+ ├──────────────────┼───────────────────────────┤
+ a decision of now   one of the next report      the next one after this could work only here:
+ works from here on  would be too late           so far ahead a change provides for
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from springtide.elastic import experience, sizing
+from springtide.elastic.forecast import Forecast, Forecaster, Series, Trend
+from springtide.elastic.policies.policy import Proposal, Trigger
+from springtide.elastic.sizing import Work
+from springtide.elastic.snapshot import Snapshot
+
+POINTS = 8
+"""Moments ahead that are looked at."""
+
+
+@dataclass(frozen=True)
+class Foresight:
+    """Scale out when waiting for one more report would be too late; scale in when it is worth it.
+
+    What comes is forecast for each source, with how far off that may be, and goes along the plan to every subquery. How far ahead it
+    looks follows from how long new instances took to come, as measured. The fewest instances that are enough are had by
+    sizing all stages together. Headroom is not a fixed share: it is the noise of this load.
+    """
+
+    forecast: Forecaster = field(default_factory=Trend)
+    deviations: float = 2.0
+    """Provide for this many standard deviations over what is expected: at 2 it is exceeded 1 time in 40."""
+    worth: float = 0.1
+    """Instances go when this share of all can; for less it is not worth a reconfiguration."""
+    spare: float = 0.05
+    """So many more instances, as a share, are better than another subquery that changes."""
+    delay: float = 30.0
+    """Seconds that new instances take to come, until that was measured."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no plan."""
+        if min(self.deviations, self.spare, self.delay) < 0 or not 0 <= self.worth < 1:
+            raise ValueError("deviations, spare and delay are not negative, and worth is a share")
+
+    def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:
+        """Look ahead, and size all subqueries together."""
+        if not snapshot.rows or any(_degrees(report) != _degrees(snapshot) for report in history[-2:]):
+            return ()  # all are sized together: while one of them has just changed, none is
+        reports = (*history, snapshot)
+        measured = experience.delay(reports)
+        wait = (self.delay if measured is None else measured) + experience.steps(reports)
+        ahead = {name: self._ahead(reports, name, wait) for name in snapshot.sources}
+        if not all(forecast.seen for forecast in ahead.values()):
+            return ()  # the next report knows how far the load has jumped; a wrong number would be there for much longer
+        before = history[-1] if history else None
+        waiting, left = sizing.excess(snapshot, before), sizing.available(snapshot, before)
+        degrees = {name: snapshot.coming.get(name, own.instances) for name, own in snapshot.subqueries.items()}
+        works = sizing.works(snapshot)
+        soon = {
+            name: max(forecast.upper(self.deviations)[: POINTS // 2]) + waiting[name] / (2 * wait)
+            for name, forecast in ahead.items()
+        }
+        fullness = sizing.taken(self._times(snapshot, works, soon), degrees) / left
+        if fullness > 1 + sizing.ROUNDING:
+            later = {
+                name: max(forecast.upper(self.deviations)) + self._behind(snapshot, name, waiting[name], wait) / wait
+                for name, forecast in ahead.items()
+            }
+            todo = self._times(snapshot, works, later)
+            wanted = sizing.grown(todo, degrees, left)
+        else:
+            # Instances go when the load has been like this for as long as new ones take to come, and will not be missed soon.
+            if snapshot.coming or any(waiting.values()) or any(f.seen < wait for f in ahead.values()):
+                return ()
+            later = {name: max(forecast.upper(self.deviations + 1)) for name, forecast in ahead.items()}
+            todo = self._times(snapshot, works, later)
+            wanted = sizing.shrunk(todo, degrees, left)
+            if sum(degrees.values()) - sum(wanted.values()) < max(1, self.worth * sum(degrees.values())):
+                return ()
+        wanted = sizing.fewer_changes(todo, degrees, wanted, left, self.spare)
+        return self._proposals(snapshot, degrees, wanted, fullness, later, wait)
+
+    def _ahead(self, reports: Sequence[Snapshot], source: str, wait: float) -> Forecast:
+        """Look as far as the decision after this one could work; the first half is until one of the next report would."""
+        past = Series.of(*experience.rates(reports, source, self.forecast.memory))
+        now = reports[-1].time
+        return self.forecast.forecast(past, [now + 2 * wait * (k + 1) / POINTS for k in range(POINTS)])
+
+    def _behind(self, snapshot: Snapshot, source: str, waiting: float, wait: float) -> float:
+        """Count the rows that will wait when new instances come."""
+        growing = sizing.arrivals(snapshot.sources[source], snapshot.period) - self._read(snapshot, source)
+        return waiting + max(0.0, growing) * wait if waiting else 0.0
+
+    def _read(self, snapshot: Snapshot, source: str) -> float:
+        return snapshot.sources[source].rows / snapshot.period if snapshot.period else 0.0
+
+    def _times(self, snapshot: Snapshot, works: Mapping[str, Work], wanted: Mapping[str, float]) -> dict[str, Work]:
+        factors = sizing.factors(snapshot, wanted)
+        return {name: work.times(factors[name]) for name, work in works.items()}
+
+    def _proposals(
+        self,
+        snapshot: Snapshot,
+        degrees: Mapping[str, int],
+        wanted: Mapping[str, int],
+        fullness: float,
+        rates: Mapping[str, float],
+        wait: float,
+    ) -> list[Proposal]:
+        found = []
+        expected, now = sum(rates.values()), snapshot.rate
+        for name, instances in wanted.items():
+            n = degrees[name]
+            if instances == n:
+                continue
+            reason = (
+                f"{now:,.0f} rows/s come now, and up to {expected:,.0f} are to be done in the next {2 * wait:.0f} s; "
+                f"by then {fullness:.0%} of the time would be filled: {instances} instead of {n} instances"
+            )
+            found.append(Proposal(name, reason, Trigger("time filled", fullness, 1.0), instances=instances))
+        return found
+
+
+def _degrees(report: Snapshot) -> list[int]:
+    return [own.instances for own in report.subqueries.values()]

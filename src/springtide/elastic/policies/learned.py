@@ -1,0 +1,86 @@
+"""Learned: what earlier changes taught, around any other policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from springtide.elastic import experience, sizing
+from springtide.elastic.policies.balancing import rebalancing
+from springtide.elastic.policies.foresight import Foresight
+from springtide.elastic.policies.policy import Policy, Proposal
+from springtide.elastic.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Let a policy propose, and hold back what experience speaks against.
+
+    - After a change nothing is decided until the subquery has settled; how long that takes is measured.
+    - A scale-out that brought nothing is not followed by another one at once.
+    - A subquery that is slow because of one hot bucket is balanced, not scaled: more instances cannot share a bucket.
+    """
+
+    policy: Policy = field(default_factory=Foresight)
+    nothing: float = 0.25
+    """A scale-out that brings less than this share of what it should has brought nothing."""
+    again: float = 600.0
+    """Seconds after which it may be tried again."""
+
+    def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:
+        """Ask the policy, then experience."""
+        return [self._tempered(proposal, snapshot, history) for proposal in self.policy.decide(snapshot, history)]
+
+    def _tempered(self, proposal: Proposal, snapshot: Snapshot, history: Sequence[Snapshot]) -> Proposal:
+        own = snapshot.subqueries.get(proposal.subquery)
+        if own is None or proposal.instances is None:
+            return proposal
+        reports = (*history, snapshot)
+        unsettled = self._unsettled(reports, proposal.subquery)
+        if unsettled:
+            return replace(proposal, held_back=unsettled)
+        if proposal.instances <= own.instances:
+            return proposal
+        balanced = self._balanced(proposal, proposal.instances, snapshot)
+        if balanced is not None:
+            return balanced
+        last = experience.gain(reports, proposal.subquery)
+        if last is not None and last.share < self.nothing and snapshot.time - last.time < self.again:
+            why = (
+                f"{snapshot.time - last.time:.0f} s ago {last.after} instead of {last.before} instances brought "
+                f"{max(0.0, last.share):.0%} of what they should; not again before {self.again:.0f} s"
+            )
+            return replace(proposal, held_back=why)
+        return proposal
+
+    def _unsettled(self, reports: Sequence[Snapshot], name: str) -> str:
+        change = next(experience.changes(reports[-20:], name), None)
+        if change is None:
+            return ""
+        since = reports[-1].time - reports[-20:][change.at].time
+        takes = experience.settling(reports, name)
+        if takes is None or since >= takes:
+            return ""
+        return f"the last change was {since:.1f} s ago, and it took {takes:.1f} s to settle before"
+
+    def _balanced(self, proposal: Proposal, wanted: int, snapshot: Snapshot) -> Proposal | None:
+        """Say what is to be done instead, if one bucket is what takes the time."""
+        name = proposal.subquery
+        own, loads = snapshot.subqueries[name], snapshot.bucket_loads(name)
+        if not any(loads) or own.grid:
+            return None
+        n, total = own.instances, sum(own.busy)
+        heaviest = total * sizing.hottest(snapshot, name)
+        hoped = total / n - total / wanted
+        brings = max(total / n, heaviest) - max(total / wanted, heaviest)
+        if heaviest <= total / wanted or brings >= self.nothing * hoped:
+            return None
+        bucket = max(range(len(loads)), key=lambda b: (loads[b], -b))
+        hot = (
+            f"bucket {bucket} alone has {loads[bucket] / sum(loads):.0%} of the work, which more instances cannot share"
+        )
+        if max(own.busy) > (1 + experience.NEAR) * max(total / n, heaviest):
+            even, _ = rebalancing(name, own.map, loads)
+            if even is not None:
+                return replace(even, reason=f"{hot}; {even.reason}", trigger=proposal.trigger)
+        return replace(proposal, held_back=hot)

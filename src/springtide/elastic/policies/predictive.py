@@ -1,0 +1,210 @@
+"""Predictive: AUTOSCALE. How busy each subquery will be in the next minute, seen from itself and from those before it (AS-1 … AS-6).
+
+The numbers in brackets are those of the paper's formulas.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from springtide.elastic import sizing
+from springtide.elastic.forecast import Forecaster, Linear, Series
+from springtide.elastic.policies.policy import Proposal, Trigger
+from springtide.elastic.snapshot import Snapshot
+
+Activity = Literal["low", "medium", "high", "critical"]
+Decision = Literal["scale-in", "nothing", "scale-out"]
+
+MATRIX: Mapping[tuple[Activity, bool], Decision] = {
+    ("low", False): "scale-in",
+    ("low", True): "nothing",
+    ("medium", False): "nothing",
+    ("medium", True): "nothing",
+    ("high", False): "nothing",
+    ("high", True): "scale-out",
+    ("critical", False): "scale-out",
+    ("critical", True): "scale-out",
+}
+"""Table I: activity, and whether the input is increasing → what to do (AS-5)."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a subquery is expected to be like in the next window."""
+
+    input: float
+    """Rows that it will have to process: those that come and those that wait (3)."""
+    capacity: float
+    """Rows that it will be able to process (5)."""
+    now: float
+    """Rows that it can process as things are (4)."""
+    selectivity: float
+    """Rows out for one row in (7)."""
+    increasing: bool
+    above: float | None = None
+    """What those before it will give it; set where it was combined with the own estimate."""
+
+    @property
+    def level(self) -> float:
+        """Give the activity level: LAL (6), or GAL (10) once it is combined with what those before it give."""
+        return self.input / self.capacity if self.capacity else math.inf
+
+    @property
+    def output(self) -> float:
+        """Give the rows that will come out of it: no more than it can process (8), by selectivity (9)."""
+        return min(self.input, self.now) * self.selectivity
+
+
+@dataclass(frozen=True)
+class Predictive:
+    """Decide by the activity that is expected, not by the one that is measured.
+
+    Where it differs from the paper, Springtide's epochs are the reason. Rows wait at the sources only: that backlog is the pending
+    of the first subquery, and by selectivity it is what the others will get of it. An instance can work for its stage's share of
+    the time, so capacity counts that share of the window and not all of it.
+    The grace period is the manager's (AS-6).
+    """
+
+    forecast: Forecaster = field(default_factory=Linear)
+    window: float = 60.0
+    """Δ, in seconds."""
+    theta_min: float = 0.3
+    """θmin: activity is low up to here."""
+    theta_max: float = 0.8
+    """θmax: it is medium up to here, then high, and critical over 1."""
+    combine: Literal["max", "min"] = "max"
+    """Which of two estimates of a subquery's input counts: the safe one or the frugal one."""
+    least_share: float = 0.1
+    """A subquery whose stage has less than this share of the epoch is not scaled out: it could save no more."""
+
+    def __post_init__(self) -> None:
+        """Refuse thresholds that cannot be kept."""
+        if not 0 <= self.theta_min < self.theta_max <= 1:
+            raise ValueError(f"it must be 0 ≤ theta_min < theta_max ≤ 1, not {self.theta_min:g} and {self.theta_max:g}")
+
+    def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:
+        """Estimate each subquery by itself, make the estimates agree along the graph, look the decision up."""
+        reports = self._within(snapshot, history)
+        estimates = self.consistent(snapshot, self.local(snapshot, reports))
+        found = (self._proposal(snapshot, name, estimate) for name, estimate in estimates.items())
+        return [proposal for proposal in found if proposal]
+
+    def activity(self, level: float) -> Activity:
+        """Name an activity level (AS-3).
+
+        >>> [Predictive().activity(level) for level in (0.3, 0.8, 1.0, 1.01)]
+        ['low', 'medium', 'high', 'critical']
+        """
+        if level <= self.theta_min:
+            return "low"
+        return "medium" if level <= self.theta_max else "high" if level <= 1 else "critical"
+
+    # ── estimates ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def local(self, snapshot: Snapshot, reports: Sequence[Snapshot]) -> dict[str, Estimate]:
+        """Look at each subquery by itself (1)–(7)."""
+        left = sizing.available(snapshot, reports[-2] if len(reports) > 1 else None)
+        found: dict[str, Estimate] = {}
+        pending: dict[str, float] = {}
+        for name, own in snapshot.subqueries.items():
+            pending[name] = sum(snapshot.sources[s].backlog for s in own.sources if s in snapshot.sources)
+            pending[name] += sum(pending[up] * found[up].selectivity for up in own.upstream if up in found)
+            past = Series.of([r.time for r in reports], [self._received(r, name) for r in reports])
+            ahead = [snapshot.time + self.window * (k + 1) / len(reports) for k in range(len(reports))]
+            forecast = self.forecast.forecast(past, ahead)
+            coming = sum(forecast.rates) / len(ahead) * self.window
+            capacities = self._capacities(snapshot, reports, name, left)
+            found[name] = Estimate(
+                input=coming + pending[name],
+                capacity=expected(capacities),
+                now=capacities[-1],
+                selectivity=_selectivity(reports, name),
+                increasing=forecast.trend > 0,
+            )
+        return found
+
+    def consistent(self, snapshot: Snapshot, local: Mapping[str, Estimate]) -> dict[str, Estimate]:
+        """Go along the graph; behind a critical subquery, what it will give counts too (algorithm 1, AS-4)."""
+        found = dict(local)
+        for name in sorted(snapshot.subqueries, key=lambda n: snapshot.levels[n]):
+            parents = snapshot.subqueries[name].upstream
+            if any(self.activity(found[up].level) == "critical" for up in parents):
+                above = sum(found[up].output for up in parents)
+                own = found[name]
+                chosen = max(own.input, above) if self.combine == "max" else min(own.input, above)
+                found[name] = Estimate(chosen, own.capacity, own.now, own.selectivity, own.increasing, above)
+        return found
+
+    def _within(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> list[Snapshot]:
+        """Give the reports of the last window, and two at least where there are."""
+        found = [snapshot]
+        for report in reversed(history):
+            if report.time <= snapshot.time - self.window and len(found) >= 2:
+                break
+            if report.subqueries.keys() != snapshot.subqueries.keys():
+                break
+            found.append(report)
+        return found[::-1]
+
+    def _received(self, report: Snapshot, name: str) -> float:
+        own = report.subqueries[name]
+        if not own.sources:
+            return sum(own.rows_in) / report.period if report.period else 0.0
+        return sum(sizing.arrivals(report.sources[s], report.period) for s in own.sources if s in report.sources)
+
+    def _capacities(self, snapshot: Snapshot, reports: Sequence[Snapshot], name: str, left: float) -> list[float]:
+        """Give the capacity (4) that the subquery would have by each report, with the instances and the share that it has now."""
+        usable = snapshot.share(name) * left * self.window
+        costs = [cost for r in reports if (cost := r.subqueries[name].seconds_per_row)]
+        degree = snapshot.subqueries[name].instances
+        return [usable / cost * degree for cost in costs] if costs and usable else [math.inf]
+
+    # ── decisions ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _proposal(self, snapshot: Snapshot, name: str, estimate: Estimate) -> Proposal | None:
+        n, level = snapshot.subqueries[name].instances, estimate.level
+        activity = self.activity(level)
+        decision = MATRIX[activity, estimate.increasing]
+        if decision == "nothing" or (decision == "scale-out" and snapshot.share(name) < self.least_share):
+            return None
+        wanted = n + 1 if activity == "high" else max(1, math.ceil(n * level - sizing.ROUNDING))  # (11)
+        if wanted == n:
+            return None
+        bound = self.theta_min if activity == "low" else self.theta_max if activity == "high" else 1.0
+        side = "" if estimate.above is None else f", {estimate.above:,.0f} of them by what comes before it"
+        trend = "growing" if estimate.increasing else "not growing"
+        reason = (
+            f"{estimate.input:,.0f} rows are expected in {self.window:g} s{side}, and {n} instances can do {estimate.capacity:,.0f}: "
+            f"activity {level:.0%} is {activity}, input {trend}; {wanted} instead of {n}"
+        )
+        return Proposal(name, reason, Trigger("activity", level, bound), instances=wanted)
+
+
+def expected(capacities: Sequence[float]) -> float:
+    """Correct the last capacity by how it goes with those before it (5).
+
+    The paper adds the covariance itself, which is no number of rows; here it is divided by the variance: the last capacity
+    goes back to the mean by as much as earlier ones did.
+
+    >>> expected([100.0, 100.0, 100.0]), round(expected([100.0, 90.0, 110.0, 95.0, 120.0]), 1)
+    (100.0, 103.0)
+    """
+    if len(capacities) < 3 or not math.isfinite(sum(capacities)):
+        return capacities[-1]
+    values = np.asarray(capacities)
+    before, after = values[:-1] - values.mean(), values[1:] - values.mean()
+    variance = float(before @ before)
+    if variance <= 0:
+        return capacities[-1]
+    slope = min(1.0, max(0.0, float(before @ after) / variance))
+    return float(values.mean() + slope * (values[-1] - values.mean()))
+
+
+def _selectivity(reports: Sequence[Snapshot], name: str) -> float:
+    rows = sum(sum(r.subqueries[name].rows_in) for r in reports)
+    return sum(sum(r.subqueries[name].rows_out) for r in reports) / rows if rows else 1.0

@@ -1,0 +1,250 @@
+"""The cluster: a model run under a trace, epoch by epoch, with a manager that is told what happened and decides.
+
+    rows that came → epoch: stage after stage, each as long as its busiest instance → snapshot → manager ─┐
+          ▲                                                                                                │
+          └──────────────── bucket maps of the next epoch, once their instances are there ◀────────────────┘
+
+Deterministic: the same model, trace and seed give the same run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from springtide.elastic import maps
+from springtide.elastic.instructions import Instruction
+from springtide.elastic.manager import Manager
+from springtide.elastic.settings import Elastic
+from springtide.elastic.simulator.model import SOURCE, Model
+from springtide.elastic.simulator.traces import Trace
+from springtide.elastic.snapshot import Latency, Snapshot, SourceLoad, SubqueryLoad
+from springtide.state.manifest import BucketMap
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch was like."""
+
+    start: float
+    end: float
+    rows: int
+    first: float
+    """When the first of its rows came."""
+    p99: float
+    """Latency of its rows."""
+    waiting: float
+    """Rows that wait at its end."""
+    degrees: Mapping[str, int]
+    paid: int
+    """Instances that are there or on their way."""
+    work: float
+    """Seconds of its stages for one row."""
+    failed: bool = False
+
+
+@dataclass
+class Run:
+    """What a run was like."""
+
+    model: Model
+    trace: Trace
+    epochs: list[Epoch] = field(default_factory=list)
+    done: list[Instruction] = field(default_factory=list)
+    """Instructions, in the order in which they took effect."""
+    snapshots: list[Snapshot] = field(default_factory=list)
+    """Of each epoch; only where they are asked for."""
+
+    @property
+    def degrees(self) -> Floats:
+        """Give the instances in all, epoch by epoch."""
+        return np.array([sum(e.degrees.values()) for e in self.epochs], dtype=np.float64)
+
+
+def run(
+    model: Model,
+    trace: Trace,
+    elastic: Elastic,
+    *,
+    seed: int = 0,
+    degrees: Mapping[str, int] | None = None,
+    keep: bool = False,
+) -> Run:
+    """Run a trace through a model; without degrees it begins with the fewest that the first load needs."""
+    return _Cluster(model, trace, elastic, seed, degrees or model.fewest(float(trace.rates[0])), keep).run()
+
+
+class _Cluster:
+    def __init__(
+        self, model: Model, trace: Trace, elastic: Elastic, seed: int, degrees: Mapping[str, int], keep: bool
+    ) -> None:
+        self.model, self.keep = model, keep
+        self.manager = Manager(elastic)
+        self.result = Run(model, trace)
+        self.random = np.random.default_rng(seed)
+        self.arrived = trace.arrived()
+        self.seconds = np.arange(self.arrived.size, dtype=np.float64)
+        self.maps = {n: BucketMap.even(s.buckets or 0, degrees[n]) for n, s in model.steps.items()}
+        self.weights = {n: _weights(s.buckets, s.weights) for n, s in model.steps.items()}
+        self.shares = {n: self._shared(n) for n in model.steps}
+        self.todo: list[tuple[float, Instruction]] = []
+        self.levels: dict[int, list[str]] = {}
+        for name, level in model.levels.items():
+            self.levels.setdefault(level, []).append(name)
+        self.failure = self._next_failure(0.0)
+
+    def run(self) -> Run:
+        start, before, taken, number = 0.0, 0.0, 0.0, 0
+        length = float(self.result.trace.seconds)
+        while start < length:
+            extra = self._take_effect(start)
+            there = self._came(start)
+            most = self.model.rows_per_epoch
+            rows = int(there - taken) if most is None else min(int(there - taken), most)
+            loads, times = self._work(rows)
+            seconds = self.model.fixed(sum(m.instances for m in self.maps.values())) + extra + sum(times.values())
+            failed = self.failure < start + seconds
+            if failed:
+                seconds += max(0.0, self.failure - start) + self.model.recovery
+                self.failure = self._next_failure(start + seconds)
+            end = start + seconds
+            self._measure(number, start, end, before, taken, rows, loads, times, failed)
+            taken += rows
+            before, number = end, number + 1
+            # Rows that were there and not taken are not made to wait for the pace.
+            start = end if there - taken >= 1 else max(end, start + self.model.pace)
+        return self.result
+
+    # ── an epoch ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _work(self, rows: int) -> tuple[dict[str, tuple[float, float, Floats]], dict[int, float]]:
+        """Give rows in, rows out and the work of each instance by subquery, and how long each stage takes."""
+        noise = self.random.standard_normal(len(self.maps))
+        found: dict[str, tuple[float, float, Floats]] = {}
+        for (name, step), shock in zip(self.model.steps.items(), noise, strict=True):
+            came = step.takes * (sum(found[up][1] for up in step.upstream) if step.upstream else float(rows))
+            busy = self.shares[name] * (came * step.cost * max(0.0, 1 + step.noise * float(shock)))
+            found[name] = (came, came * step.selectivity, busy)
+        times = {}
+        for level, names in self.levels.items():
+            longest = max(float(found[name][2].max()) for name in names)
+            total = sum(float(found[name][2].sum()) for name in names)
+            times[level] = max(longest, total / self.model.slots) if self.model.slots else longest
+        return found, times
+
+    def _measure(
+        self,
+        number: int,
+        start: float,
+        end: float,
+        before: float,
+        taken: float,
+        rows: int,
+        loads: Mapping[str, tuple[float, float, Floats]],
+        times: Mapping[int, float],
+        failed: bool,
+    ) -> None:
+        waiting = self._came(end) - taken - rows
+        ages = end - self._when(taken + rows * np.array([0.0, 0.01, 0.05, 0.5])) if rows else np.zeros(4)
+        oldest, p99, p95, p50 = (float(age) for age in ages)
+        paid = {name: m.instances for name, m in self.maps.items()}
+        for _, instruction in self.todo:
+            paid[instruction.subquery] = max(paid[instruction.subquery], instruction.after.instances)
+        self.result.epochs.append(
+            Epoch(
+                start,
+                end,
+                rows,
+                end - oldest,
+                p99,
+                waiting,
+                {name: m.instances for name, m in self.maps.items()},
+                sum(paid.values()),
+                sum(times.values()) / rows if rows else 0.0,
+                failed,
+            )
+        )
+        arrived = round(self._came(end) - self._came(before))
+        snapshot = Snapshot(
+            time=end,
+            epoch=number,
+            seconds=end - start,
+            period=end - before,
+            sources={SOURCE: SourceLoad(rows, arrived, max(0, round(waiting)))},
+            subqueries={name: self._load(name, *load, times) for name, load in loads.items()},
+            latency=Latency(p50, p95, p99) if rows else None,
+            slots=self.model.slots,
+        )
+        if self.keep:
+            self.result.snapshots.append(snapshot)
+        for instruction in self.manager.handle(snapshot):
+            more = instruction.after.instances > instruction.before.instances
+            self.todo.append((end + self.model.startup if more else end, instruction))
+
+    def _load(self, name: str, came: float, gone: float, busy: Floats, times: Mapping[int, float]) -> SubqueryLoad:
+        step, share = self.model.steps[name], self.shares[name]
+        rows_in = np.rint(share * came).astype(np.int64)
+        rows_out = np.rint(share * gone).astype(np.int64)
+        weights = self.weights[name]
+        return SubqueryLoad(
+            map=self.maps[name],
+            rows_in=tuple(rows_in.tolist()),
+            rows_out=tuple(rows_out.tolist()),
+            busy=tuple(busy.tolist()),
+            span=times[self.model.levels[name]] if self.model.slots else float(busy.max()),
+            upstream=step.upstream,
+            sources=() if step.upstream else (SOURCE,),
+            # Not rounded: a few rows on many buckets would look uneven.
+            bucket_busy=tuple((weights * float(busy.sum())).tolist()),
+        )
+
+    # ── changes ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take_effect(self, now: float) -> float:
+        """Use the maps whose instances are there; give the time that it takes to hand buckets over."""
+        extra = 0.0
+        for due, instruction in [entry for entry in self.todo if entry[0] <= now]:
+            self.todo.remove((due, instruction))
+            name = instruction.subquery
+            self.maps[name] = instruction.after
+            self.shares[name] = self._shared(name)
+            self.result.done.append(instruction)
+            buckets = len(instruction.after.owners)
+            extra += self.model.handover * len(instruction.moved) / buckets if buckets else 0.0
+        return extra
+
+    def _shared(self, name: str) -> Floats:
+        """Give the share of each instance in the rows of a subquery."""
+        own = self.maps[name]
+        if not own.owners:
+            return np.full(own.instances, 1 / own.instances)
+        return np.array(maps.totals(own, self.weights[name].tolist()))
+
+    def _next_failure(self, now: float) -> float:
+        if not self.model.failures:
+            return float("inf")
+        per_second = self.model.failures * sum(m.instances for m in self.maps.values()) / 3600
+        return now + float(self.random.exponential(1 / per_second))
+
+    # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _came(self, time: float) -> float:
+        """Count the rows that came until a time; after the trace they go on as at its end."""
+        last = float(self.seconds[-1])
+        beyond = max(0.0, time - last) * float(self.result.trace.rates[-1])
+        return float(np.interp(time, self.seconds, self.arrived)) + beyond
+
+    def _when(self, rows: Floats) -> Floats:
+        """Say when a row came."""
+        return np.interp(rows, self.arrived, self.seconds)
+
+
+def _weights(buckets: int | None, weights: tuple[float, ...] | None) -> Floats:
+    if weights is not None:
+        return np.asarray(weights)
+    return np.full(buckets, 1 / buckets) if buckets else np.empty(0)

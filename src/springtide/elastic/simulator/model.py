@@ -1,0 +1,148 @@
+"""The model of a query on a cluster: what a row costs where, what an epoch costs, how long new instances take to come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from springtide.elastic import sizing
+from springtide.elastic.sizing import FIXED, Work
+
+Floats = npt.NDArray[np.float64]
+
+SOURCE = "input"
+"""The one source of a model."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A subquery."""
+
+    cost: float
+    """Seconds of work that a row takes."""
+    upstream: tuple[str, ...] = ()
+    """None: it reads the source."""
+    takes: float = 1.0
+    """The share of the rows of those before it that come to it."""
+    selectivity: float = 1.0
+    """Rows out for one row in."""
+    buckets: int | None = 256
+    """None for a stateless prefix, whose rows are dealt out evenly."""
+    weights: tuple[float, ...] | None = None
+    """The share of each bucket in the rows; None: all alike."""
+    noise: float = 0.02
+    """By how much the cost of a row differs from epoch to epoch, as a standard deviation."""
+
+    @property
+    def heaviest(self) -> float:
+        """Give the share of the heaviest bucket."""
+        return max(self.weights) if self.weights else 1 / self.buckets if self.buckets else 0.0
+
+
+def zipf(buckets: int, exponent: float, seed: int = 0) -> tuple[float, ...]:
+    """Give buckets shares of which a few are large: the keys of a Zipf distribution, in any order.
+
+    >>> round(max(zipf(256, 1.0)), 3), max(zipf(4, 0.0))
+    (0.163, 0.25)
+    """
+    shares = 1 / np.arange(1, buckets + 1) ** exponent
+    return tuple(np.random.default_rng(seed).permutation(shares / shares.sum()).tolist())
+
+
+@dataclass(frozen=True)
+class Model:
+    """A query, and where it runs. Times are in seconds."""
+
+    steps: Mapping[str, Step]
+    """In the order of the plan."""
+    overhead: float = 0.1
+    """What an epoch costs whatever it does."""
+    launch: float = 0.001
+    """What an epoch costs for each instance: the driver starts one task after the other (ST-9)."""
+    pace: float = 1.0
+    """From the start of an epoch to that of the next, if there is time."""
+    startup: float = 30.0
+    """From the wish for more instances until they are there."""
+    handover: float = 1.0
+    """What the first epoch takes longer when all buckets of a subquery change hands."""
+    recovery: float = 10.0
+    """What a failure costs, besides the epoch that is done again."""
+    failures: float = 0.0
+    """Failures of an instance per hour."""
+    rows_per_epoch: int | None = None
+    """More are not taken at once."""
+    slots: int | None = None
+    """Tasks that can run at once; None: as many as there are instances."""
+    levels: Mapping[str, int] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse a model that is none, and find the stages."""
+        for name, step in self.steps.items():
+            unknown = [up for up in step.upstream if up not in self.steps]
+            if unknown:
+                raise ValueError(f"{name} takes rows of {unknown[0]}, which there is not")
+        found: dict[str, int] = {}
+        for name, step in self.steps.items():
+            found[name] = 1 + max((found[up] for up in step.upstream), default=-1)
+        object.__setattr__(self, "levels", found)
+
+    def rows(self) -> dict[str, float]:
+        """Give the rows that reach each subquery for one at the source.
+
+        >>> Model({"a": Step(1.0, selectivity=0.5), "b": Step(1.0, ("a",)), "c": Step(1.0, ("a", "b"))}).rows()
+        {'a': 1.0, 'b': 0.5, 'c': 1.0}
+        """
+        found: dict[str, float] = {}
+        for name, step in self.steps.items():
+            above = [found[up] * self.steps[up].selectivity for up in step.upstream]
+            found[name] = step.takes * (sum(above) if step.upstream else 1.0)
+        return found
+
+    def works(self, rate: float) -> dict[str, Work]:
+        """Give the work of a second at a rate of rows at the source."""
+        rows = self.rows()
+        return {
+            name: Work(
+                self.levels[name],
+                rate * rows[name] * step.cost,
+                rate * rows[name] * step.cost * step.heaviest,
+                most=step.buckets,
+            )
+            for name, step in self.steps.items()
+        }
+
+    def fixed(self, instances: int) -> float:
+        """Give what an epoch costs whatever it does, with so many instances in all."""
+        return self.overhead + self.launch * instances
+
+    def available(self, instances: int) -> float:
+        """Give the share of the time that is left for work; epochs become longer than the pace where they must."""
+        fixed = self.fixed(instances)
+        return 1 - fixed / max(self.pace, fixed / FIXED) if fixed else 1.0
+
+    def fewest(self, rate: float) -> dict[str, int]:
+        """Give the fewest instances that keep up with a rate."""
+        works, total = self.works(rate), len(self.steps)
+        for _ in range(20):  # more instances leave less time, so it is found in a few rounds
+            found = sizing.fewest(works, self.available(total))
+            if self.available(sum(found.values())) >= self.available(total) - sizing.ROUNDING:
+                return found
+            total = sum(found.values())
+        return found
+
+    def rate(self, instances: int) -> float:
+        """Give a rate for which so many instances in all are just enough."""
+        low, high = 0.0, 1.0
+        while sum(self.fewest(high).values()) < instances and high < 1e12:
+            low, high = high, high * 2
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (low, middle) if sum(self.fewest(middle).values()) > instances else (middle, high)
+        return low
+
+    def paced(self, pace: float, peak: float) -> Model:
+        """Give it an epoch's length, and let an epoch take no more rows than come at the peak in the meantime."""
+        return replace(self, pace=pace, rows_per_epoch=max(1, round(peak * pace)))

@@ -1,0 +1,34 @@
+"""The optimum in hindsight: the fewest instances that would have been enough at each moment, for somebody who knew the trace."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from springtide.elastic.simulator.model import Model
+from springtide.elastic.simulator.traces import Trace
+
+Floats = npt.NDArray[np.float64]
+
+GRAIN = 0.002
+"""Rates that are this near, as a share, need the same."""
+
+
+def needed(model: Model, trace: Trace) -> Floats:
+    """Give the least sufficient number of instances in all, for each epoch's length of the trace."""
+    rates = trace.averaged(model.pace)
+    grains = np.ceil(np.log(np.maximum(rates, 1e-9)) / np.log1p(GRAIN))
+    known = {g: sum(model.fewest(float((1 + GRAIN) ** g)).values()) for g in np.unique(grains)}
+    return np.array([known[g] for g in grains], dtype=np.float64)
+
+
+def paid(needed: Floats, pace: float, startup: float) -> Floats:
+    """Give what has to be paid for that: an instance costs from when it is asked for, and is asked for just in time.
+
+    >>> paid(np.array([1.0, 1.0, 1.0, 3.0, 1.0]), pace=10, startup=20).tolist()
+    [1.0, 3.0, 3.0, 3.0, 1.0]
+    """
+    ahead = int(np.ceil(startup / pace - 1e-9))
+    padded = np.concatenate([needed, np.zeros(ahead)])
+    windows: Floats = np.lib.stride_tricks.sliding_window_view(padded, ahead + 1)
+    return np.asarray(windows.max(axis=1), dtype=np.float64)

@@ -1,0 +1,45 @@
+"""A picture of runs: the load, the instances of each policy beside the fewest that are enough, and the latency."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+
+from springtide.elastic.simulator import optimum
+from springtide.elastic.simulator.cluster import Run
+from springtide.elastic.simulator.verdict import BOUND
+from springtide.query.errors import SpringtideError
+
+
+class MissingPlots(SpringtideError):
+    """The library that draws is not installed."""
+
+
+def draw(runs: Mapping[str, Run], path: Path, bound: float = BOUND) -> None:
+    """Write a picture of runs of the same trace, by policy; the ending of the path says its format."""
+    try:
+        figures = import_module("matplotlib.figure")
+    except ImportError:
+        raise MissingPlots("a picture needs matplotlib: pip install 'springtide[plots]'") from None
+    first = next(iter(runs.values()))
+    figure = figures.Figure(figsize=(10, 8), layout="constrained")
+    load, degrees, latency = figure.subplots(3, 1, sharex=True, height_ratios=(1, 2, 1))
+    minutes = np.arange(first.trace.seconds) / 60
+    load.plot(minutes, first.trace.rates, color="0.3", linewidth=0.8)
+    load.set(ylabel="rows/s", ylim=(0, None), title=first.trace.name)
+    needed = optimum.needed(first.model, first.trace)
+    degrees.fill_between(
+        np.arange(needed.size) * first.model.pace / 60, needed, step="post", color="0.85", label="least sufficient"
+    )
+    for name, run in runs.items():
+        starts = [e.start / 60 for e in run.epochs]
+        degrees.step(starts, run.degrees, where="post", linewidth=1.2, label=name)
+        latency.plot([e.end / 60 for e in run.epochs], [e.p99 for e in run.epochs], linewidth=0.8)
+    degrees.set(ylabel="instances", ylim=(0, None))
+    degrees.legend(loc="upper right", fontsize="small")
+    latency.axhline(bound, color="0.5", linestyle=":")
+    latency.set(ylabel="p99 latency (s)", xlabel="minutes", yscale="log")
+    figure.savefig(path, dpi=110)

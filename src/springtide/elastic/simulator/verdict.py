@@ -1,0 +1,110 @@
+"""The verdict on a run: how stable, how accurate, how late, how dear."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+
+import numpy as np
+
+from springtide.elastic.simulator import optimum
+from springtide.elastic.simulator.cluster import Epoch, Run
+
+BOUND = 30.0
+"""Seconds after which a row is late: the processing timeout of AUTOSCALE's table II."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Figures of a run; times in seconds."""
+
+    reconfigurations: int
+    """How often a subquery got another bucket map: fewer is more stable."""
+    off_pct: float
+    """Distance from the least sufficient number of instances, on average over time."""
+    settling: float
+    """How long it took on average from when the load was more than the instances could do until nothing waited any more."""
+    overshoot_pct: float
+    """By how much the most instances there were exceed the most that were needed."""
+    congested: float
+    """How long the load was more than the instances could do."""
+    late: float
+    """How long rows came out beyond the bound."""
+    late_rows: int
+    """Rows that came out beyond the bound."""
+    hours: float
+    """Instances by hours, from when they were asked for."""
+    least_hours: float
+    """The same for the optimum in hindsight."""
+
+    @property
+    def excess_pct(self) -> float:
+        """Give the instance-hours over the optimum; under 0 for who was late instead."""
+        return 100 * (self.hours / self.least_hours - 1)
+
+
+def judge(run: Run, bound: float = BOUND) -> Verdict:
+    """Work all figures out."""
+    epochs, model = run.epochs, run.model
+    needed = optimum.needed(model, run.trace)
+    length = needed.size * model.pace
+    least = optimum.paid(needed, model.pace, model.startup)
+    lengths = np.array([_length(a, b, length) for a, b in pairwise([*epochs, None])])
+    places = np.minimum((np.array([e.start for e in epochs]) / model.pace).astype(np.int64), needed.size - 1)
+    degrees = run.degrees
+    late_rows = [_late(run, e, bound) for e in epochs]
+    behind = [_is_behind(run, e) for e in epochs]
+    return Verdict(
+        reconfigurations=len(run.done),
+        off_pct=100 * float((np.abs(degrees - needed[places]) / needed[places]) @ lengths / lengths.sum()),
+        settling=_settling(run, behind),
+        overshoot_pct=100 * (float(degrees.max() / needed.max()) - 1),
+        congested=float(np.array(behind) @ lengths),
+        late=float(np.array([e.p99 > bound for e in epochs]) @ lengths),
+        late_rows=round(sum(late_rows)),
+        hours=float(np.array([e.paid for e in epochs]) @ lengths) / 3600,
+        least_hours=float(least.sum()) * model.pace / 3600,
+    )
+
+
+def _length(epoch: Epoch | None, after: Epoch | None, length: float) -> float:
+    """Give the time from the start of an epoch to that of the next, within the trace."""
+    assert epoch is not None
+    return max(0.0, (length if after is None else min(after.start, length)) - epoch.start)
+
+
+def _late(run: Run, epoch: Epoch, bound: float) -> float:
+    """Count the rows that came more than so long before the end of their epoch."""
+    span = epoch.end - bound - epoch.first
+    if not epoch.rows or span <= 0:
+        return 0.0
+    arrived = run.trace.arrived()
+    seconds = np.arange(arrived.size)
+    since, until = np.interp([epoch.first, epoch.end - bound], seconds, arrived)
+    return min(float(epoch.rows), float(until - since))
+
+
+def _is_behind(run: Run, epoch: Epoch) -> bool:
+    """Tell whether more came than could be done."""
+    second = min(int(epoch.start), run.trace.seconds - 1)
+    rates = run.trace.rates[second : second + max(1, round(epoch.end - epoch.start))]
+    room = run.model.available(sum(epoch.degrees.values()))
+    return bool(epoch.work * float(rates.mean()) > room)
+
+
+def _settling(run: Run, behind: list[bool]) -> float:
+    """Average the stretches from when the load is too much until it is not and nothing waits beyond an epoch's rows."""
+    found: list[float] = []
+    since: float | None = None
+    for epoch, too_much in zip(run.epochs, behind, strict=True):
+        second = min(int(epoch.end), run.trace.seconds - 1)
+        usual = float(run.trace.rates[second]) * (max(run.model.pace, epoch.end - epoch.start) * 1.5)
+        if since is None and too_much and epoch.waiting > usual:
+            since = epoch.start
+        elif since is not None and not too_much and epoch.waiting <= usual:
+            found.append(epoch.end - since)
+            since = None
+    if since is not None:
+        found.append(run.epochs[-1].end - since)
+    return fmean(found) if found else 0.0

@@ -1,0 +1,256 @@
+"""Sizing: the fewest instances that keep up with a load, and what a subquery has to do at all. Pure.
+
+Stages of an epoch run one after the other. What a query must do in a second takes, stage by stage, as long as the slowest
+subquery of the stage, and all stages together must not take longer than the second has. Where an instance more helps
+most is where most time goes: the fewest instances in all are had when they grow with the square root of the work of a stage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from springtide.elastic.snapshot import Snapshot, SourceLoad
+
+ROUNDING = 1e-9
+"""What is above a whole number by less than this is not there."""
+NEARLY = 1.1
+"""Where no number of instances is enough, this many times the time that it takes at best will do."""
+FIXED = 0.1
+"""What an epoch costs whatever it does may be this share of it: with more rows to do, epochs become longer until it is."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a subquery has to do per second."""
+
+    level: int
+    """The stage in which it runs."""
+    seconds: float
+    """Of one instance."""
+    heaviest: float = 0.0
+    """Of them, what falls to one bucket: more instances do not share that."""
+    least: int = 1
+    most: int | None = None
+
+    def time(self, instances: int) -> float:
+        """Say how long it takes with so many instances."""
+        return max(self.seconds / instances, self.heaviest)
+
+    def times(self, factor: float) -> Work:
+        """Give what it has to do when so many times the rows come."""
+        return replace(self, seconds=self.seconds * factor, heaviest=self.heaviest * factor)
+
+
+Works = Mapping[str, Work]
+Degrees = Mapping[str, int]
+
+
+def taken(works: Works, degrees: Degrees) -> float:
+    """Give the time that all stages take for the work of a second: over what is available, a backlog grows."""
+    stages: dict[int, float] = {}
+    for name, work in works.items():
+        stages[work.level] = max(stages.get(work.level, 0.0), work.time(degrees[name]))
+    return sum(stages.values())
+
+
+def fewest(works: Works, available: float = 1.0) -> dict[str, int]:
+    """Give the fewest instances with which everything is done in the available part of the time.
+
+    Where nothing is enough, it is what brings the most.
+
+    >>> fewest({"calls": Work(0, 1.0), "heavy": Work(1, 4.0)})
+    {'calls': 3, 'heavy': 6}
+    """
+    return grown(works, {name: work.least for name, work in works.items()}, available)
+
+
+def grown(works: Works, degrees: Degrees, available: float = 1.0) -> dict[str, int]:
+    """Add as few instances as will do, and take none away.
+
+    >>> grown({"calls": Work(0, 1.0), "heavy": Work(1, 4.0)}, {"calls": 5, "heavy": 1})
+    {'calls': 5, 'heavy': 5}
+    """
+    available = max(available, NEARLY * _at_best(works))
+    found = dict(degrees)
+    for name, wanted in _by_roots(works, available).items():
+        found[name] = max(found[name], wanted)
+    if taken(works, found) <= available + ROUNDING:
+        return shrunk(works, found, available, least=degrees)
+    while taken(works, found) > available + ROUNDING:
+        step = _best_step(works, found)
+        if step is None:
+            break
+        found.update(step)
+    return found
+
+
+def shrunk(works: Works, degrees: Degrees, available: float = 1.0, least: Degrees | None = None) -> dict[str, int]:
+    """Take away as many instances as can be spared, those first that cost the least time.
+
+    >>> shrunk({"calls": Work(0, 1.0), "heavy": Work(1, 4.0)}, {"calls": 9, "heavy": 9})
+    {'calls': 3, 'heavy': 6}
+    """
+    found = dict(degrees)
+    floor = {name: max(work.least, (least or {}).get(name, 1)) for name, work in works.items()}
+    while True:
+        best: tuple[float, str] | None = None
+        for name in works:
+            if found[name] > floor[name]:
+                time = taken(works, {**found, name: found[name] - 1})
+                if time <= available + ROUNDING and (best is None or time < best[0]):
+                    best = (time, name)
+        if best is None:
+            return found
+        found[best[1]] -= 1
+
+
+def fewer_changes(
+    works: Works, before: Degrees, after: Degrees, available: float = 1.0, spare: float = 0.0
+) -> dict[str, int]:
+    """Leave as many subqueries as they were as can be, if in all it takes no more than `spare` instances more, as a share.
+
+    >>> works = {"calls": Work(0, 0.01), "heavy": Work(1, 5.0)}
+    >>> fewer_changes(works, {"calls": 1, "heavy": 5}, {"calls": 2, "heavy": 6})
+    {'calls': 1, 'heavy': 6}
+    """
+    most = sum(after.values()) * (1 + spare)
+    found, kept = dict(after), {name for name in works if after[name] == before[name]}
+    for name in sorted(works.keys() - kept, key=lambda n: (abs(after[n] - before[n]), n)):
+        still = kept | {name}
+        held = {n: replace(w, least=before[n], most=before[n]) if n in still else w for n, w in works.items()}
+        start = {n: before[n] if n in still else min(found[n], before[n]) for n in works}
+        tried = grown(held, start, available)
+        if sum(tried.values()) <= most + ROUNDING and taken(works, tried) <= available + ROUNDING:
+            found, kept = tried, still
+    return found
+
+
+def _by_roots(works: Works, available: float) -> dict[str, int]:
+    """Give whole instances that are not more than what square roots say: a start, and a near one."""
+    stages: dict[int, float] = {}
+    for work in works.values():
+        stages[work.level] = stages.get(work.level, 0.0) + work.seconds
+    roots = sum(math.sqrt(seconds) for seconds in stages.values())
+    found = {}
+    for name, work in works.items():
+        if not work.seconds or available <= 0:
+            continue
+        time = max(available * math.sqrt(stages[work.level]) / roots, work.heaviest)
+        wanted = math.floor(work.seconds / time)
+        found[name] = max(work.least, wanted if work.most is None else min(wanted, work.most))
+    return found
+
+
+def _at_best(works: Works) -> float:
+    """Give the time that it takes with all the instances that help."""
+    stages: dict[int, float] = {}
+    for work in works.values():
+        least = max(work.heaviest, work.seconds / work.most if work.most else 0.0)
+        stages[work.level] = max(stages.get(work.level, 0.0), least)
+    return sum(stages.values())
+
+
+def _best_step(works: Works, degrees: Degrees) -> dict[str, int] | None:
+    """Find the stage that gains most time for each instance more, and the degrees of its subqueries then."""
+    best: tuple[float, dict[str, int]] | None = None
+    for level in sorted({work.level for work in works.values()}):
+        stage = {name: work for name, work in works.items() if work.level == level}
+        longest = max(work.time(degrees[name]) for name, work in stage.items())
+        # As short as one of them is with an instance more, all of them have to be.
+        for aim in {work.time(degrees[name] + 1) for name, work in stage.items()}:
+            tried = {name: _for_time(work, degrees[name], aim) for name, work in stage.items()}
+            more = sum(tried[name] - degrees[name] for name in tried)
+            gain = longest - max(work.time(tried[name]) for name, work in stage.items())
+            if more and gain > ROUNDING * longest and (best is None or gain / more > best[0]):
+                best = (gain / more, tried)
+    return best[1] if best else None
+
+
+def _for_time(work: Work, instances: int, time: float) -> int:
+    """Give the instances, not fewer than so many, with which it takes no longer than a time, as far as they help."""
+    wanted = math.ceil(work.seconds / max(time, work.heaviest) - ROUNDING) if work.seconds else instances
+    return max(instances, wanted if work.most is None else min(wanted, work.most))
+
+
+# ── from a snapshot ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def works(report: Snapshot) -> dict[str, Work]:
+    """Give what each subquery did per second, as if all that was read had been spread as well as its buckets allow."""
+    return {name: _work(report, name) for name in report.subqueries}
+
+
+def _work(report: Snapshot, name: str) -> Work:
+    own, period = report.subqueries[name], report.period or 1.0
+    total = sum(own.busy)
+    mean = total / len(own.busy) if own.busy else 0.0
+    heaviest = total * hottest(report, name)
+    least = max(mean, heaviest)
+    uneven = max(own.busy, default=0.0) / least if least else 1.0
+    if own.most:
+        uneven = min(
+            uneven, 1 + own.instances / own.most
+        )  # balancing leaves nobody more than a bucket over the average
+    return Work(report.levels[name], total * uneven / period, heaviest / period, most=own.most)
+
+
+def hottest(report: Snapshot, name: str) -> float:
+    """Give the share of the heaviest bucket in the work of a subquery; 0 where nobody knows."""
+    weights = report.subqueries[name].bucket_busy or report.subqueries[name].bucket_rows
+    total = sum(weights)
+    return max(weights) / total if total else 0.0
+
+
+def available(report: Snapshot, before: Snapshot | None) -> float:
+    """Give the share of the time that is left for work when epochs are as long as they need to be.
+
+    The rest is what an epoch costs whatever it does: `FIXED` of the time at most.
+    """
+    epochs = max(1, report.epoch - before.epoch) if before is not None else 1
+    critical = sum(_critical(report, level) for level in set(report.levels.values()))
+    fixed = max(0.0, report.seconds - critical) / epochs
+    pace = report.period / epochs
+    return 1 - fixed / max(pace, fixed / FIXED) if fixed else 1.0
+
+
+def _critical(report: Snapshot, level: int) -> float:
+    busy = [b for name, own in report.subqueries.items() if report.levels[name] == level for b in own.busy]
+    return max(max(busy, default=0.0), sum(busy) / report.slots if report.slots else 0.0)
+
+
+def factors(report: Snapshot, wanted: Mapping[str, float]) -> dict[str, float]:
+    """Say how many times as many rows each subquery gets when the sources give `wanted` rows per second.
+
+    It goes from the sources to the sinks along the plan: rows that come from two sides count by how many they are (AS-4).
+    """
+    found: dict[str, float] = {}
+
+    def factor(name: str) -> float:
+        if name not in found:
+            own = report.subqueries[name]
+            sides = [(report.sources[s].rows, _ratio(report, s, wanted[s])) for s in own.sources if s in wanted]
+            sides += [(sum(report.subqueries[up].rows_out), factor(up)) for up in own.upstream]
+            total = sum(rows for rows, _ in sides)
+            found[name] = sum(rows * ratio for rows, ratio in sides) / total if total else 1.0
+        return found[name]
+
+    return {name: factor(name) for name in report.subqueries}
+
+
+def arrivals(source: SourceLoad, period: float) -> float:
+    """Give the rows that came to a source, per second."""
+    return (source.rows if source.arrived is None else source.arrived) / period if period else 0.0
+
+
+def excess(report: Snapshot, before: Snapshot | None) -> dict[str, float]:
+    """Give the rows that wait at each source beyond those of an epoch and a half: they wait in any case."""
+    epochs = max(1, report.epoch - before.epoch) if before is not None else 1
+    usual = 1.5 * report.period / epochs
+    return {n: max(0.0, s.backlog - arrivals(s, report.period) * usual) for n, s in report.sources.items()}
+
+
+def _ratio(report: Snapshot, source: str, wanted: float) -> float:
+    read = report.sources[source].rows
+    return wanted * report.period / read if read else 1.0

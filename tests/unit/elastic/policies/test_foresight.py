@@ -1,0 +1,97 @@
+"""Foresight: Springtide's own predictive policy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from springtide.elastic.policies.foresight import Foresight
+from springtide.elastic.policies.policy import Proposal
+from springtide.elastic.snapshot import Snapshot, SourceLoad
+from tests.unit.elastic.measured import measured
+
+
+def reports(arrivals: list[int], instances: int = 4, backlog: int = 0, took: float | None = None) -> list[Snapshot]:
+    """Reports of 5 s; an instance does 100 rows in one, and no more are read than fit."""
+    found = []
+    for i, arrived in enumerate(arrivals):
+        read = min(arrived, 100 * instances)
+        now = measured(
+            [read / (100 * instances)] * instances, time=5.0 * (i + 1), rows=read, arrived=arrived, backlog=backlog
+        )
+        found.append(replace(now, epoch=i, seconds=5 * read / (100 * instances)))
+    if took is not None:
+        found[0] = replace(found[0], took={"heavy": took})
+    return found
+
+
+def wanted(seen: list[Snapshot], policy: Foresight | None = None) -> int | None:
+    found = (policy or Foresight()).decide(seen[-1], seen[:-1])
+    return found[0].instances if found else None
+
+
+def test_a_steady_load_is_left_alone() -> None:
+    assert wanted(reports([350] * 20)) is None
+    assert wanted(reports([390] * 20)) is None, "97 % full and without noise: enough"
+
+
+#    ╱ it will be too much only after the instances that are asked for now have come
+def test_growing_load_gets_instances_in_time() -> None:
+    ramp = [200 + 8 * i for i in range(20)]
+    assert ramp[-1] == 352
+    asked = wanted(reports(ramp))
+    assert asked is not None
+    assert 5 <= asked <= 6, "352 now, in 70 s it will be some 470"
+    assert wanted(reports(ramp, took=1.0)) is None, "where instances come within a second there is time"
+
+
+def test_a_jump_is_answered_when_its_height_is_known() -> None:
+    assert wanted(reports([200] * 15 + [500])) is None
+    assert wanted(reports([200] * 15 + [500, 800])) is not None
+
+
+def test_a_backlog_is_worked_off_in_as_long_as_instances_take_to_come() -> None:
+    steady = reports([390] * 20, backlog=7000)
+    #   390 in 5 s and 7,000 − 585 in 35 s: 390 + 916, with 1 % noise
+    assert wanted(steady) == 14
+
+
+def test_instances_go_when_it_is_worth_it() -> None:
+    assert wanted(reports([250] * 20, instances=4)) == 3
+    assert wanted(reports([1850] * 20, instances=20)) is None, "one of twenty is not worth it"
+    assert wanted(reports([1600] * 20, instances=20)) == 17
+    assert wanted(reports([250] * 20, instances=4, backlog=1000)) is None, "not while rows wait"
+    assert wanted(reports([390] * 15 + [100] * 4)) is None, "not before the load has been low for some time"
+    assert wanted(reports([390] * 10 + [100] * 12)) == 2
+
+
+def test_noise_is_headroom() -> None:
+    quiet, noisy = reports([380] * 24), reports([380 + (25 if i % 3 else -25) for i in range(24)])
+    assert wanted(quiet) is None
+    assert wanted(noisy) == 5
+
+
+def test_what_is_coming_counts() -> None:
+    ramp = reports([200 + 8 * i for i in range(20)])
+    assert wanted([*ramp[:-1], replace(ramp[-1], coming={"heavy": 6})]) is None
+
+
+def test_a_decision_says_why() -> None:
+    seen = reports([250] * 20)
+    (proposal,) = Foresight().decide(seen[-1], seen[:-1])
+    assert isinstance(proposal, Proposal)
+    assert proposal.reason == (
+        "50 rows/s come now, and up to 52 are to be done in the next 70 s; "
+        "by then 64% of the time would be filled: 3 instead of 4 instances"
+    )
+
+
+def test_nothing_read_says_nothing() -> None:
+    idle = replace(measured([0.0]), sources={"calls": SourceLoad(0, 0)})
+    assert Foresight().decide(idle, []) == ()
+
+
+def test_settings_that_cannot_be() -> None:
+    with pytest.raises(ValueError, match="worth is a share"):
+        Foresight(worth=1.5)

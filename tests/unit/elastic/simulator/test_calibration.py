@@ -1,0 +1,52 @@
+"""Calibration: a model from a run gives that run again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from springtide.elastic.policies.learned import Learned
+from springtide.elastic.policies.threshold import Threshold
+from springtide.elastic.settings import Elastic
+from springtide.elastic.simulator import calibration, cluster
+from springtide.elastic.simulator.topologies import TOPOLOGIES
+from springtide.elastic.simulator.traces import trace
+
+
+@pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
+def test_a_model_is_found_again(topology: str) -> None:
+    model = TOPOLOGIES[topology]
+    load = trace("3-step", model.rate(20))
+    model = replace(model.paced(1.0, load.peak), startup=10.0)
+    real = cluster.run(model, load, Elastic(policy=Threshold()), seed=1, keep=True)
+    found = calibration.calibrated(real.snapshots)
+    assert found.pace == pytest.approx(1.0, rel=0.1)
+    assert found.fixed(20) == pytest.approx(model.fixed(20), rel=0.3)
+    for name, step in model.steps.items():
+        assert found.steps[name].cost == pytest.approx(step.cost, rel=0.05)
+        assert found.steps[name].takes * found.steps[name].selectivity == pytest.approx(
+            step.takes * step.selectivity, rel=0.05
+        )
+        assert found.steps[name].upstream == step.upstream
+
+
+def test_model_and_run_agree() -> None:
+    """Calibrated on the first third, like the benchmark."""
+    model = TOPOLOGIES["linear"]
+    load = trace("sine", model.rate(20))
+    model = replace(model.paced(1.0, load.peak), startup=10.0)
+    elastic = Elastic(policy=Learned())
+    real = cluster.run(model, load, elastic, seed=1, keep=True)
+    third = real.snapshots[: len(real.snapshots) // 3]
+    found = replace(calibration.calibrated(third), startup=10.0)
+    again = cluster.run(
+        found, calibration.load_of(real.snapshots), elastic, seed=2, degrees=calibration.first_degrees(real.snapshots)
+    )
+    assert calibration.degree_error_pct(again, real.snapshots) < 15
+    assert calibration.degree_error_pct(real, real.snapshots) < 1
+
+
+def test_two_epochs_at_least() -> None:
+    with pytest.raises(ValueError, match="two epochs with rows"):
+        calibration.calibrated([])
