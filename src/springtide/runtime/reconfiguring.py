@@ -246,7 +246,8 @@ class Reconfiguring:
 
     def _outcome(self, key: str, instruction: Instruction, snapshot: Snapshot) -> dict[str, Any]:
         """Say what a change cost: the epoch in which it took effect beside those before it, and the state that changed hands."""
-        sizes = snapshot.subqueries[instruction.subquery].bucket_bytes
+        old_windows_stay = instruction.subquery in self.shadows
+        sizes = () if old_windows_stay else snapshot.subqueries[instruction.subquery].bucket_bytes
         usual = median(self._seconds) if self._seconds else snapshot.seconds
         return {
             "id": key,
