@@ -22,6 +22,20 @@ def make(folder: Path, files: int = FILES) -> Path:
     return folder
 
 
+def split(data: Path, folder: Path, parts: int) -> Path:
+    """Write each of the files as so many smaller ones, where they are not there yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in sorted(data.glob("*.parquet")):
+        paths = [folder / f"{file.stem}-{i:02d}.parquet" for i in range(parts)]
+        if not all(path.exists() for path in paths):
+            rows = pl.read_parquet(file)
+            height = rows.height // parts
+            for i, path in enumerate(paths):
+                rows[i * height : (i + 1) * height].write_parquet(path.with_suffix(".partial"))
+                path.with_suffix(".partial").rename(path)
+    return folder
+
+
 def _file(number: int) -> pl.DataFrame:
     rng, rows = np.random.default_rng(number), ROWS_PER_FILE
     ts = _BEGIN + number * _MS_PER_FILE + np.sort(rng.integers(0, _MS_PER_FILE, rows))

@@ -196,6 +196,23 @@ def test_a_partner_that_comes_epochs_later_is_remembered(tmp_path: Path) -> None
     compare(rows, query.run_reference().rows())
 
 
+def test_it_is_the_time_of_the_right_side_that_makes_it_certain(tmp_path: Path) -> None:
+    """Left 10 and 12 s, within 5; then the left input stands still, with time at 12 s, and the right one goes on.
+
+    epoch   1     2     3     4     5
+    left    10    12
+    right   0     15    16    18    20        past 15 in epoch 3, past 17 in epoch 4
+    """
+    left = [*({"ts": at(f"{t}s"), "k": "x", "a": t} for t in (10, 12)), PAUSE, PAUSE, PAUSE, PAUSE, PAUSE]
+    left.insert(1, PAUSE)
+    right = [row for t in (0, 15, 16, 18, 20) for row in ({"ts": at(f"{t}s"), "k": "y", "b": t}, PAUSE)]
+    joined = source("l", LEFT, left).join(source("r", RIGHT, right), on="k", within="5s", how="left", name="join")
+    query, sink = query_of(joined)
+    given = watched(query, tmp_path, lambda _: sorted(row["a"] for row in sink.rows().to_dicts()))
+    assert given[:5] == [[], [], [10], [10, 12], [10, 12]]
+    compare(sink.rows(), query.run_reference().rows())
+
+
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_the_last_n_of_each_key_are_kept_until_the_end(how: Any, tmp_path: Path) -> None:
     """SC-2: three keys, the last 2 of each side; older versions go when segments are merged."""
