@@ -293,6 +293,7 @@ class Engine:
             subqueries[q.name] = {
                 "rows_in": [r.rows_in for r in own],
                 "rows_out": [r.rows_out for r in own],
+                "rejected": [r.rejected for r in own],
                 "busy": [round(r.busy, 6) for r in own],
             }
             rows += sum(r.rows_in for r in own) if q.head is None else 0

@@ -44,6 +44,8 @@ class Report:
     instance: int
     rows_in: int = 0
     rows_out: int = 0
+    rejected: int = 0
+    """Rows that the head rejected."""
     busy: float = 0.0
     """Seconds of work."""
     wait: float = 0.0

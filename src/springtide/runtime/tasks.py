@@ -52,6 +52,7 @@ class Work:
     started: float = field(default_factory=time.perf_counter)
     rows_in: int = 0
     rows_out: int = 0
+    rejected: int = 0
     outbox: list[Delivery] = field(default_factory=list)
 
     @property
@@ -121,6 +122,7 @@ class Work:
             self.instance,
             rows_in=self.rows_in,
             rows_out=self.rows_out,
+            rejected=self.rejected,
             busy=now - self.started,
             wait=self.started - self.entered,
             began=time.time() - (now - self.entered),
@@ -211,6 +213,7 @@ def instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: I
     head, shelf = head_of(plan, name), Shelf(epoch, name, instance)
     result = head.run(shelf, _by_side(plan, name, blobs), _clock(plan, work.subquery, times, greatest))
     step, rejected = work.subquery.head, result.rejected
+    work.rejected = 0 if rejected is None else rejected.height
     assert step is not None
     for rows in result.pieces:
         made = {(step, steps.OUT): rows.lazy()}

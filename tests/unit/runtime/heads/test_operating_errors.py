@@ -113,14 +113,16 @@ def test_an_error_names_the_step_the_bucket_and_the_first_offending_row(number: 
 def test_rows_are_rejected_one_by_one(number: int, tmp_path: Path) -> None:
     """What `process` does wrong costs the row and nothing else; everything else fails all the same."""
     rows = table("ts k x\n 1s a 1\n 2s b 9\n PAUSE\n 3s a 3\n 4s a 4\n 4s b 1\n 5s a 5\n PAUSE\n 30s a 1")
-    stream = source(rows).operator(MISTAKES[number](), keys="k", on_error="reject")
+    stream = source(rows).operator(MISTAKES[number](), keys="k", on_error="reject", name="mine")
     if number in STILL_FAIL:
         with pytest.raises(UserCodeError, match=r"Wrong.(init|on_time) |on_time left"):
             run_all(stream, tmp_path)
         return
-    run_all(stream, tmp_path, rejected=stream.rejected)
+    _, manifests = run_all(stream, tmp_path, rejected=stream.rejected)
     rejected = st.Query("q", stream.rejected.to(st.memory_sink())).run_reference().rows()
     assert set(rejected["k"]) == {"a", "b"}
+    counted = sum(sum(m.metrics["subqueries"]["mine"]["rejected"]) for m in manifests)
+    assert counted == rejected.height
 
 
 def test_an_exception_keeps_its_cause_and_the_epoch_can_be_run_again(tmp_path: Path) -> None:
