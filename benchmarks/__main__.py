@@ -29,6 +29,16 @@ BENCHMARKS = {
         "cdr_join",
         "calls of one caller within 60 s and their distance, against Spark's own stream-stream join",
     ),
+    "scalejoin": (
+        "benchmarks.joins.scalejoin",
+        "scalejoin",
+        "the band join of ST-6, 5-minute window, comparisons/s against one thread of NumPy",
+    ),
+    "cartesian": (
+        "benchmarks.joins.cartesian",
+        "cartesian",
+        "calls of one number that overlap, a predicate with OR, comparisons/s",
+    ),
     "epoch-floor": ("benchmarks.engine.floor", "main", "an epoch with 100 rows, against a bare two-stage Python job"),
     "growth": ("benchmarks.engine.growth", "main", "epoch time and memory at 10⁵, 10⁶, 10⁷ rows of state"),
     "soak": ("benchmarks.engine.soak", "main", "500 epochs: do time, memory or files grow?"),
