@@ -14,6 +14,7 @@ from springtide.cli.explain import explain
 from springtide.cli.history import history
 from springtide.cli.plan import plan
 from springtide.cli.run import run
+from springtide.cli.simulate import simulate
 from springtide.cli.state import state
 from springtide.cli.status import status
 from springtide.query.errors import SpringtideError
@@ -41,7 +42,22 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (explain, plan, run, status, state, history, scale, move, rebalance, pause, resume, stop, demo):
+for _command in (
+    explain,
+    plan,
+    simulate,
+    run,
+    status,
+    state,
+    history,
+    scale,
+    move,
+    rebalance,
+    pause,
+    resume,
+    stop,
+    demo,
+):
     app.command()(_command)
 
 

@@ -10,8 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from springtide.cli.errors import CommandError
+from springtide.elastic.policies.bottleneck import Bottleneck
+from springtide.elastic.policies.ds2 import DS2
+from springtide.elastic.policies.foresight import Foresight
+from springtide.elastic.policies.learned import Learned
 from springtide.elastic.policies.manual import Manual
 from springtide.elastic.policies.policy import Policy
+from springtide.elastic.policies.predictive import Predictive
 from springtide.elastic.policies.threshold import PRESETS, Threshold
 from springtide.elastic.protocols import Wish
 from springtide.elastic.settings import Elastic
@@ -20,6 +25,10 @@ from springtide.query.errors import nearest
 POLICIES: Mapping[str, Policy] = {
     "threshold": Threshold(),
     **{name.lower(): preset for name, preset in PRESETS.items()},
+    "foresight": Learned(Foresight()),
+    "autoscale": Predictive(),
+    "bottleneck": Bottleneck(),
+    "ds2": DS2(),
     "manual": Manual(),
 }
 """By the name that a person types."""

@@ -30,9 +30,11 @@ class Balancing:
         return [proposal for proposal in found if proposal]
 
     def _proposal(self, snapshot: Snapshot, name: str) -> Proposal | None:
-        own, loads = snapshot.subqueries[name], snapshot.bucket_loads(name)
-        deviation = snapshot.deviation(name)
-        if deviation <= self.uit or own.grid or not any(loads):
+        own, deviation = snapshot.subqueries[name], snapshot.deviation(name)
+        if deviation <= self.uit or own.grid:
+            return None
+        loads = snapshot.bucket_loads(name)
+        if not any(loads):
             return None
         proposal, left = rebalancing(name, own.map, loads)
         if proposal is None or left > (1 - self.mit) * deviation:

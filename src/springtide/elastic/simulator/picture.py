@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,14 +19,15 @@ class MissingPlots(SpringtideError):
     """The library that draws is not installed."""
 
 
+def check() -> None:
+    """Say at once if nothing can be drawn."""
+    _figures()
+
+
 def draw(runs: Mapping[str, Run], path: Path, bound: float = BOUND) -> None:
     """Write a picture of runs of the same trace, by policy; the ending of the path says its format."""
-    try:
-        figures = import_module("matplotlib.figure")
-    except ImportError:
-        raise MissingPlots("a picture needs matplotlib: pip install 'springtide[plots]'") from None
     first = next(iter(runs.values()))
-    figure = figures.Figure(figsize=(10, 8), layout="constrained")
+    figure = _figures().Figure(figsize=(10, 8), layout="constrained")
     load, degrees, latency = figure.subplots(3, 1, sharex=True, height_ratios=(1, 2, 1))
     minutes = np.arange(first.trace.seconds) / 60
     load.plot(minutes, first.trace.rates, color="0.3", linewidth=0.8)
@@ -43,3 +45,10 @@ def draw(runs: Mapping[str, Run], path: Path, bound: float = BOUND) -> None:
     latency.axhline(bound, color="0.5", linestyle=":")
     latency.set(ylabel="p99 latency (s)", xlabel="minutes", yscale="log")
     figure.savefig(path, dpi=110)
+
+
+def _figures() -> Any:
+    try:
+        return import_module("matplotlib.figure")
+    except ImportError:
+        raise MissingPlots("a picture needs matplotlib: pip install 'springtide[plots]'") from None
