@@ -314,7 +314,8 @@ class Maker:
         """Choose a window: tumbling, sliding by a divisor of its size, or not by one."""
         r, unit = self.random, self.unit
         every = r.choice([1, 1, 2, 3, 5, 10])
-        size = r.choice([every, every, every * r.randint(2, 6), every + r.randint(1, 2 * every + 1)])
+        shapes = [every, every, every * r.randint(2, 6), every + r.randint(1, 2 * every + 1)]
+        size = r.choice([*shapes, every * r.randint(8, 40)])  # the last one: windows of many panes
         fine = r.choice([unit, unit, max(1, unit // 2), max(1, unit // 7)])
         return st.sliding(timedelta(microseconds=size * fine), every=timedelta(microseconds=every * fine))
 

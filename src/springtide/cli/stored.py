@@ -87,8 +87,8 @@ def _newest(rows: pl.LazyFrame, layout: Layout) -> pl.LazyFrame:
 
 
 def main_segments(state: SubqueryState) -> list[Segment]:
-    """Leave out what can be worked out from the rest: running totals."""
-    return [s for s in state.segments if s.kind != "totals"]
+    """Leave out what can be worked out from the rest: running totals, blocks of panes."""
+    return [s for s in state.segments if s.kind != "totals" and not s.kind.startswith("blocks")]
 
 
 def pane_width(layout: Layout) -> int | None:

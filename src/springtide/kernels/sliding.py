@@ -28,6 +28,8 @@ from springtide.query.types import END_OF_TIME, TIME, TS, WINDOW_END, WINDOW_STA
 from springtide.query.windows import Sliding
 
 PANE = "__pane"
+FIRST, LAST = "__first", "__last"
+"""The first and the last window that a partial row is a part of."""
 _WINDOW = "__window"
 _ID = "__id"
 _CELLS = 4_000_000
@@ -108,6 +110,10 @@ class SlidingAggregate:
         """Make one row per bucket, key and pane of what came from several senders or segments."""
         return self.partials.merge(rows.lazy(), [*self._groups, PANE]).collect()
 
+    def merge_blocks(self, rows: pl.DataFrame, start: pl.Expr) -> pl.DataFrame:
+        """Make one row per bucket, key and block that begins at `start`."""
+        return self.partials.merge(rows.lazy(), [*self._groups, start]).select(self.columns).collect()
+
     def no_panes(self) -> pl.DataFrame:
         """Give an empty frame of pane rows."""
         tuples = pl.LazyFrame(schema=self._input)
@@ -138,7 +144,7 @@ class SlidingAggregate:
         """
         last = self._last(upto, panes, totals)
         if last is None:
-            return self._empty(), None
+            return self.no_windows(), None
         if not self.totals_kept:
             return self._merged(closed, last, panes), None
         return self._running(closed, last, panes, totals)
@@ -166,15 +172,24 @@ class SlidingAggregate:
         if geometry.size == geometry.every:
             rows = panes.lazy().with_columns((pane // geometry.every).alias(_WINDOW)).filter(pl.col(_WINDOW) <= last)
             return self._finished(self.partials.merge(rows, [*self._groups, _WINDOW]))
-        copies = math.ceil(geometry.size / geometry.every)
+        return self.put_together(panes.with_columns(first.alias(FIRST), final.alias(LAST)))
+
+    def put_together(self, parts: pl.DataFrame) -> pl.DataFrame:
+        """Give the rows of windows from partial rows, each a part of the windows from `FIRST` to `LAST`."""
+        parts = parts.filter(pl.col(FIRST) <= pl.col(LAST))
+        if not parts.height:
+            return self.no_windows()
+        copies = parts.select((pl.col(LAST) - pl.col(FIRST)).max() + 1).item()
         chunk = max(1, _CELLS // copies)
         results = []
-        by_key = panes.sort(BUCKET) if panes.height > chunk else panes
-        for part in _bucket_chunks(by_key, chunk):
-            windows = pl.int_ranges(first, final + 1).alias(_WINDOW)
-            rows = part.lazy().with_columns(windows).filter(pl.col(_WINDOW).list.len() > 0).explode(_WINDOW)
+        for part in _bucket_chunks(parts.sort(BUCKET) if parts.height > chunk else parts, chunk):
+            window = (
+                pl.col(FIRST).alias(_WINDOW) if copies == 1 else pl.int_ranges(FIRST, pl.col(LAST) + 1).alias(_WINDOW)
+            )
+            rows = part.lazy().with_columns(window).drop(FIRST, LAST)
+            rows = rows if copies == 1 else rows.explode(_WINDOW)
             results.append(self._finished(self.partials.merge(rows, [*self._groups, _WINDOW])))
-        return pl.concat(results) if results else self._empty()
+        return pl.concat(results)
 
     # ── running totals ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -257,7 +272,8 @@ class SlidingAggregate:
         ]
         return self.partials.finish(rows, keep).collect()
 
-    def _empty(self) -> pl.DataFrame:
+    def no_windows(self) -> pl.DataFrame:
+        """Give an empty frame of results."""
         return pl.DataFrame(schema=self.schema)
 
 

@@ -12,14 +12,14 @@ from springtide.runtime.heads.counting import CountingHead
 from springtide.runtime.heads.head import Head
 from springtide.runtime.heads.joining import TimeJoinHead
 from springtide.runtime.heads.last_joining import LastJoinHead
+from springtide.runtime.heads.long_sliding import sliding_head
 from springtide.runtime.heads.operating import operating_head
 from springtide.runtime.heads.rankings import RankingHead, RankingMergeHead, SketchRankingHead
 from springtide.runtime.heads.sessions import SessionHead
-from springtide.runtime.heads.sliding import SlidingHead
 from springtide.runtime.heads.theta import LastThetaHead, TimeThetaHead
 
 _WINDOWED: dict[type, Callable[[steps.Aggregate, int], Head]] = {
-    Sliding: SlidingHead,
+    Sliding: sliding_head,
     LastN: CountingHead,
     Session: SessionHead,
 }

@@ -30,22 +30,25 @@ class SlidingHead(Head):
 
     def __init__(self, step: steps.Aggregate, buckets: int) -> None:
         """Prepare the kernel."""
-        self._kernel, self._buckets = SlidingAggregate(step), buckets
+        self.kernel, self._buckets = SlidingAggregate(step), buckets
         self._columns = list(step.inputs[0].schema)
-        self.kinds = {PANES: Kind(slot=PANE, fold=self._kernel.merge), TOTALS: Kind(whole=True)}
+        self.kinds = {PANES: Kind(slot=PANE, fold=self.kernel.merge), TOTALS: Kind(whole=True)}
 
     def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
         """Send partial results per key and pane."""
         if exchange.ordered:
             tuples = tuples.with_columns(order.content(self._columns))
         keys = exchange.routing.keys if isinstance(exchange.routing, Hash) else ()
-        return self._kernel.combine(tuples).with_columns(bucket_of(keys, self._buckets))
+        return self.kernel.combine(tuples).with_columns(bucket_of(keys, self._buckets))
 
     def run(self, shelf: Shelf, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> HeadResult:
         """Put partial results into panes; close the windows that end by now."""
-        kernel, before = self._kernel, shelf.marks.get(CLOSED)
-        new = kernel.merge(arrived[0]) if arrived[0] is not None else None
-        rows, writes, marks = pl.DataFrame(schema=kernel.schema), {}, dict(shelf.marks)
+        kernel, before = self.kernel, shelf.marks.get(CLOSED)
+        new = arrived[0]
+        if new is not None:  # a pane that is a window of its own is merged when it is closed
+            new = new.select(kernel.columns) if kernel.panes.size == 1 else kernel.merge(new)
+        rows, marks = kernel.no_windows(), dict(shelf.marks)
+        writes: dict[str, pl.DataFrame] = {}
         upto = kernel.panes.last_closed(clock.time) if clock.time != gate.BEGINNING else None
         first, last = marks.get(FIRST), shelf.last_window
         if upto is not None and last is not None:
@@ -53,19 +56,20 @@ class SlidingHead(Head):
         if upto is not None and (upto > before if before is not None else first is None or upto >= first):
             marks[CLOSED] = upto
             marks.pop(FIRST, None)
-            rows, totals = kernel.close(before, upto, *self._needed(shelf, new, before, upto))
+            rows, writes = self._close(shelf, new, before, upto)
             if first is not None:  # earlier ones are the old owner's
                 rows = rows.filter(pl.col(WINDOW_START).to_physical() >= kernel.panes.start(first))
-            writes[TOTALS] = totals if totals is not None else pl.DataFrame()
-            if new is not None:
-                new = new.filter(pl.col(PANE) >= self.oldest(marks)[PANES])
         if new is not None:
             writes[PANES] = new
-        return HeadResult(rows, marks, writes)
+        oldest = self.oldest(marks)
+        kept = {n: w.filter(pl.col(PANE) >= oldest[n]) if n in oldest else w for n, w in writes.items()}
+        if PANES in kept and kernel.panes.size == 1:
+            kept[PANES] = kernel.merge(kept[PANES])
+        return HeadResult(rows, marks, kept)
 
     def within(self, windows: tuple[int | None, int | None]) -> pl.Expr:
         """Say which panes are needed for some windows."""
-        low, high = self._kernel.panes.range_of(*windows)
+        low, high = self.kernel.panes.range_of(*windows)
         return (pl.col(PANE) >= low) & (pl.col(PANE) < high)
 
     def beginning(self, first: int) -> Marks:
@@ -75,20 +79,27 @@ class SlidingHead(Head):
     def last_begun(self, state: SubqueryState) -> int | None:
         """Give the last window that has a pane in state."""
         panes = [s.high for s in state.segments if s.kind == PANES]
-        return self._kernel.panes.last_window(max(panes)) if panes else None
+        return self.kernel.panes.last_window(max(panes)) if panes else None
 
     def oldest(self, marks: Marks) -> Mapping[str, int]:
         """Panes are needed from the first window that is open."""
         if CLOSED not in marks:
             return {}
         closed = marks[CLOSED]
-        return {PANES: END_OF_TIME if closed == END_OF_TIME else self._kernel.panes.first_pane_after(closed)}
+        return {PANES: END_OF_TIME if closed == END_OF_TIME else self.kernel.panes.first_pane_after(closed)}
+
+    def _close(
+        self, shelf: Shelf, new: pl.DataFrame | None, closed: int | None, upto: int
+    ) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
+        """Close the windows after `closed` up to `upto`; give their rows, and state to be written."""
+        rows, totals = self.kernel.close(closed, upto, *self._needed(shelf, new, closed, upto))
+        return rows, {TOTALS: totals if totals is not None else pl.DataFrame()}
 
     def _needed(
         self, shelf: Shelf, new: pl.DataFrame | None, before: int | None, upto: int
     ) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """Read the panes and totals that closing windows needs."""
-        kernel, parts = self._kernel, []
+        kernel, parts = self.kernel, []
         for low, high in kernel.panes_to_close(before, upto):
             within = (pl.col(PANE) >= low) & (pl.col(PANE) < high)
             found = [*shelf.read(PANES, low, high), *([new] if new is not None else [])]
