@@ -47,6 +47,7 @@ BENCHMARKS = {
     "imbalance": ("benchmarks.elastic.imbalance", "main", "keys whose popularity moves, with and without balancing"),
     "provisioning": ("benchmarks.elastic.provisioning", "main", "a ramp of load: load-aware against individual"),
     "elastic-overhead": ("benchmarks.elastic.overhead", "main", "what being elastic costs when nothing changes"),
+    "policies": ("benchmarks.elastic.policies", "main", "all policies on all traces, in the simulator"),
     "cluster": ("benchmarks.elastic.cluster", "main", "a standalone cluster, 1 → 4 executors and back under load"),
 }
 

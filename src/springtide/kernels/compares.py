@@ -60,6 +60,13 @@ def together(tree: Tree) -> tuple[Tree, ...]:
     return tree.parts if isinstance(tree, AllOf) else (tree,)
 
 
+def turned(tree: Tree) -> Tree:
+    """Make left of right and right of left."""
+    if isinstance(tree, Compare):
+        return Compare(tree.right, tree.left, same=True) if tree.same else Compare(-tree.right, -tree.left)
+    return type(tree)(tuple(turned(part) for part in tree.parts))
+
+
 def within_reach(tree: Tree, left: int, right: int) -> tuple[Tree | None, np.ndarray, np.ndarray]:
     """Leave out rows that cannot be in a pair, and comparisons that hold for all that are left."""
     if not left or not right:

@@ -18,6 +18,8 @@ from springtide.kernels import conditions as c
 from springtide.kernels.compares import AllOf, AnyOf, Compare, Tree
 
 _ZERO, _NAN = np.float32(0), np.float32(np.nan)
+_SOME = 1000
+"""So many values show where the middle is."""
 _SEED = 7
 _BITS = 24
 """Integers of so many bits are 32-bit floats."""
@@ -59,12 +61,12 @@ def _evaluated(frame: pl.DataFrame, exprs: Sequence[pl.Expr]) -> list[pl.Series]
     return frame.with_columns(e.alias(n) for e, n in zip(exprs, names, strict=True)).select(names).get_columns()
 
 
-@dataclass(frozen=True, eq=False)
 class _Maker:
     """Makes comparisons of the values of both sides."""
 
-    values: tuple[list[pl.Series], ...]
-    heights: tuple[int, int]
+    def __init__(self, values: Sequence[Sequence[pl.Series]], heights: Sequence[int]) -> None:
+        self._values, self._heights = values, heights
+        self._numbers: dict[tuple[int, int], np.ndarray] = {}
 
     def tree(self, condition: c.Condition) -> Tree:
         match condition:
@@ -73,40 +75,50 @@ class _Maker:
             case c.Any(parts):
                 return AnyOf(tuple(self.tree(p) for p in parts))
             case c.Own(side, number):
-                true = self.values[side][number].fill_null(False).to_numpy()
-                own, other = np.where(true, _ZERO, _NAN), np.zeros(self.heights[1 - side], dtype=np.float32)
+                true = self._values[side][number].fill_null(False).to_numpy()
+                own, other = np.where(true, _ZERO, _NAN), np.zeros(self._heights[1 - side], dtype=np.float32)
                 return Compare(own, other) if side == 0 else Compare(other, own)
             case c.Same(left, right):
-                return Compare(_hashed(self.values[0][left]), _hashed(self.values[1][right]), same=True)
-            case c.AtMost(left, right, slack, limit):
-                sums = [_sum(terms, side, slack, limit) for terms, side in zip((left, right), self.values, strict=True)]
-                return _compare(sums[0], -sums[1])
+                return Compare(_hashed(self._values[0][left]), _hashed(self._values[1][right]), same=True)
+            case c.AtMost():
+                return _compare(self._low(0, condition), -self._low(1, condition))
+
+    def _low(self, side: int, condition: c.AtMost) -> np.ndarray:
+        """Add up the values of one side, less the slack; what is too large or not finite is as low as can be."""
+        terms = condition.left if side == 0 else condition.right
+        series = [self._values[side][term.number] for term in terms]
+        parts = [self._number(side, term.number) for term in terms]
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = _added([term.sign * part for term, part in zip(terms, parts, strict=True)])
+            if condition.slack or condition.limit < np.inf:
+                size = _added([np.abs(part) for part in parts])
+                total = np.where(size < condition.limit, total - size * condition.slack, -np.inf)
+            if any(one.dtype.is_float() for one in series):
+                total = np.where(np.isfinite(total), total, -np.inf)
+        if any(one.null_count() for one in series):
+            total = np.where(np.logical_or.reduce([one.is_null().to_numpy() for one in series]), np.nan, total)
+        return total
+
+    def _number(self, side: int, number: int) -> np.ndarray:
+        if (side, number) not in self._numbers:
+            series = self._values[side][number]
+            plain = series if isinstance(series.dtype, pl.Decimal) else series.to_physical()
+            self._numbers[side, number] = plain.cast(pl.Float64).fill_null(0.0).to_numpy()
+        return self._numbers[side, number]
 
 
-def _sum(terms: Sequence[c.Term], values: Sequence[pl.Series], slack: float, limit: float) -> np.ndarray:
-    """Add up values of one side, less the slack; what is too large or not finite is as low as can be."""
-    total, size, nulls = np.zeros(1), np.zeros(1), np.zeros(1, dtype=bool)
-    with np.errstate(over="ignore", invalid="ignore"):
-        for term in terms:
-            series = values[term.number]
-            numbers = _numbers(series)
-            total, size = total + term.sign * numbers, size + np.abs(numbers)
-            if series.null_count():
-                nulls = nulls | series.is_null().to_numpy()
-        safe = size < min(limit, np.finfo(np.float64).max)  # NaN is not
-        result = np.where(safe, total - size * slack, -np.inf)
-    return np.where(nulls, np.nan, result) if nulls.any() else result
-
-
-def _numbers(series: pl.Series) -> np.ndarray:
-    plain = series if isinstance(series.dtype, pl.Decimal) else series.to_physical()
-    return plain.cast(pl.Float64).fill_null(0.0).to_numpy()
+def _added(parts: Sequence[np.ndarray]) -> np.ndarray:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
 
 
 def _compare(low: np.ndarray, high: np.ndarray) -> Compare:
     """Make 32-bit floats of numbers: of how far they are from the middle, so that there are bits left for small differences."""
-    ends = [e for side in (low, high) if (known := side[np.isfinite(side)]).size for e in (known.min(), known.max())]
-    middle = min(ends) / 2 + max(ends) / 2 if ends else 0.0
+    some = np.concatenate([side[:: -(-side.size // _SOME) or 1] for side in (low, high)])
+    known = some[np.isfinite(some)]
+    middle = np.median(known) if known.size else 0.0
     with np.errstate(over="ignore"):
         return Compare((low - middle).astype(np.float32), (high - middle).astype(np.float32))
 

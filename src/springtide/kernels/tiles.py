@@ -24,12 +24,12 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from springtide.kernels.compares import AllOf, AnyOf, Compare, Tree, compares_of, fold, together, within_reach
+from springtide.kernels.compares import AllOf, AnyOf, Compare, Tree, compares_of, fold, together, turned, within_reach
 
 PairsOfRows = tuple[np.ndarray, np.ndarray]
 """Numbers of left rows and of right rows, one by one."""
 
-LEFT_TILE, RIGHT_TILE = 64, 256
+LEFT_TILE, RIGHT_TILE = 32, 256
 """Rows in a tile."""
 CELLS = 1 << 19
 """How many pairs of rows, and of tiles, are looked at in one go."""
@@ -53,6 +53,9 @@ def search(tree: Tree, left: int, right: int) -> Iterator[PairsOfRows]:
     >>> [(i.tolist(), j.tolist()) for i, j in search(near, 2, 2)]
     [([0], [0])]
     """
+    if left > right:  # tiles are high and wide for few left and many right rows
+        yield from ((i, j) for j, i in search(turned(tree), right, left))
+        return
     rest, i, j = within_reach(tree, left, right)
     if rest is None:
         yield from ((np.repeat(i[a], b.size), np.tile(j[b], a.size)) for a, b in _cut_up(i.size, j.size))
@@ -193,7 +196,7 @@ def _tiled(
     rows = np.arange(left) if by is None else _order(by.left)
     columns = np.arange(right) if by is None else _order(by.right)
     high, wide = min(high, left), min(wide, right)
-    tiles = {c: _Tiles(_cut(c.left[rows], high), _cut(c.right[columns], wide), c.same) for c in compares}
+    tiles = {c: _Tiles(_cut(c.left.take(rows), high), _cut(c.right.take(columns), wide), c.same) for c in compares}
     return rows, columns, tiles
 
 
@@ -250,7 +253,7 @@ def _most_telling(parts: tuple[Tree, ...], held: Callable[[Tree], np.ndarray]) -
 
 
 def _order(values: np.ndarray) -> np.ndarray:
-    return pl.Series(values).arg_sort().to_numpy()
+    return pl.Series(values).arg_sort().to_numpy().astype(np.int64)  # numbers of 64 bits are what NumPy takes by
 
 
 def _cut(values: np.ndarray, size: int) -> np.ndarray:

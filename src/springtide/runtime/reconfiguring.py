@@ -159,7 +159,9 @@ class Reconfiguring:
 
     def _apply_partly(self, instruction: Instruction, instances: int, wish: Wish | None) -> None:
         name = instruction.subquery
-        why = f"executors for {instances} of {instruction.after.instances} instances are there, more did not come in time"
+        why = (
+            f"executors for {instances} of {instruction.after.instances} instances are there, more did not come in time"
+        )
         self._note(f"{instruction} is dropped: {why}")
         if self.manager is not None:
             self.manager.drop(instruction, self._clock(), why)
