@@ -77,7 +77,8 @@ def _comparison(maker: Any, joined: Any, left: list[str], right: list[str]) -> p
         c = r.choice([0, 1, 3, 100])
         near = (a - b).abs()
         options += [near <= c, near < c, near > c, c >= near, a.is_between(b - c, b + c), a - c < b, a + b <= c]
-        options += [-(a - b) < c + a, a * b > c, near <= b, ~a.is_between(b - c, b + c)]
+        less = b - a if schema[name].is_unsigned_integer() and schema[other].is_unsigned_integer() else -(a - b)
+        options += [less < c + a, a * b > c, near <= b, ~a.is_between(b - c, b + c)]
     elif isinstance(dtype, pl.Duration | pl.Datetime):
         c = timedelta(microseconds=r.choice([0, 1, 10**6, 10**11]))
         options += [(a - b).abs() <= c, a + c > b, a.is_between(b - c, b + c)]
