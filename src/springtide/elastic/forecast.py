@@ -53,7 +53,7 @@ class Forecast:
     trend: float = 0.0
     """By how much the rate grows in a second; over 0 is an increasing input (AS-5)."""
     seen: float = 0.0
-    """Seconds for which the load has been like this. At 0 it has just jumped, and the last report has only a part of the jump."""
+    """Seconds for which the load has been like this. At 0 it has just jumped, and the last report may have only a part of it."""
 
     def upper(self, deviations: float) -> tuple[float, ...]:
         """Give rates that are exceeded only by what is farther off than so many standard deviations.

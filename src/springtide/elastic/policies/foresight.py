@@ -47,14 +47,12 @@ class Foresight:
 
     def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:
         """Look ahead, and size all subqueries together."""
-        if not snapshot.rows or any(_degrees(report) != _degrees(snapshot) for report in history[-2:]):
-            return ()  # all are sized together: while one of them has just changed, none is
+        if not snapshot.rows:
+            return ()
         reports = (*history, snapshot)
         measured = experience.delay(reports)
         wait = (self.delay if measured is None else measured) + experience.steps(reports)
         ahead = {name: self._ahead(reports, name, wait) for name in snapshot.sources}
-        if not all(forecast.seen for forecast in ahead.values()):
-            return ()  # the next report knows how far the load has jumped; a wrong number would be there for much longer
         before = history[-1] if history else None
         waiting, left = sizing.excess(snapshot, before), sizing.available(snapshot, before)
         degrees = {name: snapshot.coming.get(name, own.instances) for name, own in snapshot.subqueries.items()}
@@ -64,6 +62,10 @@ class Foresight:
             for name, forecast in ahead.items()
         }
         fullness = sizing.taken(self._times(snapshot, works, soon), degrees) / left
+        now = {name: sizing.arrivals(source, snapshot.period) for name, source in snapshot.sources.items()}
+        changed = any(_degrees(report) != _degrees(snapshot) for report in history[-2:])
+        if changed and sizing.taken(self._times(snapshot, works, now), degrees) <= left:
+            return ()  # all are sized together: while one of them has just changed, none is, unless it is urgent
         if fullness > 1 + sizing.ROUNDING:
             later = {
                 name: max(forecast.upper(self.deviations)) + self._behind(snapshot, name, waiting[name], wait) / wait

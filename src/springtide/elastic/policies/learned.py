@@ -18,6 +18,7 @@ class Learned:
 
     - After a change nothing is decided until the subquery has settled; how long that takes is measured.
     - A scale-out that brought nothing is not followed by another one at once.
+    - Instances that were fetched for a load that has not been higher since stay for a while: they would be fetched again.
     - A subquery that is slow because of one hot bucket is balanced, not scaled: more instances cannot share a bucket.
     """
 
@@ -40,7 +41,7 @@ class Learned:
         if unsettled:
             return replace(proposal, held_back=unsettled)
         if proposal.instances <= own.instances:
-            return proposal
+            return replace(proposal, held_back=self._too_few(reports, proposal.subquery, proposal.instances))
         balanced = self._balanced(proposal, proposal.instances, snapshot)
         if balanced is not None:
             return balanced
@@ -62,6 +63,18 @@ class Learned:
         if takes is None or since >= takes:
             return ""
         return f"the last change was {since:.1f} s ago, and it took {takes:.1f} s to settle before"
+
+    def _too_few(self, reports: Sequence[Snapshot], name: str, wanted: int) -> str:
+        """Say when so many were too few for the load of now, if it was lately."""
+        now = reports[-1]
+        for change in experience.changes(reports, name):
+            since = now.time - reports[change.at].time
+            if since >= self.again:
+                break
+            highest = max(report.rate for report in reports[change.at :])
+            if change.before < change.after and wanted <= change.before and highest <= (1 + experience.NEAR) * now.rate:
+                return f"{since:.0f} s ago {change.before} instances were too few, and the load was not higher than now"
+        return ""
 
     def _balanced(self, proposal: Proposal, wanted: int, snapshot: Snapshot) -> Proposal | None:
         """Say what is to be done instead, if one bucket is what takes the time."""

@@ -46,9 +46,16 @@ def test_growing_load_gets_instances_in_time() -> None:
     assert wanted(reports(ramp, took=1.0)) is None, "where instances come within a second there is time"
 
 
-def test_a_jump_is_answered_when_its_height_is_known() -> None:
-    assert wanted(reports([200] * 15 + [500])) is None
-    assert wanted(reports([200] * 15 + [500, 800])) is not None
+def test_a_jump_is_answered_at_once() -> None:
+    assert wanted(reports([200] * 15 + [800])) is not None
+
+
+def test_just_after_a_change_only_what_is_urgent_is_done() -> None:
+    ramp = reports([200 + 8 * i for i in range(20)])
+    before = reports([300] * 2, instances=3)
+    assert wanted([*ramp[:17], *before, ramp[-1]]) is None, "next time is soon enough"
+    full = reports([420] * 20)
+    assert wanted([*full[:17], *before, full[-1]]) == 5, "there is more to do than is done"
 
 
 def test_a_backlog_is_worked_off_in_as_long_as_instances_take_to_come() -> None:

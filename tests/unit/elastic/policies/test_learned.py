@@ -105,3 +105,21 @@ def test_fewer_instances_and_others_proposals_pass() -> None:
 
     now = measured([0.1, 0.1])
     assert [p.held_back for p in Learned(Less()).decide(now, [])] == ["", ""]
+
+
+class Fewer:
+    def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:
+        return [Proposal("heavy", "quiet", instances=snapshot.subqueries["heavy"].instances - 1)]
+
+
+def test_what_was_fetched_lately_for_the_same_load_stays() -> None:
+    def at(time: float, n: int, rows: int) -> Snapshot:
+        return measured([0.7] * n, time=time, rows=rows, buckets=BucketMap.even(64, n, n))
+
+    flat = [at(0, 3, 1000), at(5, 4, 1000), at(100, 4, 1000)]
+    assert decided(flat, Learned(Fewer())).held_back == (
+        "95 s ago 3 instances were too few, and the load was not higher than now"
+    )
+    peak = [at(0, 3, 1000), at(5, 4, 1000), at(50, 4, 1500), at(100, 4, 1000)]
+    assert not decided(peak, Learned(Fewer())).held_back, "it was for the peak, and that is over"
+    assert not decided([*flat, at(700, 4, 1000)], Learned(Fewer())).held_back
