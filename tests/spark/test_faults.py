@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
@@ -55,6 +56,30 @@ def test_a_failing_expression_is_one_clear_error(spark: SparkSession, tmp_path: 
     assert run.status()["epoch"] == 0
     assert pl.read_parquet(tmp_path / "out" / "*.parquet")["total"].to_list() == [1], "that of the epoch before"
     assert not Checkpoint(tmp_path / "checkpoint").in_use()
+
+
+def test_an_error_of_a_users_operator_names_step_bucket_and_row(spark: SparkSession, tmp_path: Path) -> None:
+    """ST-4: all the way from the task, in one line."""
+
+    class Inverse(st.KeyOperator):
+        state = {"n": pl.Int64}  # noqa: RUF012
+        output = {"y": pl.Int64, "ts": st.TIME}  # noqa: RUF012
+
+        def init(self, key: Any) -> Any:
+            return {"n": 0}
+
+        def process(self, key: Any, state: Any, tuples: pl.DataFrame, ready_ts: int) -> Any:
+            return [{"y": 6 // x, "ts": ts} for x, ts in tuples.select("x", "ts").iter_rows()]
+
+    rows = table("ts k x\n 1s a 1\n 2s a 2\n PAUSE\n 3s a 3\n 4s a 0\n 5s a 6")
+    source = st.source("rows", st.memory(rows, schema={"ts": st.TIME, "k": pl.String, "x": pl.Int64}), ts="ts")
+    query = st.Query("inverse", source.operator(Inverse(), keys="k", name="mine").to(st.memory_sink()))
+    run = query.start(spark, checkpoint=tmp_path / "checkpoint", instances=2, buckets=8)
+    with pytest.raises(st.SpringtideError, match=GOES_ON) as raised:
+        run.wait(60)
+    wanted = r"step mine \(operator\), bucket \d: Inverse.process raised ZeroDivisionError: .*'k': 'a', 'x': 0}"
+    assert re.search(wanted, str(raised.value))
+    assert len(str(raised.value).splitlines()) == 1
 
 
 def test_a_damaged_segment_is_named(spark: SparkSession, folder: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 import pytest
@@ -71,6 +71,21 @@ def test_a_state_that_time_does_not_change_is_not_written_again(tmp_path: Path) 
     assert newest[:3] == [0, 1, 2]
     buckets = [sum(s.rows for s in m.state["op"].segments if s.kind == "states" and s.epoch == 2) for m in manifests]
     assert buckets[2] <= 2, "only a and c had tuples that became ready"
+
+
+@pytest.mark.parametrize("many", [1, 3])
+def test_a_state_without_columns(many: int, tmp_path: Path) -> None:
+    class Echo(Sum):
+        state: ClassVar = {}
+
+        def init(self, key: Any) -> Any:
+            return {}
+
+        def process(self, key: Any, state: Any, tuples: Any, ready_ts: int) -> Any:
+            assert tuples.height <= many
+            return [{"k": key[0], "total": x, "ts": ts} for x, ts in tuples.select("x", "ts").iter_rows()]
+
+    run_all(source(ROWS).operator(Echo(), keys="k", name="op"), tmp_path)
 
 
 def test_keys_may_be_called_as_they_like(tmp_path: Path) -> None:

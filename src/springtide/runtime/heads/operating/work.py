@@ -50,15 +50,17 @@ class Block:
 
     def states(self) -> list[State]:
         """Make the states anew."""
-        names = self.stored.columns
-        rows = zip(*[c.to_list() for c in self.stored.get_columns()], strict=True)
+        names, columns = self.stored.columns, [c.to_list() for c in self.stored.get_columns()]
+        rows = zip(*columns, strict=True) if columns else [()] * len(self.keys)
         return [
             dict(zip(names, row, strict=True)) if known else None for row, known in zip(rows, self.known, strict=True)
         ]
 
     def state(self, i: int) -> State:
         """Make the state of one key anew."""
-        return self.stored.row(i, named=True) if self.known[i] else None
+        if not self.known[i]:
+            return None
+        return self.stored.row(i, named=True) if self.stored.width else {}
 
     def rows(self, i: int) -> pl.DataFrame:
         """Give the tuples of one key."""
