@@ -8,12 +8,12 @@ import polars as pl
 import springtide as st
 from benchmarks.measure import say
 
-FILES_OF_ALL = 4
+FILES_OF_ALL = 8
 """The files with one payment of each user."""
 
 
 def make(folder: Path, users: int, files: int, seed: int = 1) -> Path:
-    """Write the files, a quarter as many rows each as there are users; leave them alone if they are there."""
+    """Write the files, an eighth as many rows each as there are users; leave them alone if they are there."""
     folder = folder / f"{users}-{files}"
     if (folder / "done").exists():
         return folder
