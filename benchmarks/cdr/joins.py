@@ -4,14 +4,15 @@ Both sides join the stream of call records with itself, by caller and time; a pa
 earth's surface is computed of every pair (about 8 per record); those below 500 km are written, to Parquet. Two cores each, same files, same rows out.
 
 The files are small, 50,000 records each, because Spark's own join goes through all that it has of a key for every record, and it forgets only between
-batches: large ones make it slower. It runs on the first files with each of its state stores and with batches of 1 and 4 files; the best of these is run again
-and is what we compare with. Rates are those of the steady state: epochs (or micro-batches) after the first, which starts with empty state; ours with the last epoch.
+batches: large ones make it slower. It runs on the first files, with each of its state stores, then with batches of 4 and 10 files on the better one; the best
+of all is run again and is what we compare with. Rates are those of the steady state: epochs (or micro-batches) after the first, which starts with empty
+state; ours with the last epoch.
 """
 
 import statistics
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 from pyspark.sql import functions as sf
@@ -31,37 +32,60 @@ RADIUS, NEAR = 6371.0, 500.0
 STORES = {"rocksdb": "RocksDBStateStoreProvider", "memory": "HDFSBackedStateStoreProvider"}
 
 
+class Way(NamedTuple):
+    """How Spark's own join is run."""
+
+    store: str
+    per_batch: int
+
+    def __str__(self) -> str:
+        return f"{self.store}, {self.per_batch} files per batch"
+
+
 def cdr_join(files: str = str(OUR_FILES), spark_files: str = str(SPARK_FILES)) -> None:
     """Run all; fewer files are for trying it out."""
     ours_on, theirs_on = int(files), int(spark_files)
     data = split(make(DATA / "cdr"), DATA / "cdr-small", PARTS)
     spark = session()
     ours: list[float] = []
-    tried: dict[str, list[float]] = {}
+    tried: dict[Way, list[float]] = {}
     with scratch() as folder:
         inputs = {n: _first(data, n, folder / f"files-{n}") for n in {ours_on, theirs_on}}
+
+        def try_spark(way: Way) -> None:
+            rates = _spark(
+                spark, inputs[theirs_on], folder / f"{way.store}-{way.per_batch}-{len(tried.get(way, ()))}", way
+            )
+            say(f"spark, {way}: {[f'{r / 1e3:.1f} k rows/s' for r in rates]}")
+            tried.setdefault(way, []).extend(rates)
+
+        def best() -> Way:
+            return max((way for way in tried if tried[way]), key=lambda way: statistics.median(tried[way]))
+
         _springtide(spark, inputs[ours_on], folder / "warm-up")
-        for store, per_batch in product(STORES, (1, 4)):
-            way = f"{store}, {per_batch} per batch"
-            tried[way] = _spark(spark, inputs[theirs_on], folder / way, store, per_batch)
-            say(f"spark, {way}: {[f'{r / 1e3:.1f} k rows/s' for r in tried[way]]}")
-        best = max((way for way in tried if tried[way]), key=lambda way: statistics.median(tried[way]))
-        store, per_batch = next((s, n) for s, n in product(STORES, (1, 4)) if best == f"{s}, {n} per batch")
+        for store in STORES:
+            try_spark(Way(store, 1))
+        for per_batch in (4, 10):
+            try_spark(Way(best().store, per_batch))
+        way = best()
+        rows = _same_rows(
+            folder / "warm-up" / "out", folder / f"{way.store}-{way.per_batch}-0" / "out", inputs[theirs_on]
+        )
         for i in range(REPEATS):  # turn about, so that a busy minute of the machine hits both
-            ours += _springtide(spark, inputs[ours_on], folder / f"ours-{i}")
-            say(f"springtide: {[f'{r / 1e6:.2f} M rows/s' for r in ours]}")
+            rates = _springtide(spark, inputs[ours_on], folder / f"ours-{i}")
+            say(f"springtide: {[f'{r / 1e6:.2f} M rows/s' for r in rates]}")
+            ours += rates
             if i > 0:
-                tried[best] += _spark(spark, inputs[theirs_on], folder / f"spark-{i}", store, per_batch)
-        rows = _same_rows(folder / "warm-up" / "out", folder / best / "out", inputs[theirs_on])
+                try_spark(way)
     result(
         "cdr-join",
-        ratio_vs_spark=statistics.median(ours) / statistics.median(tried[best]),
+        ratio_vs_spark=statistics.median(ours) / statistics.median(tried[way]),
         rows_per_s=statistics.median(ours),
-        spark_rows_per_s=statistics.median(tried[best]),
+        spark_rows_per_s=statistics.median(tried[way]),
         springtide=summary(ours),
-        spark=summary(tried[best]),
-        spark_tried={name: summary(rates) for name, rates in tried.items() if rates},
-        spark_best=best,
+        spark=summary(tried[way]),
+        spark_tried={str(one): summary(rates) for one, rates in tried.items() if rates},
+        spark_best=str(way),
         rows_compared=rows,
         spark_prefix_rows=theirs_on * ROWS_PER_FILE // PARTS,
     )
@@ -93,15 +117,17 @@ def _springtide(spark: Any, data: Path, folder: Path) -> list[float]:
     return [e["rows"] / (e["at"] - before["at"]) for before, e in pairwise(epochs) if e["rows"]]
 
 
-def _spark(spark: Any, data: Path, folder: Path, store: str, per_batch: int) -> list[float]:
-    provider = f"org.apache.spark.sql.execution.streaming.state.{STORES[store]}"
+def _spark(spark: Any, data: Path, folder: Path, way: Way) -> list[float]:
+    provider = f"org.apache.spark.sql.execution.streaming.state.{STORES[way.store]}"
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
     spark.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     columns = ["src", "start", "lat", "lon", "ts"]
 
     def calls() -> Any:
-        stream = spark.readStream.schema(spark.read.parquet(str(data)).schema).option("maxFilesPerTrigger", per_batch)
+        stream = spark.readStream.schema(spark.read.parquet(str(data)).schema).option(
+            "maxFilesPerTrigger", way.per_batch
+        )
         # With no delay it drops records of the last millisecond of the batch before.
         return stream.parquet(str(data)).select(*columns).withWatermark("ts", "1 second")
 
