@@ -42,7 +42,7 @@ def test_the_usual_policy() -> None:
 
 def test_presets_by_the_rows_of_the_papers() -> None:
     """SC-10, ST-8, SM-10."""
-    assert list(POLICIES) == ["threshold", "sc-10", "st-8", "sm-10", "manual"]
+    assert {"threshold", "sc-10", "st-8", "sm-10", "manual"} <= set(POLICIES)
     for name, preset in (("sc-10", SC_10), ("st-8", ST_8), ("sm-10", SM_10)):
         assert parse_elastic(True, policy=name) == st.Elastic(policy=preset)
 
