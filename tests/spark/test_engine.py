@@ -390,6 +390,20 @@ def sessions(_: Path) -> list[steps.Sink]:
     return [calls.to(Rows(), name="sessions-out"), pauses.to(Rows(), name="pauses")]
 
 
+def sketches(_: Path) -> list[steps.Sink]:
+    """Estimates, exact as long as there are few values; beside them a ranking by sketch."""
+    calls = source(two_streams())
+    some = calls.aggregate(
+        by="src",
+        window=st.sliding("30s", every="10s"),
+        places=st.approx_distinct("dst"),
+        middle=st.approx_quantile("seconds", 0.5),
+        often=st.approx_frequent("dst", 2),
+    )
+    top = calls.top_k(2, ["dst", "src"], per="urgent", weight="seconds", window=st.tumbling("20s"), sketch=64)
+    return [some.to(Rows(), name="some"), top.to(Rows(), name="top")]
+
+
 QUERIES: list[Callable[[Path], list[steps.Sink]]] = [
     heavy_callers,
     stateless,
@@ -412,6 +426,7 @@ QUERIES: list[Callable[[Path], list[steps.Sink]]] = [
     several_keys,
     rankings,
     sessions,
+    sketches,
     joins_by_time,
     joins_by_count,
     theta_joins,
