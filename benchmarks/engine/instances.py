@@ -85,12 +85,10 @@ def _join(data: Path, out: Path) -> st.Query:
 
 
 def _band(data: Path, out: Path) -> st.Query:
+    """Two halves of the stream, by two bands and no equality, as in `scalejoin`."""
     rows = _source(data)
-    near = (pl.col("x") - pl.col("x_right")).abs() <= 0.5
-    pairs = rows.filter(pl.col("key") % 10 == 0).theta_join(
-        rows.filter(pl.col("key") % 10 == 1),
-        near & (pl.col("key") == pl.col("key_right") - 1),
-        within="60s",
-        name="band",
-    )
+    near = (pl.col("x") - pl.col("x_right")).abs() <= 10
+    alike = (pl.col("key") - pl.col("key_right")).abs() <= 2
+    left, right = rows.filter(pl.col("key") % 2 == 0), rows.filter(pl.col("key") % 2 == 1)
+    pairs = left.theta_join(right, near & alike, within="60s", routing="broadcast", name="band")
     return st.Query("scalejoin", pairs.to(st.parquet_sink(out)))
