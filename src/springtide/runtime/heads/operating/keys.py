@@ -1,7 +1,7 @@
 """A KeyOperator as a head: one row of state per key, of which the newest version counts; timers apart, found by their time.
 
-states   hash, key, the user's columns        written for every key that was called; one that is let go as a row that is not alive
-timers   hash, key, time (the slot)           written when a timer was set; that it still is set is seen in the state
+- `states`: hash, key, `state.…`. Written for every key that was called; one that is let go, as a row that is not alive.
+- `timers`: hash, key, time (the slot). Written when a timer was set; whether it still is is seen in the state.
 """
 
 from __future__ import annotations
