@@ -1,8 +1,14 @@
 """Springtide: an elastic stream processor in Python on Apache Spark."""
 
+from springtide.elastic.forecast import Seasonal, Trend
 from springtide.elastic.policies.balancing import Balancing
+from springtide.elastic.policies.bottleneck import Bottleneck
+from springtide.elastic.policies.ds2 import DS2
+from springtide.elastic.policies.foresight import Foresight
+from springtide.elastic.policies.learned import Learned
 from springtide.elastic.policies.manual import Manual
 from springtide.elastic.policies.policy import Policy, Proposal
+from springtide.elastic.policies.predictive import Predictive
 from springtide.elastic.policies.threshold import Threshold
 from springtide.elastic.resources.sizing import Executors
 from springtide.elastic.settings import Elastic
@@ -52,25 +58,32 @@ from springtide.state.errors import CheckpointError
 __version__ = "0.1.0"
 
 __all__ = [
+    "DS2",
     "END_OF_TIME",
     "TIME",
     "Aggregate",
     "Balancing",
+    "Bottleneck",
     "Branches",
     "BucketOperator",
     "CheckpointError",
     "Elastic",
     "Executors",
+    "Foresight",
     "KeyOperator",
+    "Learned",
     "Manual",
     "Policy",
+    "Predictive",
     "Proposal",
     "Query",
     "QueryError",
+    "Seasonal",
     "Snapshot",
     "SpringtideError",
     "Stream",
     "Threshold",
+    "Trend",
     "UserCodeError",
     "approx_distinct",
     "approx_frequent",

@@ -44,9 +44,8 @@ class Indexed:
         self.rows, self.keys = rows, list(keys)
         self._places = rows[TS].to_physical().to_numpy() if places is None else places
         self.hashes = rows[HASH].to_numpy() if hashes is None else hashes
-        by_place = np.argsort(
-            self._places, kind="stable"
-        )  # what arrives is in the order of time, or nearly: that is quick
+        # What arrives is in the order of time, or nearly: this sort is quick then.
+        by_place = np.argsort(self._places, kind="stable")
         self.places = self._places[by_place]
         """All places, sorted."""
         self.mask = np.uint64((1 << len(self).bit_length()) - 1)

@@ -1,7 +1,7 @@
 """Aggregate functions as partial results: add tuples, merge partials, finish.
 
-A partial result is one row per group with a few columns per aggregate, named `<number>.<part>`. All work is done by Polars, on whole columns:
-by an expression per column where that does it (`_Recipe`), otherwise on frames (`Fold`).
+A partial result is one row per group with a few columns per aggregate, named `<number>.<part>`; a user's own aggregate is one
+struct column `<number>.user`. All work is done by Polars, on whole columns.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import polars as pl
 
 from springtide.kernels import sketches
-from springtide.kernels.folds import Fold, Groups, UserFold, names_of
 from springtide.kernels.order import ORDER
 from springtide.query.aggregates import BoundAggregate
 
@@ -43,45 +42,59 @@ class Partials:
 
     def __init__(self, aggregates: Sequence[BoundAggregate], order: Sequence[str] = ORDER) -> None:
         """Work out the partial columns; `order` names the columns of the tuples that tell which one comes first."""
-        numbered = {str(i): a for i, a in enumerate(aggregates)}
-        self._folds = [
-            _FOLDS[a.aggregate.function](n, a) for n, a in numbered.items() if a.aggregate.function in _FOLDS
-        ]
-        self._recipes = [_recipe(n, a, order) for n, a in numbered.items() if a.aggregate.function not in _FOLDS]
+        plain = {f"{i}": a for i, a in enumerate(aggregates) if a.aggregate.user is None}
+        self._users = {f"{i}.user": a for i, a in enumerate(aggregates) if a.aggregate.user is not None}
+        self._recipes = {number: _recipe(number, a, order) for number, a in plain.items()}
         rows = _Part(ROWS, pl.len().cast(pl.Int64), pl.col(ROWS).sum())
-        self._parts = [rows, *(p for r in self._recipes for p in r.parts)]
+        self._parts = [rows, *(p for r in self._recipes.values() for p in r.parts)]
         self._names = [a.name for a in aggregates]
         self.ordered = any(a.traits.ordered for a in aggregates)
         """Tuples must carry their place in the total order."""
-        self.columns = [p.name for p in self._parts] + [c for f in self._folds for c in f.columns]
+        self.columns = [p.name for p in self._parts] + list(self._users)
         """The names of the partial columns."""
-        self.additive = not self._folds and all(r.additive for r in self._recipes)
+        self.additive = not self._users and all(r.additive for r in self._recipes.values())
         """Every partial column is an integer that is merged by adding: a pane can be taken out again."""
 
-    def add(self, tuples: pl.LazyFrame, groups: Groups) -> pl.LazyFrame:
+    def add(self, tuples: pl.LazyFrame, groups: Sequence[str | pl.Expr]) -> pl.LazyFrame:
         """Fold tuples into one partial row per group."""
-        parts = [p.add.alias(p.name) for p in self._parts]
-        plain = tuples.group_by(groups, maintain_order=bool(self._folds)).agg(parts)
-        return _side_by_side(plain, [fold.add(tuples, groups) for fold in self._folds])
+        result = tuples.group_by(groups, maintain_order=bool(self._users)).agg(
+            [p.add.alias(p.name) for p in self._parts]
+        )
+        for name, aggregate in self._users.items():
+            user = aggregate.aggregate.user
+            assert user is not None
+            parts = pl.struct([user.add[c].alias(c) for c in aggregate.partial]).alias(name)
+            own = tuples.group_by(groups, maintain_order=True).agg(parts).select(name)
+            result = pl.concat([result, own], how="horizontal")
+        return result
 
-    def merge(self, rows: pl.LazyFrame, groups: Groups) -> pl.LazyFrame:
+    def merge(self, rows: pl.LazyFrame, groups: Sequence[str | pl.Expr]) -> pl.LazyFrame:
         """Fold partial rows into one per group."""
-        parts = [p.merge.alias(p.name) for p in self._parts]
-        plain = rows.group_by(groups, maintain_order=bool(self._folds)).agg(parts)
-        others = [c for c in rows.collect_schema() if c not in self.columns] if self._folds else []
-        return _side_by_side(plain, [f.merge(rows.select(*others, *f.columns), groups) for f in self._folds])
+        result = rows.group_by(groups, maintain_order=bool(self._users)).agg(
+            [p.merge.alias(p.name) for p in self._parts]
+        )
+        names = rows.collect_schema().names() if self._users else []
+        for name, aggregate in self._users.items():
+            user = aggregate.aggregate.user
+            assert user is not None
+            bare = rows.select([*(c for c in names if c not in self.columns), pl.col(name).struct.unnest()])
+            parts = pl.struct([user.merge[c].alias(c) for c in aggregate.partial]).alias(name)
+            result = pl.concat(
+                [result, bare.group_by(groups, maintain_order=True).agg(parts).select(name)], how="horizontal"
+            )
+        return result
 
-    def finish(self, rows: pl.LazyFrame, keep: Groups) -> pl.LazyFrame:
+    def finish(self, rows: pl.LazyFrame, keep: Sequence[str | pl.Expr]) -> pl.LazyFrame:
         """Turn partial rows into the aggregates' values; `keep` names other columns that stay."""
-        plain = rows.select([*keep, *(r.finish for r in self._recipes)])
-        if not self._folds:
-            return plain
-        values = [fold.finish(rows.select(fold.columns)) for fold in self._folds]
-        return _side_by_side(plain, values).select([*names_of(keep), *self._names])
-
-
-def _side_by_side(first: pl.LazyFrame, others: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
-    return pl.concat([first, *others], how="horizontal") if others else first
+        values = [r.finish for r in self._recipes.values()]
+        result = rows.select([*keep, *values])
+        for name, aggregate in self._users.items():
+            user = aggregate.aggregate.user
+            assert user is not None
+            value = rows.select(pl.col(name).struct.unnest()).select(user.finish.alias(aggregate.name))
+            result = pl.concat([result, value], how="horizontal")
+        kept = [k if isinstance(k, str) else k.meta.output_name() for k in keep]
+        return result.select([*kept, *self._names]) if self._users else result
 
 
 def _recipe(number: str, aggregate: BoundAggregate, order: Sequence[str]) -> _Recipe:
@@ -171,10 +184,48 @@ def _collect(number: str, aggregate: BoundAggregate, x: pl.Expr, order: Sequence
     return _Recipe((part,), pl.col(c).list.sort().list.eval(pl.element().struct.field("value")).alias(aggregate.name))
 
 
+def _sketch(
+    number: str,
+    aggregate: BoundAggregate,
+    x: pl.Expr,
+    add: Callable[[pl.Series], bytes],
+    merge: Callable[[pl.Series], bytes],
+    finish: Callable[[bytes], object],
+) -> _Recipe:
+    """Keep the bytes of a sketch."""
+    b = f"{number}.b"
+
+    def folded(values: pl.Expr, fold: Callable[[pl.Series], bytes]) -> pl.Expr:
+        def one(series: pl.Series) -> pl.Series:
+            return pl.Series([fold(series)], dtype=pl.Binary)
+
+        return values.map_batches(one, return_dtype=pl.Binary, returns_scalar=True)
+
+    def asked(sketches: pl.Series) -> pl.Series:
+        return pl.Series([finish(sketch) for sketch in sketches], dtype=aggregate.output_type)
+
+    value = pl.col(b).map_batches(asked, return_dtype=aggregate.output_type, is_elementwise=True)
+    return _Recipe((_Part(b, folded(x, add), folded(pl.col(b), merge)),), value.alias(aggregate.name))
+
+
 def _approx_distinct(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
-    d, k = f"{number}.d", aggregate.aggregate.options["k"]
-    part = _Part(d, sketches.smallest_hashes(x, k), sketches.merged_hashes(pl.col(d), k))
-    return _Recipe((part,), sketches.estimated_distinct(pl.col(d), k).alias(aggregate.name))
+    k = dict(aggregate.aggregate.options)["k"]
+    return _sketch(number, aggregate, x, sketches.distinct_add(k), sketches.distinct_merge(k), sketches.distinct_finish)
+
+
+def _approx_quantile(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
+    options = dict(aggregate.aggregate.options)
+    add, merge = sketches.quantile_add(options["k"]), sketches.quantile_merge(options["k"])
+    return _sketch(number, aggregate, x, add, merge, sketches.quantile_finish(options["q"]))
+
+
+def _approx_frequent(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
+    options = dict(aggregate.aggregate.options)
+    assert isinstance(aggregate.output_type, pl.List)
+    fields = aggregate.output_type.inner.fields  # type: ignore[union-attr]
+    schema = pl.Schema({f.name: f.dtype for f in fields[:-1]})
+    add, merge = sketches.heavy_add(options["map_size"]), sketches.heavy_merge(options["map_size"])
+    return _sketch(number, aggregate, x, add, merge, sketches.heavy_finish(schema, options["n"], fields[-1].name))
 
 
 _RECIPES: dict[str, Callable[[str, BoundAggregate, pl.Expr], _Recipe]] = {
@@ -187,11 +238,8 @@ _RECIPES: dict[str, Callable[[str, BoundAggregate, pl.Expr], _Recipe]] = {
     "std": _spread,
     "count_distinct": _distinct,
     "approx_distinct": _approx_distinct,
-}
-_FOLDS: dict[str, Callable[[str, BoundAggregate], Fold]] = {
-    "user_aggregate": UserFold,
-    "approx_quantile": sketches.QuantileFold,
-    "approx_frequent": sketches.FrequentFold,
+    "approx_quantile": _approx_quantile,
+    "approx_frequent": _approx_frequent,
 }
 _ORDERED: dict[str, Callable[[str, BoundAggregate, pl.Expr, Sequence[str]], _Recipe]] = {
     "first": _edge,

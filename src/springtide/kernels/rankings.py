@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from springtide.kernels.sketches import WEIGHT
 from springtide.query import steps
 from springtide.query.aggregates import Aggregate as Function
 from springtide.query.aggregates import BoundAggregate, Traits
@@ -37,12 +38,20 @@ def as_weight(column: pl.Expr) -> pl.Expr:
 
 def sketching_step(step: steps.TopK) -> steps.Aggregate:
     """Give the aggregate that keeps a frequent-items sketch of each group; its rows are what `unfolded` takes."""
-    value = pl.Struct({n: step.schema[n] for n in step.by})
-    options = {"map_size": step.sketch, "n": step.k} | ({} if step.weight is None else {"weight": pl.col(step.weight)})
-    function = Function("approx_frequent", pl.struct(*step.by), options)
-    estimates = pl.List(pl.Struct({"value": value, "count": pl.Int64()}))
-    bound = BoundAggregate(_HEAVY, function, value, estimates, pl.Schema(), Traits(True, False, False))
-    schema = pl.Schema({n: step.schema[n] for n in (TS, *step.per, WINDOW_START, WINDOW_END)} | {_HEAVY: estimates})
+    weight = [] if step.weight is None else [pl.col(step.weight).fill_null(0).cast(pl.Int64).alias(WEIGHT)]
+    values = {n: step.schema[n] for n in step.by}
+    options = {"map_size": step.sketch, "n": step.k}
+    bound = BoundAggregate(
+        _HEAVY,
+        Function("approx_frequent", pl.struct(*step.by, *weight), options),
+        pl.Struct(values),
+        pl.List(pl.Struct({**values, COUNT: pl.Int64()})),
+        pl.Schema(),
+        Traits(True, False, False),
+    )
+    schema = pl.Schema(
+        {n: step.schema[n] for n in (TS, *step.per, WINDOW_START, WINDOW_END)} | {_HEAVY: bound.output_type}
+    )
     return steps.Aggregate(
         name=step.name, inputs=step.inputs, schema=schema, by=step.per, window=step.window, aggregates=(bound,)
     )
@@ -50,9 +59,7 @@ def sketching_step(step: steps.TopK) -> steps.Aggregate:
 
 def unfolded(rows: pl.DataFrame) -> pl.DataFrame:
     """Give the estimates of each window as rows."""
-    heavy = pl.col(_HEAVY).struct
-    value, count = heavy.field("value").struct.unnest(), heavy.field("count").alias(COUNT)
-    return rows.explode(_HEAVY).select(pl.exclude(_HEAVY), value, count)
+    return rows.filter(pl.col(_HEAVY).list.len() > 0).explode(_HEAVY).unnest(_HEAVY)
 
 
 def ranked(step: steps.TopK, counts: pl.DataFrame) -> pl.DataFrame:

@@ -23,8 +23,7 @@ def layout(plan: Plan) -> dict[str, dict[str, Any]]:
         if isinstance(head, steps.Aggregate):
             found[name] = {"keys": list(head.by), "aggregates": [a.name for a in head.aggregates]}
         elif isinstance(head, steps.TopK):
-            by = head.by if head.sketch is None else ()
-            found[name] = {"keys": [*head.per, *by], "aggregates": [COUNT]}
+            found[name] = {"keys": [*head.per, *head.by], "aggregates": [COUNT]}
         elif isinstance(head, steps.Join):
             found[name] = {"keys": [k for k in head.left_on if k in head.right_on]}
         elif isinstance(head, steps.Operate):

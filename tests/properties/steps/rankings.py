@@ -17,9 +17,7 @@ def make(maker: Any, pool: list[Any], made: Any) -> Any:
     rest = [n for n in keys if n not in by]
     per = r.sample(rest, min(len(rest), r.choice([0, 0, 1, 2])))
     weight = r.choice([None, *made.columns(lambda t: t.is_integer())])
-    # Weights below zero are refused by a sketch.
-    fits = weight is None or made.stream.schema[weight].is_unsigned_integer()
-    sketch = r.choice([None, 64]) if fits else None
+    sketch = r.choice([None, 64]) if weight is None else None  # weights may be below zero, which a sketch refuses
     stream = made.stream.top_k(
         r.choice([1, 2, 3, 10]), by, per=per, weight=weight, window=maker.window(), sketch=sketch
     )

@@ -26,7 +26,7 @@ class CountingHead(Head):
     def __init__(self, step: steps.Aggregate, buckets: int) -> None:
         """Prepare the kernel."""
         self._kernel, self._buckets = CountingAggregate(step), buckets
-        self.kinds = {HELD: ordered.HELD, PANES: Kind(fold=self._kernel.fold)}
+        self.kinds = {HELD: ordered.HELD, PANES: Kind(fold=self._kernel.fold, versions=True)}
 
     def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
         """Send the columns that are needed, with their places."""

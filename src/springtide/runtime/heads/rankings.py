@@ -57,9 +57,7 @@ class SketchRankingHead(RankingHead):
     def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
         """Send sketches per group and pane."""
         if self._step.weight is not None:
-            counted = tuples.collect()
-            self._check(counted)
-            tuples = counted.lazy()
+            self._check(tuples.collect())
         return self._counting.send(exchange, tuples, turn)
 
     def run(self, shelf: Shelf, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> HeadResult:

@@ -1,4 +1,4 @@
-"""Predictive: AS-1 … AS-6. The numbers in brackets are the paper's formulas."""
+"""Predictive: AS-1, AS-2, AS-3, AS-4, AS-5, AS-6. The numbers in brackets are the paper's formulas."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from springtide.elastic.manager import Manager
 from springtide.elastic.policies.policy import Trigger
 from springtide.elastic.policies.predictive import MATRIX, Estimate, Predictive, expected
+from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot, SourceLoad, SubqueryLoad
 from springtide.state.manifest import BucketMap
 from tests.unit.elastic.measured import measured
@@ -143,3 +145,13 @@ def test_as4_behind_a_quiet_subquery_the_own_estimate_counts() -> None:
 def test_thresholds_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="theta_min < theta_max"):
         Predictive(theta_min=0.9)
+
+
+def test_as6_after_a_change_there_is_a_grace_period() -> None:
+    manager = Manager(Elastic(policy=Predictive(), balancing=None, every=10, grace=30))
+    reports = minute([3000] * 6)
+    (told,) = manager.handle(reports[0])
+    busy = replace(measured([0.5] * 6, time=20.0, period=10.0, arrived=9000, buckets=told.after), seconds=5.0)
+    assert manager.handle(busy) == ()
+    assert [r.rule for r in manager.refusals] == ["grace"]
+    assert manager.handle(replace(busy, time=60.0))

@@ -48,6 +48,7 @@ def test_the_columns_that_are_needed_with_hash_bucket_and_place() -> None:
     ).with_columns(pl.col("ts").cast(st.TIME), *order.of_source(0, "0", 0))
     sent = head_of(plan, "agg").send(plan.exchanges[0], tuples, 0).collect()
     assert sent.columns == ["ts", "k", "x", *order.PLACES, HASH, BUCKET]
+    assert head_of(plan, "agg").kinds["panes"].versions  # later panes of a key say which ones are not needed any more
     assert sent[BUCKET].max() < 16  # type: ignore[operator]
 
 

@@ -1,4 +1,4 @@
-"""Rankings: exact ones counted by value and merged by group, others by sketch; the state is gone at the end (SM-10)."""
+"""Exact rankings: counted by value, merged by group; the state is gone at the end (SM-10)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import springtide as st
 from springtide.query.steps import Sink
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.heads import head_of
-from springtide.runtime.heads.rankings import RankingHead, RankingMergeHead, SketchRankingHead
+from springtide.runtime.heads.rankings import RankingHead, RankingMergeHead
 from springtide.runtime.inprocess import run
 from springtide.testing import MemorySink, compare
 
@@ -29,17 +29,6 @@ def query_of(window: Any, rows: int = 0, **more: Any) -> st.Query:
     frame = pl.DataFrame(made, schema=COLUMNS | {"ts": pl.Int64}, orient="row").with_columns(pl.col("ts").cast(st.TIME))
     source = st.source("s", st.memory(frame, schema=COLUMNS), ts="ts")
     top = source.top_k(3, "x", window=window, name="top", **more).filter(pl.col("rank") != 2)
-    return st.Query("q", top.to(st.memory_sink()))
-
-
-def sketched(rows: int, *, weights: list[int | None], **more: Any) -> st.Query:
-    frame = pl.DataFrame(
-        [("ab"[i % 3 > 0], i * i % 31, weights[i % len(weights)], i) for i in range(rows)],
-        schema=COLUMNS | {"ts": pl.Int64},
-        orient="row",
-    ).with_columns(pl.col("ts").cast(st.TIME))
-    source = st.source("s", st.memory(frame, schema=COLUMNS), ts="ts")
-    top = source.top_k(3, ["x", "k"], window=st.sliding("60us", every="25us"), name="top", **more)
     return st.Query("q", top.to(st.memory_sink()))
 
 
@@ -65,26 +54,3 @@ def test_rankings_are_those_of_the_reference_and_leave_nothing(window: Any, more
     assert engine.manifest.ended
     compare(sink.rows(), query.run_reference().rows())
     assert engine.manifest.state["top"].segments == ()
-
-
-@pytest.mark.parametrize("more", [{}, {"weight": "w"}], ids=str)
-def test_rankings_by_sketch(more: Any, tmp_path: Path) -> None:
-    query = sketched(300, weights=[None, 1, 5, 0, 2], sketch=64, **more)
-    sink = query.of_kind(Sink)["sink"].connector
-    assert isinstance(sink, MemorySink)
-    plan = query.plan(buckets=16)
-    assert isinstance(head_of(plan, "top"), SketchRankingHead)
-    engine = run(plan, tmp_path, Options(3, rows_per_epoch=20))
-    compare(sink.rows(), query.run_reference().rows())
-    assert engine.manifest.state["top"].segments == ()
-
-
-def test_a_sketch_refuses_weights_below_zero(tmp_path: Path) -> None:
-    """In the words of the reference."""
-    query = sketched(30, weights=[1, 2, -3], sketch=64, weight="w")
-    with pytest.raises(st.UserCodeError) as expected:
-        query.run_reference()
-    with pytest.raises(st.UserCodeError) as given:
-        run(query.plan(buckets=16), tmp_path, Options(2))
-    assert str(given.value) == str(expected.value)
-    assert "the weight -3 is below zero" in str(given.value)
