@@ -1,5 +1,6 @@
 """A run on Spark, and the handle to it: Spark's own sources, stopping, scaling, attaching (ST-3)."""
 
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -99,6 +100,9 @@ def test_stop_scale_and_attach_while_running(spark: Any, tmp_path: Path) -> None
     run = query.start(spark, checkpoint=tmp_path / "ckpt", instances=2, rows_per_epoch=20)
     run.stop(at_once=True)
     assert not run.active
+    shutil.rmtree(tmp_path / "ckpt" / "spark")  # as if Spark had been stopped while it wrote its first offset
+    (tmp_path / "ckpt" / "spark" / "offsets").mkdir(parents=True)
+    (tmp_path / "ckpt" / "spark" / "offsets" / ".0.4711.tmp").touch()
     run = query.start(spark, checkpoint=tmp_path / "ckpt", rows_per_epoch=20)
     until(lambda: accepted(run, "rows") == 100)
     run.scale("counts", 3)

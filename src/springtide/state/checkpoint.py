@@ -225,6 +225,9 @@ class Checkpoint:
         for path in self._files("manifests"):
             if path.suffix == ".partial":
                 path.unlink(missing_ok=True)
+        for path in self._files("spark"):
+            if ".tmp" in path.suffixes[-2:]:  # an unfinished first offset would make Spark refuse the folder
+                path.unlink(missing_ok=True)
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -288,6 +288,8 @@ def test_sweeping_keeps_what_is_spoken_of(used: Checkpoint) -> None:
         "manifests/000000002.1.partial": False,
         "control/1.json": True,
         "spark/offsets/0": True,
+        "spark/offsets/.1.4711.tmp": False,
+        "spark/offsets/..1.4711.tmp.crc": False,
     }
     for file in files:
         (used.root / file).parent.mkdir(parents=True, exist_ok=True)
