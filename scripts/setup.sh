@@ -95,7 +95,7 @@ setup_venv() {
     fi
     if ! has_stamp "$lock"; then
         rm -f "$STAMP"
-        say "installing the locked dependencies (about 650 MB the first time, most of it Spark)"
+        say "installing the locked dependencies (about 700 MB the first time, most of it Spark)"
         # PySpark is published as source only. Its build must not fetch a setuptools that nobody locked, so ours goes first.
         awk '/^[a-z]/ { wanted = /^setuptools==/ } wanted' requirements.lock >.venv/build-requirements.txt
         pip_install --require-hashes -r .venv/build-requirements.txt
@@ -155,7 +155,7 @@ setup_lock() {
     create_venv "$scratch/venv"
     "$scratch/venv/bin/python" -m pip install --quiet --disable-pip-version-check uv
     say "resolving"
-    "$scratch/venv/bin/uv" pip compile pyproject.toml --quiet --no-config --extra dev --extra plots \
+    "$scratch/venv/bin/uv" pip compile pyproject.toml --quiet --no-config --extra dev --extra plots --extra forecast \
         --universal --python-version 3.11 --generate-hashes \
         --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
         --output-file requirements.lock "$@"

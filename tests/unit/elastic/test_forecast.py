@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import sys
 
@@ -12,10 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from springtide.elastic.forecast import Linear, MissingForecaster, Seasonal, Series, Trend
-
-needs_statsmodels = pytest.mark.skipif(
-    importlib.util.find_spec("statsmodels") is None, reason="needs springtide[forecast]"
-)
 
 
 def every(seconds: float, rates: list[float]) -> Series:
@@ -84,7 +79,6 @@ def test_without_the_library_one_sentence_says_so(monkeypatch: pytest.MonkeyPatc
         Seasonal(season=3600)
 
 
-@needs_statsmodels
 def test_season_comes_again() -> None:
     #   four hours with a bump on the hour: three minutes before the next one, only the season knows of it
     def rate(t: float) -> float:
@@ -100,7 +94,6 @@ def test_season_comes_again() -> None:
     assert np.abs(np.subtract(trend.rates, actual)).max() > 600
 
 
-@needs_statsmodels
 def test_before_two_seasons_it_is_trend() -> None:
     past = every(10, [100.0 + i for i in range(300)])
     assert Seasonal(3600).forecast(past, [3010]) == Trend().forecast(past, [3010])
