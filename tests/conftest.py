@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import os
+import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,6 +62,43 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = builder.getOrCreate()
     yield session
     session.stop()
+
+
+S3_SERVER = """
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+input()
+"""
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """An S3-compatible server of its own process, by host and port. It knows no passwords and forgets everything at the end."""
+    command = [sys.executable, "-c", S3_SERVER]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
+        assert server.stdout is not None
+        yield f"127.0.0.1:{int(server.stdout.readline())}"
+        server.kill()
+
+
+@pytest.fixture
+def s3(s3_server: str) -> str:
+    """The address of a new, empty bucket, with its secrets: what `Store.at` takes."""
+    from pyarrow.fs import S3FileSystem
+
+    name = f"bucket-{uuid.uuid4().hex[:8]}"
+    S3FileSystem(
+        access_key="tester",
+        secret_key="hush-hush",
+        endpoint_override=s3_server,
+        scheme="http",
+        allow_bucket_creation=True,
+    ).create_dir(name)
+    return f"s3://{name}?endpoint_override={s3_server}&scheme=http&access_key=tester&secret_key=hush-hush"
 
 
 @pytest.fixture

@@ -1,0 +1,183 @@
+"""One place for files, whatever it is: a folder, a folder of another node, an object store."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from springtide.state import stores
+from springtide.state.errors import CheckpointError
+from springtide.state.stores import Store
+
+KINDS = ["folder", "file-url", "s3", "s3-folder"]
+
+
+@pytest.fixture(params=KINDS)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    match request.param:
+        case "folder":
+            return Store.at(tmp_path / "node")
+        case "file-url":
+            return Store.at((tmp_path / "a node").as_uri())
+        case "s3":
+            return Store.at(request.getfixturevalue("s3"))
+        case _:
+            return Store.at(request.getfixturevalue("s3").replace("?", "/deep/folder?"))
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The waits between tries, none of which is waited."""
+    waited: list[float] = []
+    monkeypatch.setattr(stores.time, "sleep", waited.append)
+    return waited
+
+
+def test_what_is_written_is_read(store: Store) -> None:
+    store.write("a/b/c.arrow", b"one")
+    store.write("a/b/c.arrow", b"another")
+    store.write("empty", b"")
+    assert (store.read("a/b/c.arrow"), store.read("empty")) == (b"another", b"")
+    assert store.exists("a/b/c.arrow")
+    assert not store.exists("a/b")
+    assert not store.exists("a/x")
+    assert store.size("a/b/c.arrow") == 7
+    with pytest.raises(FileNotFoundError, match="has no file a/x"):
+        store.size("a/x")
+    with pytest.raises(FileNotFoundError, match="has no file a/x"):
+        store.read("a/x")
+
+
+def test_files_are_listed_with_their_sizes(store: Store) -> None:
+    assert store.list() == []
+    for path in ("manifests/000000002", "manifests/000000001", "state/x/1.arrow", "top"):
+        store.write(path, path.encode())
+    assert store.list() == ["manifests/000000001", "manifests/000000002", "state/x/1.arrow", "top"]
+    assert store.files("state") == {"state/x/1.arrow": 15}
+    assert store.list("nowhere") == []
+    assert store.under("state").list() == ["x/1.arrow"]
+    assert store.under("state/x").read("1.arrow") == b"state/x/1.arrow"
+
+
+def test_files_go_in_and_out(store: Store, tmp_path: Path) -> None:
+    for name, data in {"big": b"\x00\x01" * 10_000_000, "small": b"s", "none": b""}.items():
+        (tmp_path / name).write_bytes(data)
+        store.put(tmp_path / name, f"state/{name}")
+        store.fetch(f"state/{name}", tmp_path / "new" / "folder" / name)
+        assert (tmp_path / "new" / "folder" / name).read_bytes() == data
+    with pytest.raises(FileNotFoundError, match="has no file state/x"):
+        store.fetch("state/x", tmp_path / "new" / "x")
+    assert {f.name for f in (tmp_path / "new").rglob("*")} == {"folder", "big", "small", "none"}
+
+
+def test_removing_twice_is_no_error(store: Store) -> None:
+    store.write("a/b", b"x")
+    store.delete("a/b")
+    store.delete("a/b")
+    assert store.list() == []
+
+
+def test_a_store_is_a_plain_value(store: Store) -> None:
+    store.write("a", b"x")  # open now
+    again = pickle.loads(pickle.dumps(store))
+    assert again == store
+    assert again.read("a") == b"x"
+    assert Store.at(store) is store
+
+
+def test_two_folders_are_two_nodes(tmp_path: Path) -> None:
+    one, other = Store.at(tmp_path / "one"), Store.at(tmp_path / "other")
+    one.write("state/1.arrow", b"rows")
+    one.fetch("state/1.arrow", tmp_path / "here")
+    other.put(tmp_path / "here", "state/1.arrow")
+    assert one.files() == other.files()
+    assert one.url == str(tmp_path / "one")
+
+
+def test_a_relative_folder_is_the_same_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = Store.at("ckpt/")
+    monkeypatch.chdir("/")
+    store.write("a", b"x")
+    assert (tmp_path / "ckpt" / "a").exists()
+
+
+# ── trouble ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def failing(times: int, error: Exception, real: Callable[..., object]) -> Callable[..., object]:
+    left = [times]
+
+    def act(*given: object, **named: object) -> object:
+        if left[0]:
+            left[0] -= 1
+            raise error
+        return real(*given, **named)
+
+    return act
+
+
+def test_what_fails_for_a_moment_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: list[float]
+) -> None:
+    store = Store.at(tmp_path)
+    monkeypatch.setattr(stores.os, "replace", failing(2, OSError(5, "input/output error"), stores.os.replace))
+    store.write("a", b"x")
+    assert store.read("a") == b"x"
+    assert patience == [0.1, 0.4]
+    assert [f.name for f in tmp_path.iterdir()] == ["a"]
+
+
+def test_what_keeps_failing_says_where_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: list[float]
+) -> None:
+    store = Store.at(tmp_path)
+    monkeypatch.setattr(stores.os, "replace", failing(99, OSError(28, "No space left on device"), stores.os.replace))
+    with pytest.raises(CheckpointError) as caught:
+        store.write("state/a", b"x")
+    assert str(caught.value) == (
+        f"checkpoint {tmp_path} cannot write state/a: [Errno 28] No space left on device; check that the place is "
+        "reachable, has room, and may be read and written by you; then start again"
+    )
+    assert patience == [0.1, 0.4, 1.6]
+    assert store.list() == []
+
+
+def test_a_server_that_is_not_there(patience: list[float]) -> None:
+    store = Store.at("s3://hidden-key:hidden-pass@bucket/x?endpoint_override=127.0.0.1:9&scheme=http&region=r")
+    with pytest.raises(CheckpointError, match=r"s3://bucket/x\?.* cannot read a: .*; check that the place") as caught:
+        store.read("a")
+    assert "hidden" not in str(caught.value)
+    assert len(patience) == 3
+
+
+def test_a_bucket_that_is_not_there_is_not_waited_for(s3: str, patience: list[float]) -> None:
+    store = Store.at(s3.replace("s3://bucket-", "s3://no-bucket-"))
+    with pytest.raises(CheckpointError, match=r"cannot write a: .*[Bb]ucket"):
+        store.write("a", b"x")
+    assert patience == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "s3://bucket/x?access_key=hidden-key&secret_key=hidden/pass%2Bword&region=r",
+        "s3://hidden-key:hidden%2Fpass+word@bucket/x?region=r",
+    ],
+)
+def test_secrets_are_never_shown(address: str) -> None:
+    store = Store.at(address)
+    assert (store.url, repr(store)) == ("s3://bucket/x?region=r", "Store('s3://bucket/x?region=r')")
+    assert "hidden" not in repr(store.under("y"))
+    told = store._error("read", "a", OSError(f"no answer for {address}, hidden-key, hidden/pass+word"))
+    assert "hidden" not in str(told)
+
+
+def test_an_unknown_part_of_an_address_is_named(patience: list[float]) -> None:
+    with pytest.raises(CheckpointError, match="an s3 address has no part regoin; there are region, "):
+        Store.at("s3://bucket/x?regoin=eu").read("a")
+    with pytest.raises(CheckpointError, match="nope"):
+        Store.at("nope://bucket/x").read("a")
