@@ -212,6 +212,14 @@ class Snapshot:
         read, waiting = sum(s.rows for s in origins), sum(s.backlog for s in origins)
         return sum(self.utilisation(name)) * self.period * waiting / read if read else 0.0
 
+    def is_behind(self, name: str) -> bool:
+        """Tell whether rows wait for a subquery that should be done by now: more than came in this time.
+
+        Those that came while the last epoch ran wait in any case.
+        """
+        origins = self.origins(name).values()
+        return sum(s.backlog for s in origins) > _arrived(origins)
+
     def bucket_loads(self, name: str) -> tuple[float, ...]:
         """Share the utilisation of each instance out to its buckets: by their work, else by their rows; empty if unknown."""
         own = self.subqueries[name]

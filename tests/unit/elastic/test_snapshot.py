@@ -9,6 +9,7 @@ import pytest
 
 from springtide.elastic.snapshot import Latency, Snapshot, SourceLoad, SubqueryLoad
 from springtide.state.manifest import BucketMap
+from tests.unit.elastic.measured import measured
 
 
 def query(*, period: float = 1.0, arrived: int | None = None, backlog: int = 0, slots: int | None = None) -> Snapshot:
@@ -78,6 +79,12 @@ def test_what_the_backlog_will_cost() -> None:
     assert query(backlog=1000).owed("heavy") == pytest.approx(12.0)
     assert query(backlog=1000, period=4.0).owed("heavy") == pytest.approx(12.0)
     assert query(backlog=1000).backlog == 1000
+
+
+def test_behind_is_more_than_came_in_the_time() -> None:
+    assert not measured([0.5], arrived=100, backlog=100).is_behind("heavy")
+    assert measured([0.5], arrived=100, backlog=101).is_behind("heavy")
+    assert not measured([0.5], arrived=0).is_behind("heavy")
 
 
 def test_a_subquery_knows_only_its_own_sources() -> None:

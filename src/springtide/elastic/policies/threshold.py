@@ -20,7 +20,7 @@ class Threshold:
 
     Utilisation is that of the rows that arrive: a backlog that grows counts, and one that shrinks does not hide that there are
     enough instances by now. Beyond the paper, a backlog that would not be gone in time is a reason to
-    scale out as well, and none to scale in.
+    scale out as well, and while there is one nothing is taken away.
 
     >>> Threshold(lut=0.7, uut=0.9, tut=0.6)
     Traceback (most recent call last):
@@ -60,7 +60,7 @@ class Threshold:
         trigger = self._upper(snapshot, name, n, load, late)
         if trigger and snapshot.share(name) >= self.least_share:
             return self._proposed(name, trigger, n, self._more(n, load, late), load)
-        if load < self.lut * n - ROUNDING and load + late <= self.tut * n:
+        if load < self.lut * n - ROUNDING and load + late <= self.tut * n and not snapshot.is_behind(name):
             fewer = self._fewer(n, load, late)
             if fewer < n:
                 return self._proposed(name, Trigger("utilisation", load / n, self.lut), n, fewer, load)

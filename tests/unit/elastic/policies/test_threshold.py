@@ -74,6 +74,19 @@ def test_nothing_is_taken_away_while_a_backlog_waits() -> None:
     assert wanted(SC_10, replace(quiet, sources={"calls": SourceLoad(1000, 300, 6000)})) is None
 
 
+def test_nothing_is_taken_away_while_the_rest_of_a_backlog_waits() -> None:
+    """Nothing arrives any more: by what arrives one instance would do, but what is left would take it its time."""
+    for backlog in (6000, 1000, 1):
+        left = measured([1.0] * 10, rows=1000, arrived=0, backlog=backlog)
+        for policy in (SC_10, ST_8, replace(SC_10, drain=None)):
+            assert wanted(policy, left) is None
+    assert wanted(SC_10, measured([1.0] * 10, rows=1000, arrived=0)) == 1
+
+
+def test_what_came_during_the_last_epoch_is_no_backlog() -> None:
+    assert wanted(SC_10, measured([0.3] * 10, rows=1000, arrived=1000, backlog=200)) == 5
+
+
 def test_a_stage_that_takes_hardly_any_time_is_left_alone() -> None:
     #   calls 0.02 s │ heavy 0.96 s
     calls = SubqueryLoad(BucketMap.even(0, 1), (10,), (10,), (0.02,), sources=("calls",))
