@@ -64,6 +64,7 @@ def decision_lines(decisions: Sequence[Decision], *, running: bool, wide: int) -
     for decision, line in zip(decisions, lines[1:], strict=True):
         trigger, reason = decision.instruction.trigger, decision.instruction.reason
         why = f"{trigger} – {reason}" if trigger else reason
+        why += f"; it waited {seconds(decision.waited)} for executors" if decision.waited else ""
         found += [line, *textwrap.wrap(why, max(wide, 40), initial_indent=indent, subsequent_indent=indent)]
     return found
 

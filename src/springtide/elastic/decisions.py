@@ -1,8 +1,8 @@
 """Decisions as people read them: what was decided, and what became of it. Pure.
 
-The checkpoint's history has two records of each, with the same id: one when it is decided, one when an epoch has run with it.
+The checkpoint's history has two records of each, with the same id: one when it is done, one when an epoch has run with it.
 
-    {id, at, kind, subquery, before, after, …}      …      {id, done, in_epoch, extra_seconds, bytes_moved, …}
+    {id, at, waited, kind, subquery, before, after, …}      …      {id, done, in_epoch, extra_seconds, bytes_moved, …}
 """
 
 from __future__ import annotations
@@ -44,10 +44,12 @@ class Decision:
     """The subquery was told something else before an epoch ran with this."""
     protocol: Protocol = "virtual"
     """How the buckets went to their new owners."""
+    waited: float = 0.0
+    """Seconds for which it waited for executors; epochs went on as before."""
 
     @property
     def took(self) -> float | None:
-        """Give the seconds from the decision to the end of the first epoch with it."""
+        """Give the seconds from the decision to the end of the first epoch with it, waiting for executors included."""
         return None if self.outcome is None else self.outcome.time - self.at
 
     @property
@@ -88,9 +90,9 @@ def decisions_of(records: Iterable[Mapping[str, Any]]) -> list[Decision]:
     for name, record in begun.items():
         outcome = outcomes.get(name)
         overtaken = outcome is None and last[record["subquery"]] != name
-        found.append(
-            Decision(name, record["at"], _instruction(record), outcome, overtaken, record.get("protocol", "virtual"))
-        )
+        waited, protocol = record.get("waited", 0.0), record.get("protocol", "virtual")
+        at = record["at"] - waited  # it was written down when the executors were there
+        found.append(Decision(name, at, _instruction(record), outcome, overtaken, protocol, waited))
     return found
 
 

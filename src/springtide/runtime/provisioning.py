@@ -41,14 +41,14 @@ class Provisioning:
         del self.waiting[instruction.subquery]
         return True
 
-    def decided(self, maps: Mapping[str, BucketMap], now: float) -> list[tuple[Instruction, int]]:
-        """Give the instructions that need not wait any longer, each with the instances that there are slots for."""
+    def decided(self, maps: Mapping[str, BucketMap], now: float) -> list[tuple[Waiting, int]]:
+        """Give what need not wait any longer, each with the instances that there are slots for."""
         found = []
         for name, waiting in list(self.waiting.items()):
             instances = waiting.instances(self._missing(name, maps), now, self._patience)
             if instances is not None:
                 del self.waiting[name]
-                found.append((waiting.instruction, instances))
+                found.append((waiting, instances))
         return found
 
     def settle(self, used: Mapping[str, BucketMap], maps: Mapping[str, BucketMap]) -> None:

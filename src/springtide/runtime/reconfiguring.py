@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -128,7 +128,7 @@ class Reconfiguring:
             self.manager.resume()
             self._note("elasticity goes on")
 
-    def _by_hand(self, proposal: Proposal, protocol: Wish | None) -> None:
+    def _by_hand(self, proposal: Proposal, protocol: Wish | None, waited: float = 0.0) -> None:
         if protocol is not None:
             check_protocol(protocol)
         name = proposal.subquery
@@ -142,7 +142,7 @@ class Reconfiguring:
         except ValueError as error:
             raise QueryError(f"{name} (subquery)", str(error), "see springtide status for what there is") from None
         if instruction is not None:
-            self._apply_when_possible(instruction, protocol)
+            self._apply_when_possible(instruction, protocol, waited)
 
     # ── before an epoch ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -150,14 +150,16 @@ class Reconfiguring:
         """Apply what waited for executors: as told if they are there, with those that have come when it has waited for too long."""
         if not self._provisioning.waiting:
             return
-        for instruction, instances in self._provisioning.decided(self.maps, self._clock()):
+        now = self._clock()
+        for waiting, instances in self._provisioning.decided(self.maps, now):
+            instruction, waited = waiting.instruction, now - waiting.since
             wish = self._wishes.pop(instruction.subquery)
             if instances == instruction.after.instances:
-                self._apply(instruction, wish)
+                self._apply(instruction, wish, waited)
             else:
-                self._apply_partly(instruction, instances, wish)
+                self._apply_partly(instruction, instances, wish, waited)
 
-    def _apply_partly(self, instruction: Instruction, instances: int, wish: Wish | None) -> None:
+    def _apply_partly(self, instruction: Instruction, instances: int, wish: Wish | None, waited: float) -> None:
         name = instruction.subquery
         why = (
             f"executors for {instances} of {instruction.after.instances} instances are there, more did not come in time"
@@ -168,7 +170,7 @@ class Reconfiguring:
         if instances > self.maps[name].instances:
             reason = f"{instruction.reason}; held at {instances}: more executors did not come in time"
             try:
-                self._by_hand(Proposal(name, reason, instruction.trigger, instances=instances), wish)
+                self._by_hand(Proposal(name, reason, instruction.trigger, instances=instances), wish, waited)
             except QueryError as error:  # fewer than the limits allow
                 self._note(str(error))
 
@@ -193,14 +195,14 @@ class Reconfiguring:
                     self._note(str(refusal))
         self._provisioning.settle({name: own.map for name, own in snapshot.subqueries.items()}, self.maps)
 
-    def _apply_when_possible(self, instruction: Instruction, wish: Wish | None = None) -> None:
+    def _apply_when_possible(self, instruction: Instruction, wish: Wish | None = None, waited: float = 0.0) -> None:
         if self._provisioning.admits(instruction, self.maps, self._clock()):
-            self._apply(instruction, wish)
+            self._apply(instruction, wish, waited)
         else:
             self._wishes[instruction.subquery] = wish
             self._note(f"{instruction.subquery} waits for executors to be {instruction.after.instances} instances")
 
-    def _apply(self, instruction: Instruction, wish: Wish | None = None) -> None:
+    def _apply(self, instruction: Instruction, wish: Wish | None, waited: float) -> None:
         protocol = self._protocol(instruction, wish or self._wish)
         name = instruction.subquery
         if protocol == "window":
@@ -210,7 +212,8 @@ class Reconfiguring:
         self.maps[name] = instruction.after
         key = uuid.uuid4().hex[:12]
         self._underway[instruction.subquery] = key, instruction
-        self._remember({"id": key, "what": str(instruction), "protocol": protocol} | instruction.to_json())
+        how = {"id": key, "what": str(instruction), "protocol": protocol, "waited": round(waited, 6)}
+        self._remember(how | instruction.to_json())
         self._note(_told(instruction))
 
     def _protocol(self, instruction: Instruction, wish: Wish) -> Protocol:
@@ -245,6 +248,11 @@ class Reconfiguring:
         for name in [n for n in self.shadows if n not in manifest.shadows]:
             del self.shadows[name], self.maps[shadow_of(name)]
             self._note(f"old windows of {name} are finished: window recreation is done")
+
+    def recovered(self, manifest: Manifest, fixed: Container[str]) -> None:
+        """Take note that state was made anew: who owns it now, but for what is about to change."""
+        self._stored = manifest
+        self.maps |= {name: m for name, m in manifest.maps.items() if name not in fixed}
 
     def _outcome(self, key: str, instruction: Instruction, snapshot: Snapshot) -> dict[str, Any]:
         """Say what a change cost: the epoch in which it took effect beside those before it, and the state that changed hands."""

@@ -90,6 +90,13 @@ def test_what_has_not_taken_effect(run: Run, past: Path) -> None:
     assert [word for word in shown.split() if word in ("overtaken", "waits")] == ["overtaken", "waits"]
 
 
+def test_what_waited_for_executors(run: Run, past: Path) -> None:
+    history = History(past)
+    record = next(r for r in history.read("decisions") if "kind" in r)
+    history.append("decisions", 1, record | {"id": "one", "waited": 8.25})
+    assert run("history", past).stdout.count("it is written; it waited 8.25 s for executors") == 1
+
+
 def test_a_past_of_nothing(run: Run, checkpoint: Callable[..., Path]) -> None:
     ckpt = checkpoint()
     assert run("history", ckpt).stdout == "query numbers, 0 decisions\n"

@@ -29,6 +29,12 @@ def test_a_decision_and_its_outcome() -> None:
     assert decision.instruction.trigger == Trigger("utilisation", 0.97, 0.9)
 
 
+def test_waiting_for_executors_is_part_of_what_it_took() -> None:
+    record = decided("a", 10.0, instances=4) | {"waited": 8.0}
+    (decision,) = decisions_of([record, done("a", 12.5)])
+    assert (decision.at, decision.waited, decision.took) == (2.0, 8.0, 10.5)
+
+
 def test_words_for_changes() -> None:
     records = [
         decided("a", 1.0, instances=1),

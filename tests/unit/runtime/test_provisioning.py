@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 import springtide as st
+from springtide.elastic.decisions import decisions_of
 from springtide.elastic.resources.local import LocalSlots
 from springtide.elastic.settings import Elastic
 from springtide.runtime.engine import Engine, Options
@@ -118,6 +119,25 @@ def test_buckets_move_when_the_slots_are_there(tmp_path: Path, clock: Hand) -> N
             "scaled counts: 1 → 4 instances",
         ]
         assert min(toy.kept[1:]) == 4, "nothing is given back while it is waited for"
+
+
+def test_waiting_is_part_of_the_cost(tmp_path: Path, clock: Hand) -> None:
+    """From the decision on it counts, also when not all came."""
+    toy = Toy()
+    with running(tmp_path, toy, clock) as engine:
+        engine.scale("counts", 2)
+        clock.now += 7.0
+        toy.have = 2
+        epoch(engine)
+        engine.scale("counts", 8)
+        clock.now += 12.0
+        toy.have = 3
+        epoch(engine)
+        engine.scale("counts", 1)
+        epoch(engine)
+        decisions = decisions_of(engine.history.read("decisions"))
+        assert [d.change for d in decisions] == ["1 → 2 instances", "2 → 3 instances", "3 → 1 instance"]
+        assert [(d.at, d.waited, d.took) for d in decisions] == [(100, 7, 7), (107, 12, 12), (119, 0, 0)]
 
 
 def test_slots_go_when_the_buckets_have_left(tmp_path: Path, clock: Hand) -> None:
