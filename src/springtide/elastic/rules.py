@@ -83,7 +83,7 @@ def _degree(
     if wanted < own.instances:
         wishes = memory.wishes.get(name, ())
         if len(wishes) < elastic.patience:
-            return None, ("patience", f"asked for {len(wishes)} times in a row, it takes {elastic.patience}")
+            return None, ("patience", f"{len(wishes)} of {elastic.patience} reports in a row asked for it")
         wanted = min(own.instances, max(wanted, *wishes))  # the most careful of them
     elif wanted > own.instances:
         free = _free(report, name, elastic, memory, decided)

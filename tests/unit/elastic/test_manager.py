@@ -182,7 +182,7 @@ def test_fewer_instances_must_be_wanted_more_than_once() -> None:
         )
         answers.append(degrees(manager.handle(measured([0.3] * 5, time=5.0 * time))))
     assert answers == [[], [], [], [], [], [3]]
-    assert manager.refusals[0].why == "asked for 2 times in a row, it takes 3"
+    assert manager.refusals[0].why == "2 of 3 reports in a row asked for it"
 
 
 def test_more_instances_are_given_at_once() -> None:

@@ -50,7 +50,8 @@ def rebalancing(name: str, before: BucketMap, loads: Sequence[float]) -> tuple[P
     left = pstdev(maps.totals(after, loads))
     if after is before:
         return None, left
-    reason = f"with {len(maps.moved(before, after))} buckets moved it is {left:.1%}"
+    moved = len(maps.moved(before, after))
+    reason = f"with {moved} bucket{'' if moved == 1 else 's'} moved it is {left:.1%}"
     alone = hot(after, loads)
     if alone:
         shares = ", ".join(f"bucket {b} with {loads[b] / sum(loads):.0%} of the load" for b in alone)

@@ -70,6 +70,6 @@ def test_a_grid_stays_as_it_is() -> None:
 def test_by_hand_there_is_no_threshold() -> None:
     proposal, left = rebalancing("heavy", BucketMap(0, 2, (0, 0, 0, 1)), [1.0, 1.0, 1.0, 1.0])
     assert proposal is not None
-    assert proposal.reason == "with 1 buckets moved it is 0.0%"
+    assert proposal.reason == "with 1 bucket moved it is 0.0%"
     assert left == 0
     assert rebalancing("heavy", BucketMap.even(4, 2), [1.0] * 4)[0] is None
