@@ -32,12 +32,13 @@ from springtide.query.aggregates import (
     var,
 )
 from springtide.query.branches import Branches
-from springtide.query.errors import QueryError, SpringtideError, UserCodeError
+from springtide.query.errors import QueryError, SpringtideError, UnavailableError, UserCodeError
 from springtide.query.operators import BucketOperator, KeyOperator
 from springtide.query.source import source
 from springtide.query.stream import Stream, union
 from springtide.query.types import END_OF_TIME, TIME, micros
 from springtide.query.windows import last_n, session, sliding, tumbling
+from springtide.runtime.durability import Durability
 from springtide.runtime.query import Query
 from springtide.runtime.spark.session import session as spark_session
 from springtide.sinks.callback import callback
@@ -67,6 +68,7 @@ __all__ = [
     "Branches",
     "BucketOperator",
     "CheckpointError",
+    "Durability",
     "Elastic",
     "Executors",
     "Foresight",
@@ -84,6 +86,7 @@ __all__ = [
     "Stream",
     "Threshold",
     "Trend",
+    "UnavailableError",
     "UserCodeError",
     "approx_distinct",
     "approx_frequent",

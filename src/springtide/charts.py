@@ -17,25 +17,26 @@ from springtide.query.errors import SpringtideError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_COLOURS = ("#0b6e99", "#d9730d", "#448361", "#9065b0", "#c14c8a", "#cb912f")
-_INK, _PALE = "#37352f", "#b8b5ae"
-_STYLE: Any = {
+COLOURS = ("#0b6e99", "#d9730d", "#448361", "#9065b0", "#c14c8a", "#cb912f")
+INK, PALE = "#37352f", "#b8b5ae"
+STYLE: Any = {
     "font.size": 9,
-    "text.color": _INK,
-    "axes.edgecolor": _PALE,
-    "axes.labelcolor": _INK,
+    "text.color": INK,
+    "axes.edgecolor": PALE,
+    "axes.labelcolor": INK,
     "axes.grid": True,
     "axes.axisbelow": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "grid.color": "#ecebe8",
-    "xtick.color": _INK,
-    "ytick.color": _INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
     "legend.frameon": False,
     "legend.fontsize": 8,
     "svg.hashsalt": "springtide",
     "svg.fonttype": "none",
 }
+"""What all pictures look like: settings of matplotlib."""
 
 Mark = tuple[float, str]
 """A moment of the snapshots' clock, and what happened."""
@@ -66,11 +67,11 @@ def chart(
             "a chart is drawn with matplotlib, which is not installed; pip install 'springtide[plots]' installs it"
         ) from None
     names = [n for n in snapshots[-1].subqueries if subqueries is None or n in subqueries]
-    colours = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(names)}
+    colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
     begin = snapshots[0].time - snapshots[0].seconds
     reports = [(r.time - begin, r) for r in _summed(snapshots, every)]
     epochs = [(s.time - begin, s) for s in snapshots]
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(8, 8), layout="constrained")
         load, instances, used, waits = figure.subplots(4, 1, sharex=True)
         _load(load, reports)
@@ -110,8 +111,8 @@ def _maps(snapshot: Snapshot) -> dict[str, int]:
 def _load(axes: Axes, reports: Sequence[tuple[float, Snapshot]]) -> None:
     times = [t for t, _ in reports]
     read = [r.rows / r.period if r.period else 0.0 for _, r in reports]
-    axes.plot(times, [r.rate for _, r in reports], color=_INK, linewidth=1.6, label="arriving")
-    axes.plot(times, read, color=_COLOURS[0], linewidth=1.0, linestyle="--", label="read")
+    axes.plot(times, [r.rate for _, r in reports], color=INK, linewidth=1.6, label="arriving")
+    axes.plot(times, read, color=COLOURS[0], linewidth=1.0, linestyle="--", label="read")
     axes.set_ylabel("rows per second")
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(_thousands)
@@ -122,8 +123,8 @@ def _load(axes: Axes, reports: Sequence[tuple[float, Snapshot]]) -> None:
 def _backlog(axes: Axes, times: Sequence[float], rows: Sequence[int]) -> None:
     """Draw what waits behind the rates, on a scale of its own."""
     behind = axes.twinx()
-    axes.fill_between([], [], color=_PALE, alpha=0.35, linewidth=0, label="backlog (right)")
-    behind.fill_between(times, rows, color=_PALE, alpha=0.35, linewidth=0)
+    axes.fill_between([], [], color=PALE, alpha=0.35, linewidth=0, label="backlog (right)")
+    behind.fill_between(times, rows, color=PALE, alpha=0.35, linewidth=0)
     behind.set_ylabel("rows")
     behind.set_ylim(bottom=0)
     behind.yaxis.set_major_formatter(_thousands)
@@ -164,14 +165,14 @@ def _balanced(axes: Axes, times: Sequence[float]) -> None:
     if times:
         level = [0.02] * len(times)
         place: Any = axes.get_xaxis_transform()
-        axes.plot(times, level, "^", color=_INK, markersize=5, transform=place, label="buckets moved", clip_on=False)
+        axes.plot(times, level, "^", color=INK, markersize=5, transform=place, label="buckets moved", clip_on=False)
 
 
 def _latency(axes: Axes, epochs: Sequence[tuple[float, Snapshot]]) -> None:
     known = [(t, s.latency) for t, s in epochs if s.latency]
     times = [t for t, _ in known]
-    axes.plot(times, [w.p95 for _, w in known], color=_COLOURS[1], linewidth=1.0, label="p95")
-    axes.plot(times, [w.p50 for _, w in known], color=_COLOURS[0], linewidth=1.2, label="p50")
+    axes.plot(times, [w.p95 for _, w in known], color=COLOURS[1], linewidth=1.0, label="p95")
+    axes.plot(times, [w.p50 for _, w in known], color=COLOURS[0], linewidth=1.2, label="p50")
     axes.set_ylabel("latency, seconds")
     axes.set_ylim(bottom=0)
 
@@ -179,7 +180,7 @@ def _latency(axes: Axes, epochs: Sequence[tuple[float, Snapshot]]) -> None:
 def _marks(panels: Sequence[Axes], marks: Sequence[Mark]) -> None:
     for at, text in marks:
         for axes in panels:
-            axes.axvline(at, color=_PALE, linewidth=1.0, linestyle=":")
+            axes.axvline(at, color=PALE, linewidth=1.0, linestyle=":")
         place: Any = panels[0].get_xaxis_transform()
         panels[0].text(at, 0.03, f" {text}", transform=place, fontsize=8, va="bottom")
 

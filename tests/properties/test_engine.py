@@ -1,7 +1,7 @@
 """The contract: for the same input the engine gives the same rows as the sequential reference.
 
-Random queries × random data × random cuts into epochs × random instances, bucket maps, restarts and failures, all made from one
-seed (SC-4). The in-process runner runs the same tasks, blobs, segments and manifests as Spark does.
+Random queries × random data × random cuts into epochs × random instances, bucket maps, durability, restarts, failures and
+losses of state, all made from one seed (SC-4, SE-3). The in-process runner runs the same tasks, blobs, segments and manifests as Spark does.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from springtide.runtime.inprocess import run
 from springtide.runtime.reference import Result
 from springtide.state.manifest import BucketMap
 from springtide.testing import compare
+from tests.properties.losses import Faults
 from tests.properties.queries import Case, case
 
 CASES = 2_000
@@ -82,7 +83,7 @@ def check(seed: int, checkpoint: Path) -> None:
             f"seed {seed}: {type(error).__name__}: {error}\n\n{query}\n\nto run it again: {command}"
         ) from error
     finally:
-        for used in (checkpoint, checkpoint.with_suffix(".input")):
+        for used in (checkpoint, *(checkpoint.with_suffix(s) for s in (".input", ".memory", ".backup"))):
             shutil.rmtree(used, ignore_errors=True)
 
 
@@ -107,18 +108,20 @@ def told(one: Case, engine: Engine, expected: Result) -> None:
 
 def run_at_random(one: Case, checkpoint: Path) -> Engine:
     """Run a case to its end, with other maps and degrees between epochs, and in several starts."""
-    random = Random(one.seed + 0.5)
+    random, faults = Random(one.seed + 0.5), Faults(Random(one.seed + 0.25), checkpoint)
     restless, stopping = random.choice([0, 0.3, 0.8]), random.choice([0, 0, 0.2])
 
     def between(engine: Engine) -> bool:
         assert engine.manifest.epoch < MOST_EPOCHS, "the run comes to no end"
+        if not faults.between(engine):
+            return False
         for subquery in one.plan.subqueries:
             if random.random() < restless:
                 reconfigure(engine, subquery.name, random)
         return random.random() >= stopping
 
     while True:
-        options = Options(degrees(one, random), one.rows_per_epoch)
+        options = Options(degrees(one, random), one.rows_per_epoch, durability=faults.durability(), timer=faults.timer)
         try:
             engine = run(one.plan, checkpoint, options, between=between)
         except SpringtideError as error:
@@ -127,6 +130,7 @@ def run_at_random(one: Case, checkpoint: Path) -> Engine:
             continue
         if engine.manifest.ended:
             return engine
+        faults.afterwards()
 
 
 def degrees(one: Case, random: Random) -> int | dict[str, int]:

@@ -99,7 +99,7 @@ def test_a_damaged_segment_is_named(spark: SparkSession, folder: Path) -> None:
     file = folder / "checkpoint" / manifest.state["sums"].segments[0].file
     whole = file.read_bytes()
     file.write_bytes(whole[:100])
-    with pytest.raises(st.SpringtideError, match=f"{file.name} is damaged"):
+    with pytest.raises(st.SpringtideError, match=rf"has lost 1 segment .*{file.name} \(.* of sums, .*\) is damaged"):
         start()
     file.write_bytes(whole)
     start()

@@ -13,8 +13,12 @@ NEAR = 0.1
 """What is this near, as a share, is the same."""
 
 
+LAST = 5
+"""So many earlier changes are looked at: what was long ago may be another cluster's."""
+
+
 def delay(reports: Sequence[Snapshot]) -> float | None:
-    """Give the seconds from the decision for more instances until they work: the median of those measured, None before any.
+    """Give the seconds from the decision for more instances until they work: the median of the last ones measured, None before any.
 
     >>> reports = [
     ...     Snapshot(float(t), t, 1.0, 1.0, {}, {}, took=took) for t, took in enumerate([{}, {"a": 30.0}, {"a": 20.0}])
@@ -22,7 +26,12 @@ def delay(reports: Sequence[Snapshot]) -> float | None:
     >>> delay(reports), delay(reports[:1])
     (25.0, None)
     """
-    found = [seconds for report in reports for seconds in report.took.values()]
+    found: list[float] = []
+    for report in reversed(reports):
+        if report.took:
+            found += report.took.values()
+            if len(found) >= LAST:
+                break
     return median(found) if found else None
 
 
@@ -44,7 +53,7 @@ def changes(reports: Sequence[Snapshot], name: str) -> Iterator[Change]:
             yield Change(at, old.instances, new.instances)
 
 
-def settling(reports: Sequence[Snapshot], name: str, last: int = 5) -> float | None:
+def settling(reports: Sequence[Snapshot], name: str, last: int = LAST) -> float | None:
     """Give the seconds after a change in which a row still took another time than later: the median of the last changes.
 
     State is read again, caches are cold, new workers warm up. What is measured meanwhile is the change.

@@ -45,6 +45,20 @@ def move(before: BucketMap, buckets: Iterable[int], to: int) -> BucketMap:
     return owned(before, owners)
 
 
+def split(before: BucketMap, instance: int, ways: int) -> BucketMap:
+    """Deal the buckets of one instance out to itself and to new ones (SE-3).
+
+    >>> split(BucketMap.even(6, 2), 0, 2)
+    BucketMap(version=1, instances=3, owners=(0, 1, 2, 1, 0, 1))
+    """
+    own = before.buckets_of(instance)
+    ways = max(min(ways, len(own)), 1)
+    owners = list(before.owners)
+    for turn, bucket in enumerate(own):
+        owners[bucket] = instance if turn % ways == 0 else before.instances + turn % ways - 1
+    return owned(before, owners, before.instances + ways - 1)
+
+
 def owned(before: BucketMap, owners: Sequence[int], instances: int | None = None) -> BucketMap:
     """Give every bucket the owner that is named."""
     n = before.instances if instances is None else instances

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
-from statistics import fmean, pstdev
+from statistics import fmean
 from typing import Any
 
 from springtide.elastic import maps
@@ -190,7 +191,11 @@ class Snapshot:
 
     def deviation(self, name: str) -> float:
         """Give the standard deviation of the utilisation over the instances."""
-        return pstdev(found) if (found := self.utilisation(name)) else 0.0
+        used = self.utilisation(name)
+        if not used:
+            return 0.0
+        mean = fmean(used)
+        return math.sqrt(fmean([(u - mean) ** 2 for u in used]))  # pstdev is exact, and slow with a thousand instances
 
     def load(self, name: str) -> float:
         """Give the work that comes to a subquery, as a number of instances that are busy all the time.

@@ -58,6 +58,25 @@ class UserCodeError(SpringtideError):
         return type(self), (self.step, self.problem, self.hint, self.row)
 
 
+class UnavailableError(SpringtideError):
+    """Something that a step needs was not there for too long: the files of a source, a sink, a disk. Nothing is lost.
+
+    >>> raise st.UnavailableError("calls (source)", "OSError: no such file", "9 failures in 60.0 s")
+    Traceback (most recent call last):
+    springtide.query.errors.UnavailableError: step calls (source): OSError: no such file; 9 failures in 60.0 s; the next start goes on from the last committed epoch
+    """
+
+    def __init__(self, step: str, problem: str, tried: str = "") -> None:
+        """Keep the parts, and say them in one line; `tried` is how often and how long."""
+        self.step, self.problem, self.tried = step, problem, tried
+        parts = [f"step {step}: {problem}", tried, "the next start goes on from the last committed epoch"]
+        super().__init__("; ".join(filter(None, parts)))
+
+    def __reduce__(self) -> tuple[type[UnavailableError], tuple[str, str, str]]:
+        """Survive a trip between processes."""
+        return type(self), (self.step, self.problem, self.tried)
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """Say which of `names` was probably meant, or list them.
 

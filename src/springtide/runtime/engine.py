@@ -10,7 +10,9 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,13 @@ from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
 from springtide.kernels import gate
 from springtide.kernels.hashing import fingerprint
+from springtide.kernels.slices import NativeSource, Slice
 from springtide.query import steps
 from springtide.query.errors import SpringtideError
+from springtide.runtime.buffers import FOLDER as BUFFERS
+from springtide.runtime.buffers import cannot_be_read_again, record
+from springtide.runtime.clocks import SteadyClock
+from springtide.runtime.durability import Durability
 from springtide.runtime.epoch import Epoch, Report, compaction, deal
 from springtide.runtime.failpoints import failpoint
 from springtide.runtime.heads import check_runs, head_of
@@ -33,14 +40,19 @@ from springtide.runtime.heads.sliding import CLOSED
 from springtide.runtime.intake import Intake
 from springtide.runtime.layout import layout
 from springtide.runtime.measuring import measure
+from springtide.runtime.outcome import state_after
+from springtide.runtime.patience import Patience, of_a_connector
+from springtide.runtime.persisting import Persister, kept_after
 from springtide.runtime.reconfiguring import Reconfiguring
+from springtide.runtime.recovering import Recovery, lost
 from springtide.runtime.shadows import shadow_of, with_shadows
 from springtide.sinks.publication import Publication, Publisher
-from springtide.state.checkpoint import KEEP, Checkpoint, Lease
+from springtide.state.checkpoint import Checkpoint, Lease
 from springtide.state.control import Command, receive
-from springtide.state.history import History
+from springtide.state.history import History, Kind
 from springtide.state.manifest import BucketMap, Manifest, SourceState, SubqueryState
-from springtide.state.segment import BucketSizes, Segment
+from springtide.state.mirror import Mirror
+from springtide.state.segment import BucketSizes
 
 ROWS_PER_EPOCH = 4_000_000
 
@@ -60,7 +72,14 @@ class Options:
     """How many instances a subquery gets that never had any and is not named."""
     elastic: Elastic | None = None
     """Who decides about instances and buckets while the query runs; None: only people do."""
+    durability: Durability = field(default_factory=Durability)
+    """When state is made durable, and where."""
+    patience: float = 0.0
+    """Seconds for which what fails because something outside is not there is tried again."""
     clock: Callable[[], float] = field(default=time.time)
+    """The time of day, for people, and for how long rows waited."""
+    timer: Callable[[], float] = field(default=time.monotonic)
+    """What everything else is timed with: it never goes back, and nobody sets it."""
 
 
 class Engine:
@@ -79,18 +98,27 @@ class Engine:
         self.plan, self.checkpoint, self.options = plan, checkpoint, options
         self._execute, self._resources = execute, resources or LocalSlots()
         self.history = History(checkpoint.root)
-        self._sizes = BucketSizes(checkpoint.root)
-        self._ended_at = options.clock()
+        durable = options.durability
+        self.tiers = durable.tiers(checkpoint.root)
+        self._sizes = BucketSizes(self.tiers.nearest)
+        self._now = SteadyClock(options.clock, options.timer)
+        self.patience = Patience(options.patience, self.note, self._told_to_stop, options.timer)
+        self._ended_at = options.timer()
         self._backlogs: dict[str, int] = {}
         self._commands: list[Path] = []
         """Files of commands that take effect with the next epoch."""
         self.snapshot: Snapshot | None = None
         """What the last epoch of this run was like."""
         self._sources = plan.graph.of_kind(steps.Source)
-        self.intake = Intake(self._sources, options.rows_per_epoch, options.clock)
+        self.intake = Intake(self._sources, options.rows_per_epoch, options.timer, self.patience)
         self.events: list[tuple[float, str]] = []
         """When, and what: scalings, refusals."""
-        self.lease: Lease = checkpoint.acquire(identity(plan))
+        self._mirror = Mirror(checkpoint, self.tiers.backup) if self.tiers.backup is not None else None
+        self._persister = Persister(self.tiers, durable.seconds, options.timer, self.note)
+        if self._mirror is not None and self._mirror.restore():
+            self.note(f"the checkpoint was restored from {durable.backup}")
+        generation = self._mirror.generation() if self._mirror is not None else 0
+        self.lease: Lease = checkpoint.acquire(identity(plan), after=generation)
         try:
             self._kept = checkpoint.history()
             self.manifest = self._kept[-1] if self._kept else Manifest(epoch=-1, generation=self.lease.generation)
@@ -101,17 +129,33 @@ class Engine:
                 self._resources,
                 self.note,
                 self._remember_decision,
-                options.clock,
+                self._now,
             )
             self.reconfiguring.begin(options.instances, options.usual)
-            checkpoint.sweep(set().union(*(m.files() for m in self._kept)), self.manifest.epoch)
+            checkpoint.sweep(self._needed(self._kept), self.manifest.epoch)
         except BaseException:
             self.lease.release()
             raise
 
+    def begin(self) -> None:
+        """Make whole what the last run left, and publish what it may not have published."""
+        if self._kept:
+            self._make_whole()
+        if self._mirror is not None:
+            self._mirror.begin(self.lease, self._needed(self._kept), self._kept)
+        self.publish()
+
     def close(self) -> None:
-        """Let the checkpoint go."""
+        """Make the state durable, and let the checkpoint go."""
         self._resources.close()
+        try:
+            if self._persister.in_background and self.manifest.epoch not in self._persister.whole:
+                self._persister.checkpoint(self.manifest)
+            self.tiers.clear_memory()
+        except SpringtideError as error:  # it is in shared memory, where the next start finds it
+            self.note(str(error))
+        if self._mirror is not None:
+            self._mirror.close()
         self.lease.release()
 
     @property
@@ -137,6 +181,15 @@ class Engine:
                 self.note(f"the command {command.name!r} was refused: {error}")
                 command.file.unlink(missing_ok=True)
         return stop
+
+    def _told_to_stop(self) -> bool:
+        """Tell whether somebody wants the run to stop while it waits for something."""
+        with suppress(OSError):  # what it waits for may be the checkpoint's own disk
+            for command in receive(self.checkpoint.root, self._commands):
+                if command.name == "stop" and command.file is not None:
+                    command.file.unlink(missing_ok=True)
+                    return True
+        return False
 
     def _do(self, command: Command) -> None:
         given, change, protocol = command.options, self.reconfiguring, command.options.get("protocol")
@@ -172,25 +225,26 @@ class Engine:
     def run(self, batch: int | None = None) -> Manifest:
         """Run the next epoch to the end: of what `has_work` saw, and of Spark's micro-batch `batch` if there is one."""
         self.reconfiguring.prepare()
-        started = self.options.clock()
+        started = self.options.timer()
         epoch = self._plan()
         failpoint("before-job")
-        reports = self._execute(epoch)
+        epoch, reports = self.patience.attempt(f"epoch {epoch.number}", lambda: self._perform(epoch))
         failpoint("after-job")
         if self.intake.fails and self._fail_once(epoch.number):
             raise SpringtideError("a test wanted the run to fail here")
         manifest = replace(self._manifest(epoch, reports, started), batch=batch)
-        self.checkpoint.commit(manifest, self.lease)
+        self.patience.attempt("commit", lambda: self._commit(manifest))
         failpoint("after-manifest")
         while self._commands:
             self._commands.pop().unlink(missing_ok=True)
-        self.manifest = manifest
+        before, self.manifest = self.manifest, manifest
         self.reconfiguring.committed(manifest)
         backlogs, self._backlogs = self._backlogs, self.intake.backlogs()
         self.intake.done()
         self.publish()
         failpoint("after-publish")
-        self._clean()
+        self._persister.committed(manifest, now=set(manifest.shadows) != set(before.shadows))
+        self._clean(before)
         failpoint("after-clean")
         self._measure(epoch, reports, started, backlogs)
         return manifest
@@ -201,11 +255,12 @@ class Engine:
             return
         for name, sink in self.plan.graph.of_kind(steps.Sink).items():
             deliveries = [d for d in self.manifest.outbox if d.sink == name]
-            files = tuple(self.checkpoint.root / d.file for d in deliveries)
+            files = tuple(self.tiers.fetched(d.file) for d in deliveries)
             connector = sink.connector
             assert isinstance(connector, Publisher)
             rows = tuple(d.rows for d in deliveries)
-            connector.publish(Publication(name, self.manifest.epoch, sink.schema, files, rows))
+            publish = partial(connector.publish, Publication(name, self.manifest.epoch, sink.schema, files, rows))
+            self.patience.attempt(f"{name} (sink)", publish, of_a_connector)
             failpoint("during-publish")
 
     # ── planning ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -226,13 +281,40 @@ class Engine:
             whole, versions = {k for k, kind in kinds if kind.whole}, {k for k, kind in kinds if kind.versions}
             if merged := compaction(stored, self.maps[name], whole, versions, copy=copy):
                 compact[name] = merged
-        number, root = self.manifest.epoch + 1, str(self.checkpoint.root)
+        number = self.manifest.epoch + 1
         greatest = self.intake.greatest(self.manifest.sources)
         windows: dict[str, tuple[int | None, int | None]] = {}
         for name, last in shadows.items():
             windows |= {shadow_of(name): (None, last), name: (last + 1, None)}
         maps = {name: self.maps[name] for name in instances}
-        return Epoch(number, root, times, greatest, slices, instances, maps, state, compact, tuple(shadows), windows)
+        return Epoch(
+            number,
+            self.tiers,
+            times,
+            greatest,
+            slices,
+            instances,
+            maps,
+            state,
+            compact,
+            tuple(shadows),
+            windows,
+            self._buffered(slices) if self._persister.in_background else frozenset(),
+        )
+
+    def _buffered(self, slices: Mapping[str, Sequence[Sequence[Slice]]]) -> frozenset[str]:
+        """Name the prefixes whose input cannot be read again."""
+        read_by_spark = {n for n, s in self._sources.items() if not isinstance(s.connector, NativeSource)}
+        return frozenset(
+            q.name
+            for q in self.plan.subqueries
+            if q.name in slices
+            and (
+                self.options.durability.buffer
+                or read_by_spark.intersection(q.sources)
+                or cannot_be_read_again(slices[q.name])
+            )
+        )
 
     # ── committing ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -251,7 +333,7 @@ class Engine:
                 rejected=before.rejected + sum(c["rejected"] for c in counts),
             )
         live = with_shadows(self.plan, epoch.shadows)
-        state = {q.name: self._state(live, epoch, q.name, reports) for q in live.subqueries if q.head}
+        state = {q.name: state_after(live, epoch, q.name, reports) for q in live.subqueries if q.head}
         shadows = {
             n: last for n, last in self.reconfiguring.shadows.items() if not _finished(state[shadow_of(n)], last)
         }
@@ -268,25 +350,13 @@ class Engine:
             elastic=self.reconfiguring.manager.to_json() if self.reconfiguring.manager else {},
             shadows=shadows,
             ended=all(s.ended for s in sources.values()),
+            log=self._log(epoch, reports) if self._persister.in_background else None,
         )
 
-    def _state(self, live: Plan, epoch: Epoch, name: str, reports: Sequence[Report]) -> SubqueryState:
-        """Work out which segments are alive after the epoch: not rewritten, not replaced, not expired."""
-        own = sorted((r for r in reports if r.subquery == name), key=lambda r: r.instance)
-        before = epoch.state.get(name, SubqueryState())
-        marks = own[0].marks
-        rewritten = {file for files in epoch.compact.get(name, {}).values() for file in files}
-        oldest = head_of(live, name).oldest(marks)
-
-        def alive(segment: Segment) -> bool:
-            if segment.kind in own[0].replaced or segment.file in rewritten:
-                return False
-            return segment.high >= oldest.get(segment.kind, segment.high)
-
-        return SubqueryState(marks, (*filter(alive, before.segments), *(s for r in own for s in r.segments)))
+    def _log(self, epoch: Epoch, reports: Sequence[Report]) -> dict[str, Any]:
+        return record(epoch, reports, idle=self.intake.idle(self.manifest.sources)) | {"memory": self.tiers.memory}
 
     def _metrics(self, reports: Sequence[Report], started: float) -> dict[str, Any]:
-        now = self.options.clock()
         subqueries, rows = {}, 0
         for q in self.plan.subqueries:
             own = sorted((r for r in reports if r.subquery == q.name), key=lambda r: r.instance)
@@ -298,8 +368,8 @@ class Engine:
             }
             rows += sum(r.rows_in for r in own) if q.head is None else 0
         return {
-            "at": now,
-            "seconds": round(now - started, 6),
+            "at": self.options.clock(),
+            "seconds": round(self.options.timer() - started, 6),
             "rows": rows,
             "published": sum(d.rows for r in reports for d in r.outbox),
             "backlog": self.intake.backlog,
@@ -309,13 +379,14 @@ class Engine:
 
     def _measure(self, epoch: Epoch, reports: Sequence[Report], started: float, before: Mapping[str, int]) -> None:
         """Measure the epoch that is done, remember it, and hear what is to change."""
-        now = self.options.clock()
+        now = self.options.timer()
         self.snapshot = measure(
             self.plan,
             epoch,
             reports,
             self.manifest,
-            now=now,
+            now=self._now(),
+            clock=self.options.clock(),
             seconds=round(now - started, 6),
             period=round(now - self._ended_at, 6),
             backlogs={name: (before.get(name, 0), after) for name, after in self._backlogs.items()},
@@ -328,11 +399,18 @@ class Engine:
             executors=self._resources.executors(),
         )
         self._ended_at = now
-        self.history.append("snapshots", self.lease.generation, self.snapshot.to_json())
+        self._write_down("snapshots", self.snapshot.to_json())
         self.reconfiguring.measured(self.snapshot)
 
     def _remember_decision(self, record: dict[str, Any]) -> None:
-        self.history.append("decisions", self.lease.generation, {"at": self.options.clock()} | record)
+        self._write_down("decisions", {"at": self.options.clock()} | record)
+
+    def _write_down(self, kind: Kind, record: dict[str, Any]) -> None:
+        """Add to the history. A query needs none of it to go on: on a full disk it goes on without."""
+        try:
+            self.history.append(kind, self.lease.generation, record)
+        except OSError as error:
+            self.note(f"the history could not be written: {error}")
 
     def _fail_once(self, number: int) -> bool:
         """Remember, next to the checkpoint, that a test's failure has happened."""
@@ -343,16 +421,90 @@ class Engine:
         marker.touch()
         return True
 
-    def _clean(self) -> None:
+    def _clean(self, before: Manifest) -> None:
         """Remove what no manifest that is kept speaks of. What an epoch leaves behind is gone some epochs later."""
         self._kept.append(self.manifest)
-        while len(self._kept) > KEEP:
-            old = self._kept.pop(0)
-            # A segment lives through consecutive epochs: what the next one kept has lost is lost for good.
-            for file in old.files() - self._kept[0].files():
-                (self.checkpoint.root / file).unlink(missing_ok=True)
-            self.checkpoint.forget(old.epoch)
-        shutil.rmtree(self.checkpoint.root / "outbox" / f"{self.manifest.epoch - 1:09d}", ignore_errors=True)
+        stay, go = kept_after(self._kept, self.options.durability.retain, self._persister.whole)
+        needed = self._needed(stay) | self._persister.pinned if go else set()
+        gone = {d.file for d in before.outbox}
+        for old in go:
+            gone |= (old.files() | old.buffers()) - needed
+        with suppress(OSError):  # what cannot be removed now is found by the next start
+            for file in gone:
+                self.tiers.remove(file)
+            for old in go:
+                self.checkpoint.forget(old.epoch)
+            self._kept = stay
+            self._persister.whole.intersection_update(m.epoch for m in stay)
+        shutil.rmtree(self.checkpoint.root / "outbox" / f"{before.epoch:09d}", ignore_errors=True)
+        for old in go:
+            shutil.rmtree(self.checkpoint.root / BUFFERS / f"{old.epoch:09d}", ignore_errors=True)
+        if self._mirror is not None:
+            for file in (*gone, *(f"manifests/{old.epoch:09d}" for old in go)):
+                self._mirror.remove(file)
+
+    def _needed(self, kept: Sequence[Manifest]) -> set[str]:
+        """Name the segments and buffers that some manifest may be asked for."""
+        return set().union(*(m.files() | m.buffers() for m in kept))
+
+    # ── recovering ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def checkpoint_now(self) -> int:
+        """Make the state durable before anything else happens; give the epoch that it is of."""
+        if self.manifest.epoch >= 0:
+            self._persister.checkpoint(self.manifest)
+        return self.manifest.epoch
+
+    def _perform(self, epoch: Epoch) -> tuple[Epoch, Sequence[Report]]:
+        """Run the tasks of an epoch; if they fail because state is lost, make it anew first and run them again."""
+        try:
+            return epoch, self._execute(epoch)
+        except Exception:
+            if self.manifest.epoch < 0 or not lost(self.tiers, self.manifest):
+                raise
+        self._recover()
+        epoch = self._plan()
+        return epoch, self._execute(epoch)
+
+    def _make_whole(self) -> None:
+        """Bring the state that the last run left in shared memory to the durable tiers, making anew what is lost of it."""
+        own, log = self.tiers, self.manifest.log
+        if log is not None:
+            self.tiers = replace(own, memory=None)
+            left = replace(own, memory=log["memory"])
+            if lost(left, self.manifest):
+                self._recover()
+            for segment in self.manifest.segments():
+                left.persist(segment)
+            left.clear_memory()
+            self.tiers = own
+        elif own.backup is not None:
+            for segment in self.manifest.segments():
+                own.persist(segment)
+        durable = replace(own, memory=None)
+        self._persister.whole = {m.epoch for m in self._kept if all(durable.copies(s) for s in m.segments())}
+        self._persister.whole.add(self.manifest.epoch)
+
+    def _recover(self) -> None:
+        """Make lost state anew: restore, partition, replay (SE-3). The epoch stays the same; its state is in other files."""
+        started, gone = self.options.timer(), lost(self.tiers, self.manifest)
+        whose = ", ".join(dict.fromkeys(s.subquery for s in gone))
+        self.note(f"{len(gone)} segments of {whose} are lost: their state is being made anew")
+        fixed = {n for n, m in self.maps.items() if self.manifest.maps.get(n) != m}
+        durable = self.options.durability
+        recovery = Recovery(self.plan, self.tiers, self._execute, durable.degree, self.options.rows_per_epoch)
+        manifest = recovery.run(self._kept, fixed)
+        self.checkpoint.replace(manifest)
+        if self._mirror is not None:
+            self._mirror.commit(manifest, self.lease)
+        self._kept[-1] = self.manifest = manifest
+        self.reconfiguring.recovered(manifest, fixed)
+        self.note(f"the state of {whose} is whole again after {self.options.timer() - started:.2f} s")
+
+    def _commit(self, manifest: Manifest) -> None:
+        self.checkpoint.commit(manifest, self.lease)
+        if self._mirror is not None:
+            self._mirror.commit(manifest, self.lease)
 
 
 def _finished(old: SubqueryState, last: int) -> bool:

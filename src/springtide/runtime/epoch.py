@@ -10,6 +10,7 @@ from springtide.kernels.blob import Times
 from springtide.kernels.slices import Slice
 from springtide.state.manifest import BucketMap, Delivery, Marks, SubqueryState
 from springtide.state.segment import Segment
+from springtide.state.tiers import Tiers
 
 
 @dataclass(frozen=True)
@@ -17,8 +18,8 @@ class Epoch:
     """One epoch, as every task sees it."""
 
     number: int
-    root: str
-    """The checkpoint's folder."""
+    tiers: Tiers
+    """Where the checkpoint's files are."""
     times: Times
     """The stream times before the epoch's rows, and those that the driver decided: dummies and ends."""
     greatest: Mapping[str, int]
@@ -34,6 +35,12 @@ class Epoch:
     """Subqueries whose old owners still finish windows."""
     windows: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
     """Subquery → the first and the last window that is its business, while there is another owner for the rest."""
+    buffered: frozenset[str] = frozenset()
+    """Prefixes whose output is kept in the buffer state, because their input could not be read again."""
+    replayed: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    """Prefix subquery → instance → files of the buffer state that it sends again instead of reading anything."""
+    silent: bool = False
+    """It has happened before, and only its state is made anew: nothing goes to sinks."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,8 @@ class Report:
     """Kinds of state of which only what was written now is left."""
     segments: tuple[Segment, ...] = ()
     outbox: tuple[Delivery, ...] = ()
+    buffers: tuple[str, ...] = ()
+    """Files with what a prefix sent, where that is kept."""
 
     def to_json(self) -> dict[str, Any]:
         """Write it for the way to the driver."""
@@ -72,7 +81,7 @@ class Report:
     def from_json(data: dict[str, Any]) -> Report:
         """Read what `to_json` wrote."""
         segments = tuple(Segment.from_json(s) for s in data["segments"])
-        lists = {name: tuple(data[name]) for name in ("replaced", "buckets")}
+        lists = {name: tuple(data[name]) for name in ("replaced", "buckets", "buffers")}
         return Report(**data | lists | {"segments": segments, "outbox": tuple(Delivery(**d) for d in data["outbox"])})
 
 

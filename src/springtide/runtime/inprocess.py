@@ -41,7 +41,7 @@ def run(
     """Run a query with bounded input to its end, or until `between` (called before each epoch) says stop."""
     engine = Engine(plan, Checkpoint(checkpoint), lambda epoch: execute(plan, epoch), options or Options())
     try:
-        engine.publish()
+        engine.begin()
         while not engine.manifest.ended:
             if between is not None and not between(engine):
                 break

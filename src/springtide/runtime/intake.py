@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from springtide.kernels import gate
@@ -13,6 +14,7 @@ from springtide.query.errors import QueryError, nearest
 from springtide.query.steps import Source
 from springtide.query.types import END_OF_TIME
 from springtide.runtime.epoch import with_times
+from springtide.runtime.patience import Patience, of_a_connector
 from springtide.state.manifest import SourceState
 
 States = Mapping[str, SourceState]
@@ -24,9 +26,11 @@ _MAIN = ""
 class Intake:
     """The sources of a query as the driver sees them. It decides what the next epoch reads; nothing is read here."""
 
-    def __init__(self, sources: Mapping[str, Source], limit: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, sources: Mapping[str, Source], limit: int, timer: Callable[[], float], patience: Patience
+    ) -> None:
         """Begin with each source's own connector."""
-        self._sources, self._limit, self._clock = sources, limit, clock
+        self._sources, self._limit, self._timer, self._patience = sources, limit, timer, patience
         self._connectors: dict[str, dict[str, NativeSource]] = {
             name: {_MAIN: s.connector} if isinstance(s.connector, NativeSource) else {} for name, s in sources.items()
         }
@@ -147,6 +151,10 @@ class Intake:
                 greatest[name] = max(time, greatest[name])
         return greatest
 
+    def idle(self, states: States) -> bool:
+        """Tell whether the epoch moves the time of streams that are idle."""
+        return bool(self._idle(states))
+
     def after(self, name: str, before: SourceState, times: Mapping[str, int]) -> SourceState:
         """Give the state of a source after the epoch, as far as it is decided here."""
         takes = self.takes.get(name, {})
@@ -170,8 +178,12 @@ class Intake:
 
     def _take(self, name: str, label: str, state: SourceState) -> Take:
         position = state.position if label == _MAIN else state.attached.get(label, {}).get("position")
-        take = self._connectors[name][label].take(position, self._limit, self._sources[name].ts)
-        now = self._clock()
+        take = self._patience.attempt(
+            f"{name} (source)",
+            partial(self._connectors[name][label].take, position, self._limit, self._sources[name].ts),
+            of_a_connector,
+        )
+        now = self._timer()
         for stream in take.streams:
             self._seen.setdefault((name, _qualified(label, stream)), now)
         for part in take.slices:
@@ -185,7 +197,7 @@ class Intake:
         """Decide which physical streams hold the others back no longer, and up to which time."""
         if all(s.idle_after is None for s in self._sources.values()):
             return {}
-        now = self._clock()
+        now = self._timer()
         times = {(n, s): t for n, state in states.items() for s, t in state.times.items() if t != END_OF_TIME}
         idle = {
             key

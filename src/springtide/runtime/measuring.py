@@ -23,6 +23,7 @@ def measure(
     manifest: Manifest,
     *,
     now: float,
+    clock: float,
     seconds: float,
     period: float,
     backlogs: Mapping[str, tuple[int, int]],
@@ -30,7 +31,10 @@ def measure(
     slots: int | None,
     executors: int | None,
 ) -> Snapshot:
-    """Put together what an epoch was like; `backlogs` has the rows that waited at each source before and after it."""
+    """Put together what an epoch was like; `backlogs` has the rows that waited at each source before and after it.
+
+    `now` is a time that only goes on, `clock` the time of day, by which sources say when a row came.
+    """
     read: dict[str, int] = {}
     for report in reports:
         for name, counts in report.sources.items():
@@ -40,17 +44,23 @@ def measure(
         before, after = backlogs.get(name, (0, 0))
         sources[name] = SourceLoad(read.get(name, 0), max(0, read.get(name, 0) + after - before), after)
     subqueries = {
-        q.name: _load(plan, q.name, epoch, reports, manifest, bucket_bytes.get(q.name, ())) for q in plan.subqueries
+        q.name: _load(plan, q.name, epoch, reports, manifest, bucket_bytes.get(q.name, ()), seconds)
+        for q in plan.subqueries
     }
-    waits = latency([s for parts in epoch.slices.values() for part in parts for s in part], now, now - seconds)
+    waits = latency([s for parts in epoch.slices.values() for part in parts for s in part], clock, clock - seconds)
     return Snapshot(now, epoch.number, seconds, period, sources, subqueries, waits, slots, executors)
 
 
 def _load(
-    plan: Plan, name: str, epoch: Epoch, reports: Sequence[Report], manifest: Manifest, bucket_bytes: Sequence[int]
+    plan: Plan,
+    name: str,
+    epoch: Epoch,
+    reports: Sequence[Report],
+    manifest: Manifest,
+    bucket_bytes: Sequence[int],
+    seconds: float,
 ) -> SubqueryLoad:
     own = sorted((r for r in reports if r.subquery == name), key=lambda r: r.instance)
-    ends = [r.began + r.wait + r.busy for r in own]
     grid = next((e.routing for e in plan.exchanges if e.target == name and isinstance(e.routing, Grid)), None)
     state = manifest.state.get(name)
     return SubqueryLoad(
@@ -59,7 +69,7 @@ def _load(
         rows_out=tuple(r.rows_out for r in own),
         busy=tuple(round(r.busy, 6) for r in own),
         wait=tuple(round(r.wait, 6) for r in own),
-        span=round(max(ends) - min(r.began for r in own), 6) if own else None,
+        span=_span(own, seconds) if own else None,
         upstream=tuple(dict.fromkeys(e.origin for e in plan.exchanges if e.target == name)),
         sources=plan.subquery(name).sources,
         bucket_rows=tuple(np.sum([r.buckets for r in own if r.buckets], axis=0).tolist())
@@ -69,6 +79,12 @@ def _load(
         state_bytes=sum(s.bytes for s in state.segments) if state else 0,
         grid=(grid.rows, grid.columns) if grid else None,
     )
+
+
+def _span(own: Sequence[Report], seconds: float) -> float:
+    """Give the time from the first start of a task to the last end, which clocks of machines tell: no less than one task and no more than the epoch."""
+    told = max(r.began + r.wait + r.busy for r in own) - min(r.began for r in own)
+    return round(max(min(told, seconds), *(r.wait + r.busy for r in own), 0.0), 6)
 
 
 def latency(slices: Sequence[Slice], now: float, began: float) -> Latency | None:

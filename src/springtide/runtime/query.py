@@ -13,7 +13,9 @@ from springtide.compiler.plan import BUCKETS, Plan
 from springtide.elastic.policies.policy import Policy
 from springtide.elastic.settings import Elastic, elastic_of
 from springtide.query.graph import Graph
+from springtide.query.types import Length, micros_of
 from springtide.runtime import reference
+from springtide.runtime.durability import Durability, durability_of
 from springtide.runtime.engine import ROWS_PER_EPOCH, Options
 
 if TYPE_CHECKING:
@@ -88,6 +90,8 @@ class Query(Graph):
         elastic: bool | Elastic | Policy | None = None,
         metrics_port: int | None = None,
         metrics_host: str = "127.0.0.1",
+        patience: Length = "1m",
+        durability: Durability | Length | None = None,
     ) -> Run:
         """Run the query on a Spark session, in epochs, until its input ends or it is stopped.
 
@@ -98,13 +102,20 @@ class Query(Graph):
         With `elastic` the number of instances and the owners of buckets change while the query runs: True for the usual policy, a
         policy, or `st.Elastic(…)` with limits and all.
 
+        What fails because something outside is not there, such as the files of a source, a sink, a disk or a worker, is tried again for
+        as long as `patience` says (see `run.events()`); then the run ends with an error that names the step, and the next start goes on.
+
+        State is durable with every epoch; with `durability="5s"` it is made so every five seconds, in the background, and `st.Durability(…)`
+        says more: a backup in an object store, how many checkpoints are kept. Every row comes exactly once in any case.
+
         With `metrics_port` the run serves its figures to Prometheus there (0: on any free port, see `run.metrics_url`), to this machine
         alone unless `metrics_host` says otherwise.
         """
         from springtide.runtime.spark.run import Run
 
         usual = int(spark.sparkContext.defaultParallelism)
-        options = Options(instances, rows_per_epoch, usual, elastic_of(elastic))
+        patient = micros_of(f"{self.name} (query)", patience, "patience") / 1e6
+        options = Options(instances, rows_per_epoch, usual, elastic_of(elastic), durability_of(durability), patient)
         plan, exporter = self.plan(buckets=buckets), None
         if metrics_port is not None:
             from springtide.runtime.exporting import Exporter

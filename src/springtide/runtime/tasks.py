@@ -10,7 +10,8 @@ import json
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +26,12 @@ from springtide.kernels.ingest import ingest
 from springtide.kernels.routing import BUCKETS, deal
 from springtide.kernels.slices import NativeSource, Read, Slice
 from springtide.query import steps
+from springtide.query.errors import UnavailableError
+from springtide.runtime.buffers import buffer, sent_before
 from springtide.runtime.epoch import Epoch, Report
 from springtide.runtime.heads import Clock, head_of, keep
 from springtide.runtime.heads.head import Shelf
+from springtide.runtime.patience import of_the_outside, said
 from springtide.runtime.shadows import with_shadows
 from springtide.runtime.topology import Topology, origin_ranks, sources_behind, sources_behind_side, topology
 from springtide.state.manifest import Delivery
@@ -54,6 +58,7 @@ class Work:
     rows_out: int = 0
     rejected: int = 0
     outbox: list[Delivery] = field(default_factory=list)
+    buffers: list[str] = field(default_factory=list)
 
     @property
     def ordered(self) -> bool:
@@ -80,15 +85,24 @@ class Work:
         )
         for (name, _), frame in zip(sinks, frames[len(prepared) :], strict=True):
             self.deliver(name, frame)
-        for (number, exchange), frame in zip(exchanges, frames[: len(prepared)], strict=True):
-            target = self.epoch.maps[exchange.target]
-            level = self.layout.level_of(exchange.target)
-            self.rows_out += frame.height
-            sent: tuple[pl.DataFrame | None, bytes] | None = None
-            for instance, part in deal(frame, exchange.routing, exchange.side, target.owners, target.instances):
-                if sent is None or part is not sent[0]:  # what everybody gets is written once
-                    sent = part, Blob(number, times, greatest, part).encode()
-                yield level, self.layout.partition_of(exchange.target, instance), sent[1]
+        for (number, _), frame in zip(exchanges, frames[: len(prepared)], strict=True):
+            blob = Blob(number, times, greatest, frame)
+            if self.subquery.name in self.epoch.buffered:
+                self.buffers.append(buffer(self.epoch, self.subquery.name, self.instance, blob))
+            yield from self.send(blob)
+
+    def send(self, blob: Blob) -> Iterator[Item]:
+        """Deal the tuples for an exchange out to the instances behind it; each gets the header."""
+        exchange = self.plan.exchanges[blob.exchange]
+        frame = pl.DataFrame() if blob.tuples is None else blob.tuples
+        target = self.epoch.maps[exchange.target]
+        level = self.layout.level_of(exchange.target)
+        self.rows_out += frame.height
+        sent: tuple[pl.DataFrame | None, bytes] | None = None
+        for instance, part in deal(frame, exchange.routing, exchange.side, target.owners, target.instances):
+            if sent is None or part is not sent[0]:  # what everybody gets is written once
+                sent = part, replace(blob, tuples=part).encode()
+            yield level, self.layout.partition_of(exchange.target, instance), sent[1]
 
     def _sent(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
         """Make the rows for an exchange; to one of two owners only those of its windows."""
@@ -99,18 +113,19 @@ class Work:
 
     def deliver(self, sink: str, rows: pl.DataFrame) -> None:
         """Put rows for a sink into the outbox."""
-        if not rows.height:
+        if not rows.height or self.epoch.silent:
             return
         connector = self.plan.step(sink)
         assert isinstance(connector, steps.Sink)
         as_parquet = getattr(connector.connector, "outbox", "arrow") == "parquet"
         file = f"outbox/{self.epoch.number:09d}/{sink}-{self.subquery.name}-{self.instance}-{uuid.uuid4().hex[:8]}.{'parquet' if as_parquet else 'arrow'}"
-        path = Path(self.epoch.root) / file
+        path = Path(self.epoch.tiers.root) / file
         path.parent.mkdir(parents=True, exist_ok=True)
         if as_parquet:
             rows.write_parquet(path, compression="zstd", compression_level=1, statistics=True)
         else:
             rows.write_ipc(path, compression="uncompressed")
+        self.epoch.tiers.settle(file)
         self.rows_out += rows.height
         self.outbox.append(Delivery(sink, file, rows.height, self.instance))
 
@@ -127,6 +142,7 @@ class Work:
             wait=self.started - self.entered,
             began=time.time() - (now - self.entered),
             outbox=tuple(self.outbox),
+            buffers=tuple(self.buffers),
             **more,  # type: ignore[arg-type]
         )
         return REPORT, 0, json.dumps(report.to_json()).encode()
@@ -148,7 +164,26 @@ def source_task(plan: Plan, epoch: Epoch, partition: int) -> Iterator[Item]:
     """Read the slices of one instance of a prefix."""
     plan = with_shadows(plan, epoch.shadows)
     name, instance = topology(plan, epoch.instances).instance_of(0, partition)
-    yield from run_prefix(plan, epoch, name, instance, _read(plan, epoch.slices[name][instance]))
+    if name in epoch.replayed:
+        work = Work(plan, epoch, plan.subquery(name), instance, topology(plan, epoch.instances))
+        for blob in sent_before(epoch, name, instance):
+            yield from work.send(blob)
+        yield work.report()
+        return
+    slices = epoch.slices[name][instance]
+    with outside(f"{', '.join(sorted({s.source for s in slices}) or [name])} (source)"):
+        yield from run_prefix(plan, epoch, name, instance, _read(plan, slices))
+
+
+@contextmanager
+def outside(step: str) -> Iterator[None]:
+    """Name the step that met something outside that was not there, so that the driver knows that it may be back soon."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, UnavailableError) or not of_the_outside(error):
+            raise
+        raise UnavailableError(step, said(error)) from error
 
 
 def _read(plan: Plan, slices: Iterable[Slice]) -> Iterator[Arrival]:
@@ -198,6 +233,12 @@ def run_prefix(plan: Plan, epoch: Epoch, name: str, instance: int, arrivals: Ite
 def instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: Iterable[Item]) -> Iterator[Item]:
     """Take blobs through the gate into the stateful head, run the steps behind it, send blobs."""
     plan = with_shadows(plan, epoch.shadows)
+    name, _ = topology(plan, epoch.instances).instance_of(level, partition)
+    with outside(f"{name} (subquery)"):
+        yield from _instance_task(plan, epoch, level, partition, items)
+
+
+def _instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: Iterable[Item]) -> Iterator[Item]:
     entered, layout = time.perf_counter(), topology(plan, epoch.instances)
     blobs: list[Blob] = []
     for item in items:

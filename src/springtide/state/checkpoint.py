@@ -5,6 +5,7 @@ lock                  held by the run that uses it
 generation            counts the runs; a manifest of an older one is refused
 manifests/000000007   the commit record of epoch 7
 state/…               segments
+buffer/…              what went into epochs whose state is not durable yet, where it cannot be read again
 outbox/…              rows on their way to sinks
 control/…             commands to the running query
 spark/                Spark's own offsets and commits
@@ -24,6 +25,7 @@ from typing import Any
 
 from springtide.state.errors import CheckpointError
 from springtide.state.manifest import Manifest, NewerFormat
+from springtide.state.segment import flush
 
 FORMAT = 1
 KEEP = 10
@@ -60,8 +62,8 @@ class Checkpoint:
 
     # ── opening ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def acquire(self, identity: dict[str, Any]) -> Lease:
-        """Take the checkpoint for one run of one query, making it if it is not there."""
+    def acquire(self, identity: dict[str, Any], after: int = 0) -> Lease:
+        """Take the checkpoint for one run of one query, making it if it is not there; the run's generation is later than `after`."""
         marker = self.root / "springtide.json"
         if self.root.exists() and not self.root.is_dir():
             raise self._error("is a file", "give an empty or a new folder")
@@ -78,7 +80,7 @@ class Checkpoint:
                     marker,
                     json.dumps({"format": FORMAT, "identity": identity, "created": time.time()}, indent=1).encode(),
                 )
-            generation = self._generation() + 1
+            generation = max(self._generation(), after) + 1
             self._write(self.root / "generation", str(generation).encode())
         except BaseException:
             os.close(descriptor)
@@ -200,11 +202,17 @@ class Checkpoint:
             _write_through(partial, manifest.encode())
             os.link(partial, path)  # refuses to overwrite, unlike rename
         except FileExistsError:
-            raise self._error(
-                f"has a manifest of epoch {manifest.epoch} already", "another run wrote it: start again"
-            ) from None
+            if path.read_bytes() != manifest.encode():  # else it was written, though it seemed to have failed
+                raise self._error(
+                    f"has a manifest of epoch {manifest.epoch} already", "another run wrote it: start again"
+                ) from None
         finally:
             partial.unlink(missing_ok=True)
+        flush(path.parent)
+
+    def replace(self, manifest: Manifest) -> None:
+        """Write the manifest of an epoch that was committed anew: its state was lost and is there again, in other files."""
+        self._write(self._manifest_path(manifest.epoch), manifest.encode())
 
     def history(self) -> list[Manifest]:
         """Read the manifests that are kept, oldest first."""
@@ -216,7 +224,7 @@ class Checkpoint:
 
     def sweep(self, keep: set[str], epoch: int) -> None:
         """Remove what a run that died left behind: segments that no manifest speaks of, and rows of no committed epoch."""
-        for path in self._files("state"):
+        for path in (*self._files("state"), *self._files("buffer")):
             if str(path.relative_to(self.root)) not in keep:
                 path.unlink(missing_ok=True)
         for path in self._files("outbox"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,10 +108,21 @@ class Manifest:
     """The input has ended and every window was given: there is no next epoch."""
     batch: int | None = None
     """The micro-batch of Spark that this epoch took, where Spark reads a source."""
+    log: dict[str, Any] | None = None
+    """What the epoch took in, so that it can be done again: kept where state is not made durable with every epoch."""
 
     def files(self) -> set[str]:
         """Name the segments that it speaks of."""
         return {segment.file for state in self.state.values() for segment in state.segments}
+
+    def segments(self) -> Iterator[Segment]:
+        """Give all segments that it speaks of."""
+        return (segment for state in self.state.values() for segment in state.segments)
+
+    def buffers(self) -> set[str]:
+        """Name the files of the buffer state that it speaks of."""
+        kept = (self.log or {}).get("buffers", {})
+        return {file for instances in kept.values() for files in instances for file in files}
 
     def encode(self) -> bytes:
         """Write it as JSON with a checksum."""
@@ -132,6 +143,7 @@ class Manifest:
             "shadows": self.shadows,
             "ended": self.ended,
             "batch": self.batch,
+            "log": self.log,
         }
         text = json.dumps(body, separators=(",", ":"), sort_keys=True)
         return json.dumps(
@@ -164,4 +176,5 @@ class Manifest:
             shadows=body["shadows"],
             ended=body["ended"],
             batch=body["batch"],
+            log=body.get("log"),
         )

@@ -1,17 +1,19 @@
 """Segments: immutable Arrow files with the state that one instance wrote in one epoch.
 
 Rows are sorted by bucket, and the file's metadata has a directory bucket → first row, so that a new owner of some buckets reads their
-rows and no others. Files are read by memory map.
+rows and no others. Files are read by memory map. The manifest has the checksum of each file.
 """
 
 from __future__ import annotations
 
 import json
+import mmap
 import os
-from collections.abc import Iterable
+import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -40,6 +42,20 @@ class Segment:
     low: int
     high: int
     """The smallest and greatest time slot (pane) in it."""
+    crc: int | None = None
+    """The checksum (CRC-32) of the file; None: it was written without."""
+
+    @property
+    def subquery(self) -> str:
+        """The subquery whose state it is."""
+        return Path(self.file).parent.name
+
+    def __str__(self) -> str:
+        """Say what is in it."""
+        return (
+            f"{self.file} ({self.rows:,} rows of {self.kind} of {self.subquery}, "
+            f"written in epoch {self.epoch} by instance {self.instance})"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Write it for a manifest."""
@@ -51,8 +67,15 @@ class Segment:
         return Segment(**data)
 
 
-def write_segment(path: Path, frame: pl.DataFrame, bucket: str) -> int:
-    """Write rows (with a bucket column) as a segment; give its size in bytes. The file is whole or not there."""
+class Written(NamedTuple):
+    """A file that was written."""
+
+    bytes: int
+    crc: int
+
+
+def write_segment(path: Path, frame: pl.DataFrame, bucket: str, *, through: bool = False) -> Written:
+    """Write rows (with a bucket column) as a segment. The file is whole or not there; `through` to the disk: also after a power cut."""
     if not frame[bucket].is_sorted():
         frame = frame.sort(bucket, maintain_order=True)
     lengths = frame[bucket].rle().struct.unnest()
@@ -67,11 +90,32 @@ def write_segment(path: Path, frame: pl.DataFrame, bucket: str) -> int:
     try:
         with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
+        written = Written(partial.stat().st_size, checksum(partial))
+        if through:
+            flush(partial)
         os.replace(partial, path)
     except OSError:
         partial.unlink(missing_ok=True)
         raise
-    return path.stat().st_size
+    return written
+
+
+def checksum(path: Path) -> int:
+    """Give the CRC-32 of a file."""
+    with open(path, "rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return 0
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            return zlib.crc32(mapped)
+
+
+def flush(path: Path) -> None:
+    """Have the disk take a file, or a folder's names, for good."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _compact(frame: pl.DataFrame) -> pa.Table:
@@ -116,9 +160,9 @@ def read_segment(path: Path, buckets: Iterable[int] | None = None) -> pl.DataFra
 class BucketSizes:
     """How much state each bucket has. Segments never change, so each is looked at once."""
 
-    def __init__(self, root: Path) -> None:
-        """Name the checkpoint's folder."""
-        self._root = root
+    def __init__(self, find: Callable[[Segment], Path | None]) -> None:
+        """Say how segments are found; of one that is not on this machine every bucket is thought to have its share."""
+        self._find = find
         self._known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
 
     def of(self, segments: Iterable[Segment], buckets: int) -> tuple[int, ...]:
@@ -126,14 +170,17 @@ class BucketSizes:
         sizes = np.zeros(buckets)
         for segment in segments:
             if segment.file not in self._known:
-                self._known[segment.file] = self._shares(segment)
+                self._known[segment.file] = self._shares(segment, buckets)
             places, shares = self._known[segment.file]
             np.add.at(sizes, places, shares)
         if len(self._known) > 10_000:
             self._known.clear()
         return tuple(sizes.astype(np.int64).tolist())
 
-    def _shares(self, segment: Segment) -> tuple[np.ndarray, np.ndarray]:
-        reader = pa.ipc.open_file(pa.memory_map(str(self._root / segment.file)))
+    def _shares(self, segment: Segment, buckets: int) -> tuple[np.ndarray, np.ndarray]:
+        path = self._find(segment)
+        if path is None:
+            return np.arange(buckets), np.full(buckets, segment.bytes / buckets)
+        reader = pa.ipc.open_file(pa.memory_map(str(path)))
         directory = np.array(json.loads((reader.schema.metadata or {})[_KEY])["directory"], dtype=np.int64)
         return directory[:, 0], directory[:, 2] * (segment.bytes / segment.rows)

@@ -77,7 +77,7 @@ class Bench:
         source = st.source("feed", self.feed, ts="t", idle_after=idle_after)
         counts = source.aggregate(by="k", window=st.tumbling("10us"), n=st.count(), name="counts")
         self.query = st.Query("bench", counts.to(self.sink, name="out"))
-        self.root, self.options = root, Options(instances, limit, clock=self.clock)
+        self.root, self.options = root, Options(instances, limit, clock=self.clock, timer=self.clock)
         self.engine = self.start()
 
     def start(self) -> Engine:
@@ -370,7 +370,7 @@ def test_instances_by_step_and_those_of_before(tmp_path: Path) -> None:
     bench.feed.add("a", ("x", 1))
     bench.run()
     assert {n: m.instances for n, m in bench.engine.manifest.maps.items()} == {"feed": 1, "counts": 3}
-    bench.options = Options({"feed": 2}, clock=bench.clock)
+    bench.options = Options({"feed": 2}, clock=bench.clock, timer=bench.clock)
     bench.restart()
     assert {n: m.instances for n, m in bench.engine.maps.items()} == {"feed": 2, "counts": 3}
     bench.engine.close()

@@ -115,7 +115,7 @@ def test_an_idle_stream_holds_the_others_back_until_idle_after(tmp_path: Path) -
         now[0] = 10.0 * (engine.manifest.epoch + 1)
         return True
 
-    options = Options(2, clock=lambda: now[0])
+    options = Options(2, timer=lambda: now[0])
     half = run(query.plan(), tmp_path, options, between=lambda e: tick(e) and stop_after(2)(e))
     assert half.manifest.sources["numbers"].times == {"busy": 25_000_000, "quiet": 15_000_000}
     assert sink.rows()["n"].to_list() == [2], (

@@ -80,7 +80,7 @@ def running(folder: Path, toy: Toy, clock: Hand, **more: Any) -> Iterator[Engine
     """Start the query, and see that every row is there in the end."""
     query, sink = counting()
     plan = query.plan(buckets=16)
-    options = Options(instances=1, elastic=elastic(**more), clock=clock)
+    options = Options(instances=1, elastic=elastic(**more), clock=clock, timer=clock)
     engine = Engine(plan, Checkpoint(folder / "ckpt"), lambda epoch: execute(plan, epoch), options, toy)
     yield engine
     while not engine.manifest.ended:
@@ -219,7 +219,7 @@ def test_a_slot_that_is_lost_takes_no_instance_along(tmp_path: Path, clock: Hand
 def test_what_waits_survives_a_restart(tmp_path: Path, clock: Hand) -> None:
     query, _ = counting()
     plan = query.plan(buckets=16)
-    options = Options(instances=1, elastic=elastic(), clock=clock)
+    options = Options(instances=1, elastic=elastic(), clock=clock, timer=clock)
     engine = Engine(plan, Checkpoint(tmp_path / "ckpt"), lambda epoch: execute(plan, epoch), options, Toy())
     engine.scale("counts", 4)
     assert epoch(engine) == 1

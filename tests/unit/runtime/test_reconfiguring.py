@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 import springtide as st
+from springtide.elastic.decisions import decisions_of
 from springtide.elastic.settings import elastic_of
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.inprocess import run
@@ -71,6 +72,52 @@ def test_what_the_policy_wants_is_done_and_changes_no_row(tmp_path: Path) -> Non
     decisions = [d for d in engine.history.read("decisions") if "kind" in d]
     assert [(d["before"]["instances"], d["after"]["instances"]) for d in decisions] == [(1, 3), (3, 2), (2, 5)]
     assert len([d for d in engine.history.read("decisions") if "done" in d]) == 3
+
+
+@pytest.mark.parametrize("protocol", ["virtual", "state", "window"])
+def test_from_1_to_64_instances_and_back(protocol: Any, tmp_path: Path) -> None:
+    """SC-9, SM-7: by hand, in one step each."""
+    query, sink = counting(10)
+    used: list[int] = []
+
+    def between(engine: Engine) -> bool:
+        if engine.manifest.epoch in (1, 5):
+            engine.scale("counts", 64 if engine.manifest.epoch == 1 else 1, protocol)
+        used.append(engine.maps["counts"].instances)
+        return True
+
+    run(query.plan(buckets=64), tmp_path / "ckpt", Options(instances=1), between=between)
+    assert used[:8] == [1, 1, 64, 64, 64, 64, 1, 1]
+    compare(sink.rows(), query.run_reference().rows())
+
+
+@pytest.mark.parametrize("protocol", ["virtual", "state", "window"])
+def test_several_steps_at_once_while_the_last_change_is_settling(protocol: Any, tmp_path: Path) -> None:
+    """SC-9, ST-5: every step has other instances in every epoch, while old windows of the change before are still being finished."""
+    rows: list[Any] = []
+    for i in range(12):
+        rows += [{"k": f"k{j}", "ts": at(f"{i * 10 + j}s")} for j in range(5)] + [PAUSE]
+    sink = st.memory_sink()
+    source = st.source("rows", st.memory(rows, schema={"k": pl.String, "ts": st.TIME}), ts="ts")
+    counts = source.aggregate(by="k", window=st.sliding("40s", every="10s"), n=st.count(), name="counts")
+    sums = counts.aggregate(by="n", window=st.sliding("20s", every="10s"), keys=st.count(), name="sums")
+    query = st.Query("two", sums.to(sink))
+    settling = 0
+
+    def between(engine: Engine) -> bool:
+        nonlocal settling
+        settling += bool(engine.manifest.shadows)
+        for step, wanted in zip(("rows", "counts", "sums"), range(engine.manifest.epoch + 2, 20), strict=False):
+            engine.scale(step, 1 + wanted % 4, protocol)
+        return True
+
+    engine = run(query.plan(buckets=16), tmp_path / "ckpt", Options(instances=1), between=between)
+    assert settling > 5 or protocol != "window"
+    changed = decisions_of(engine.history.read("decisions"))
+    assert {d.instruction.subquery: d.outcome is not None for d in changed} == dict.fromkeys(
+        ("rows", "counts", "sums"), True
+    )
+    compare(sink.rows(), query.run_reference().rows())
 
 
 def test_limits_are_by_step_and_refusals_are_told(tmp_path: Path) -> None:

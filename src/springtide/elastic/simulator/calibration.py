@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import median
@@ -53,15 +54,16 @@ def first_degrees(snapshots: Sequence[Snapshot]) -> dict[str, int]:
     return {name: own.instances for name, own in snapshots[0].subqueries.items()}
 
 
-def degree_error_pct(run: Run, snapshots: Sequence[Snapshot]) -> float:
+def degree_error_pct(run: Run, snapshots: Sequence[Snapshot], since: float = -math.inf) -> float:
     """Say how far the instances of a simulated run are from those of the real one: over time, as a share of the real ones.
 
-    Subqueries count by themselves: one more here and one less there is two off.
+    Subqueries count by themselves: one more here and one less there is two off. What was before `since`, by the clock of the
+    real run, does not count: the model may have been made from it.
     """
     begin = snapshots[0].time - snapshots[0].period
     ends = np.array([e.end for e in run.epochs])
     off = total = 0.0
-    for snapshot in snapshots:
+    for snapshot in (s for s in snapshots if s.time > since):
         place = min(int(np.searchsorted(ends, snapshot.time - begin)), ends.size - 1)
         simulated = run.epochs[place].degrees
         real = {name: own.instances for name, own in snapshot.subqueries.items()}

@@ -14,7 +14,6 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -190,23 +189,28 @@ class Shelf:
         if not rows.height:
             return ()
         file = f"state/{self.subquery}/{self.epoch.number:09d}-{self.instance}-{kind}-{uuid.uuid4().hex[:8]}.arrow"
-        size = write_segment(Path(self.epoch.root) / file, rows.sort(HASH) if HASH in rows.columns else rows, BUCKET)
+        tiers = self.epoch.tiers
+        ordered = rows.sort(HASH) if HASH in rows.columns else rows
+        written = write_segment(tiers.place(file), ordered, BUCKET, through=tiers.memory is None)
         slots = rows[slot].to_physical() if slot else None
         low, high = (slots.min(), slots.max()) if slots is not None else (FIRST_SLOT, END_OF_TIME)
         assert isinstance(low, int)
         assert isinstance(high, int)
-        return (Segment(file, kind, self.epoch.number, self.instance, self.map.version, rows.height, size, low, high),)
+        number, version = self.epoch.number, self.map.version
+        size, crc = written
+        segment = Segment(file, kind, number, self.instance, version, rows.height, size, low, high, crc)
+        tiers.keep(segment)
+        return (segment,)
 
     def _mapped(self, segments: Sequence[Segment], buckets: Sequence[int] | None) -> list[pl.DataFrame]:
         found, own = [], buckets
         for segment in segments:
-            path = Path(self.epoch.root) / segment.file
             if buckets is None and segment.version == self.map.version:
                 if segment.instance == self.instance:
-                    found.append(read_segment(path))
+                    found.append(read_segment(self.epoch.tiers.find(segment)))
             else:
                 own = self.map.buckets_of(self.instance) if own is None else own
-                found.append(read_segment(path, own))
+                found.append(read_segment(self.epoch.tiers.find(segment), own))
         return [f for f in found if f.height]
 
 

@@ -16,6 +16,7 @@ from springtide.compiler.plan import Plan
 from springtide.runtime.epoch import Epoch, Report
 from springtide.runtime.reports import reports_of
 from springtide.runtime.shadows import with_shadows
+from springtide.runtime.spark.faults import passing
 from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
 from springtide.runtime.topology import Topology, topology
 
@@ -106,11 +107,16 @@ class SparkExecutor:
         tasks = layout.partitions(0)
         sources = self._context.parallelize(range(tasks), tasks)
         rdd: RDD[Pair] = sources.mapPartitionsWithIndex(SourceStage(self._packed, epoch))
-        if self.rows is not None:
+        if self.rows is not None and not epoch.silent:
             rdd = self._context.union([rdd, self.rows(self._packed, epoch)])
         later = replace(epoch, slices={})
         for level in range(1, len(layout.levels)):
             partitions = layout.partitions(level)
             shuffled = rdd.partitionBy(partitions, _same)
             rdd = shuffled.mapPartitionsWithIndex(InstanceStage(self._packed, later, level))
-        return reports_of(item for _, item in rdd.collect())
+        try:
+            return reports_of(item for _, item in rdd.collect())
+        except Exception as error:
+            if (fault := passing(error, f"epoch {epoch.number}")) is not None:
+                raise fault from error
+            raise

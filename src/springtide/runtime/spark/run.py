@@ -99,6 +99,7 @@ class Run:
         """
         self._at_once = at_once and not self._spark_reads
         self._stopping.set()
+        self._engine.patience.end()
         if self._at_once:
             self._spark.sparkContext.cancelJobGroup(self._group)
         self.wait()
@@ -201,7 +202,7 @@ class Run:
             writer = writer.trigger(availableNow=True)
         elif trigger is not None and not self._available_now:
             writer = writer.trigger(processingTime=trigger)
-        self._engine.publish()  # the last start may have been cut short before it did
+        self._engine.begin()
         return writer.start()
 
     def _batch(self, rows: DataFrame, number: int) -> None:

@@ -12,6 +12,7 @@ from springtide.runtime.heads.head import ALIVE, VERSION, Head, HeadResult, Shel
 from springtide.runtime.heads.keyed import find, keyed, newest
 from springtide.state.manifest import BucketMap, SubqueryState
 from springtide.state.segment import Segment
+from springtide.state.tiers import Tiers
 
 
 def rows(*found: tuple[int, Any, int, int]) -> pl.DataFrame:
@@ -55,7 +56,9 @@ class Keys(Head):
 def epoch(tmp_path: Any, number: int, segments: tuple[Segment, ...], merge: tuple[Segment, ...]) -> Shelf:
     files = {0: tuple(s.file for s in merge)}
     state = {"q": SubqueryState({}, segments)}
-    return Shelf(Epoch(number, str(tmp_path), {}, {}, {}, {}, {"q": BucketMap.even(8, 1)}, state, {"q": files}), "q", 0)
+    return Shelf(
+        Epoch(number, Tiers(str(tmp_path)), {}, {}, {}, {}, {"q": BucketMap.even(8, 1)}, state, {"q": files}), "q", 0
+    )
 
 
 def test_a_key_that_is_gone_is_forgotten_when_nothing_older_is_left(tmp_path: Any) -> None:

@@ -1,0 +1,100 @@
+"""Buffer state (SE-1): what went into the epochs since the last checkpoint, kept so that they can be done again.
+
+    input that can be read again    its slices are in the manifest (`log`), and a replay reads them
+    input that cannot               the blobs that the prefix made of it are in files, and a replay sends them
+
+Rows that Spark read are of the second kind, and those of inputs that were attached. A blob knows the buckets of its tuples, not their
+owners: a replay deals them out by the bucket maps of its own.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from springtide.kernels import gate
+from springtide.kernels.blob import Blob, Times
+from springtide.kernels.slices import Slice
+from springtide.runtime.epoch import Epoch, Report
+
+FOLDER = "buffer"
+
+
+# ── in a task ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def buffer(epoch: Epoch, subquery: str, instance: int, blob: Blob) -> str:
+    """Keep what an instance of a prefix sends; give the file's name."""
+    file = f"{FOLDER}/{epoch.number:09d}/{subquery}-{instance}-{uuid.uuid4().hex[:8]}.blob"
+    path = Path(epoch.tiers.root) / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(blob.encode())
+    epoch.tiers.settle(file)
+    return file
+
+
+def sent_before(epoch: Epoch, subquery: str, instance: int) -> Iterator[Blob]:
+    """Give the blobs that an instance of a prefix has to send again."""
+    return (Blob.decode(epoch.tiers.fetched(file).read_bytes()) for file in epoch.replayed[subquery][instance])
+
+
+# ── in the driver ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def cannot_be_read_again(slices: Sequence[Sequence[Slice]]) -> bool:
+    """Tell whether any of these slices is known to this process alone."""
+    return any(part.reader is not None or not _is_plain(part.data) for parts in slices for part in parts)
+
+
+def record(epoch: Epoch, reports: Sequence[Report], *, idle: bool) -> dict[str, Any]:
+    """Say what an epoch took in, for its manifest. `idle`: streams were found idle, so the epoch is not to be joined with others."""
+    slices = {name: parts for name, parts in epoch.slices.items() if name not in epoch.buffered}
+    buffers = {
+        name: [list(r.buffers) for r in sorted(reports, key=lambda r: r.instance) if r.subquery == name]
+        for name in epoch.buffered
+    }
+    return {
+        "times": epoch.times,
+        "greatest": epoch.greatest,
+        "slices": {name: [[_written(s) for s in part] for part in parts] for name, parts in slices.items()},
+        "buffers": buffers,
+        "rows": sum(s.rows for parts in slices.values() for part in parts for s in part),
+        "idle": idle,
+    }
+
+
+def joined(logs: Sequence[Mapping[str, Any]]) -> tuple[Times, dict[str, int], dict[str, Any], dict[str, Any]]:
+    """Put the input of several epochs together: times, greatest times, slices and buffers by prefix and instance."""
+    slices: dict[str, tuple[tuple[Slice, ...], ...]] = {}
+    buffers: dict[str, tuple[tuple[str, ...], ...]] = {}
+    for log in logs:
+        for name, parts in log["slices"].items():
+            read = tuple(tuple(Slice(**s) for s in part) for part in parts)
+            slices[name] = _beside(slices.get(name, ()), read)
+        for name, files in log["buffers"].items():
+            buffers[name] = _beside(buffers.get(name, ()), tuple(tuple(f) for f in files))
+    times = gate.later({}, [log["times"] for log in logs])
+    return times, gate.greatest({}, [log["greatest"] for log in logs]), slices, buffers
+
+
+def _beside(first: tuple[tuple[Any, ...], ...], then: tuple[tuple[Any, ...], ...]) -> tuple[tuple[Any, ...], ...]:
+    """Let each instance do the one and then the other."""
+    width = max(len(first), len(then))
+    padded = [(*parts, *((),) * (width - len(parts))) for parts in (first, then)]
+    return tuple((*a, *b) for a, b in zip(*padded, strict=True))
+
+
+def _written(part: Slice) -> dict[str, Any]:
+    return {name: value for name, value in asdict(part).items() if name not in ("reader", "arrived")}
+
+
+def _is_plain(data: Any) -> bool:
+    """Tell whether something comes back from JSON as it went in, but for tuples, which come back as lists."""
+    if isinstance(data, list | tuple):
+        return all(map(_is_plain, data))
+    if isinstance(data, dict):
+        return all(isinstance(key, str) and _is_plain(value) for key, value in data.items())
+    return data is None or isinstance(data, bool | int | float | str)

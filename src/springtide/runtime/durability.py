@@ -1,0 +1,81 @@
+"""When state is made durable, and where: a choice for each query (SE-4)."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from springtide.query.errors import QueryError
+from springtide.query.types import Length, micros_of
+from springtide.state.stores import Store
+from springtide.state.tiers import Tiers
+
+EPOCH, NEVER = "epoch", "never"
+RETAIN = 10
+_SHARED_MEMORY = Path("/dev/shm")
+_WHERE = "(durability)"
+
+
+@dataclass(frozen=True)
+class Durability:
+    """When the state of a query is made durable, and where. Whatever is chosen, every row comes exactly once.
+
+    >>> st.Durability(every="5s").seconds
+    5.0
+    >>> st.Durability(every="soon")
+    Traceback (most recent call last):
+    springtide.query.errors.QueryError: step (durability): every: 'soon' is not a length of time; write for example '10s', '1h30m' or '250ms' (units us, ms, s, m, h, d, w)
+    """
+
+    every: Length = EPOCH
+    """"epoch": with every epoch. A length of time ("5s"): in the background, so often; in between it is in shared memory, and what came in since
+    is kept (the buffer state) so that epochs can be done again. "never": a recovery does everything again."""
+    backup: str | Path | None = None
+    """A store for all that a start on another machine needs: a folder, or a URL of any file system of `pyarrow.fs`, such as "s3://bucket/folder"."""
+    retain: int = RETAIN
+    """So many checkpoints are kept, for `springtide checkpoint restore --at`."""
+    degree: int = 1
+    """So many instances take over from one that lost its state (SE-3)."""
+    memory: str | Path | None = None
+    """The folder for state that is not durable yet; on a cluster all executors must see it. Without it: this machine's shared memory."""
+    buffer: bool = False
+    """Keep what the prefixes send, also where it could be read again from the source (upstream backup)."""
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense."""
+        if self.every not in (EPOCH, NEVER) and not micros_of(_WHERE, self.every, "every") > 0:
+            raise QueryError(_WHERE, f"every={self.every!r} is no time at all", 'write it like "5s", or "epoch"')
+        for name in ("retain", "degree"):
+            if getattr(self, name) < 1:
+                raise QueryError(_WHERE, f"{name}={getattr(self, name)} is too few", "give at least 1")
+
+    @property
+    def seconds(self) -> float:
+        """The time between two checkpoints; 0: every epoch is one."""
+        if self.every == EPOCH:
+            return 0.0
+        return math.inf if self.every == NEVER else micros_of(_WHERE, self.every, "every") / 1e6
+
+    def tiers(self, root: Path) -> Tiers:
+        """Say where the files of a checkpoint are."""
+        memory = None
+        if self.seconds > 0:
+            memory = str(Path(self.memory).absolute() if self.memory is not None else shared_memory(root))
+        return Tiers(str(root), memory, Store.at(self.backup) if self.backup is not None else None)
+
+
+def shared_memory(root: Path) -> Path:
+    """Name the folder in shared memory that belongs to a checkpoint: every run of it on this machine finds the same one."""
+    parent = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+    return parent / f"springtide-{os.getuid()}-{zlib.crc32(str(root).encode()):08x}-{root.name}"
+
+
+def durability_of(given: Durability | Length | None) -> Durability:
+    """Understand what a user gives: nothing, a length of time, or all of it."""
+    if given is None:
+        return Durability()
+    return given if isinstance(given, Durability) else Durability(every=given)

@@ -1,0 +1,126 @@
+"""Recovery (SE-3): state that is lost is made anew from the last whole checkpoint and the epochs since.
+
+    restore     the newest manifest that is kept and whose segments are all whole
+    partition   the buckets of each instance that lost state go to as many instances as the degree says: scale-out
+    replay      the epochs since, silently: what they gave is in the outbox or with the sinks already
+
+Recovery is scale-out to degree 1, or in parallel to a higher one. It changes nothing until it is done: if it fails on its way, it begins
+again. The epochs are replayed as few large ones, since how the input is cut changes no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from springtide.compiler.plan import Plan
+from springtide.elastic import maps
+from springtide.runtime.buffers import joined
+from springtide.runtime.epoch import Epoch, Report
+from springtide.runtime.outcome import state_after
+from springtide.runtime.shadows import shadow_of, with_shadows
+from springtide.state.errors import CheckpointError
+from springtide.state.manifest import BucketMap, Manifest
+from springtide.state.segment import Segment
+from springtide.state.tiers import Tiers
+
+_NAMED = 5
+"""Lost segments that an error names."""
+
+
+def lost(tiers: Tiers, manifest: Manifest) -> list[Segment]:
+    """Give the segments of which there is no whole copy in any tier."""
+    backup = tiers.backup.files("state") if tiers.backup is not None else {}
+    return [s for s in manifest.segments() if backup.get(s.file) != s.bytes and tiers.nearest(s) is None]
+
+
+def base_of(tiers: Tiers, kept: Sequence[Manifest]) -> int:
+    """Find the newest manifest from which the last one can be made anew; give its place. There may be none: then say what is lost."""
+    for place in range(len(kept) - 1, -1, -1):
+        if not lost(tiers, kept[place]):
+            return place
+        if kept[place].log is None:
+            break  # nobody knows what this epoch took in
+    if kept and kept[0].epoch == 0 and all(m.log is not None for m in kept):
+        return -1  # from the beginning
+    gone = lost(tiers, kept[-1])
+    named = "; ".join(f"{s} is {tiers.fate(s)}" for s in gone[:_NAMED]) + ("; …" if len(gone) > _NAMED else "")
+    raise CheckpointError(
+        tiers.root,
+        f"has lost {len(gone)} segment{'s' * (len(gone) != 1)} with {sum(s.rows for s in gone):,} rows, and there is nothing to make them anew from: {named}",
+        "restore the files from a copy (springtide checkpoint restore), or start with a new checkpoint",
+    )
+
+
+def partitioned(
+    before: Mapping[str, BucketMap], gone: Sequence[Segment], degree: int, fixed: Container[str] = ()
+) -> dict[str, BucketMap]:
+    """Give the buckets of every instance that lost state to `degree` instances: itself and new ones. `fixed` maps stay."""
+    after = dict(before)
+    for name in dict.fromkeys(s.subquery for s in gone):
+        if degree > 1 and name in after and name not in fixed:
+            owners = {s.instance for s in gone if s.subquery == name and s.version == before[name].version}
+            for instance in sorted(owners or range(before[name].instances)):
+                after[name] = maps.split(after[name], instance, degree)
+    return after
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """How lost state is made anew."""
+
+    plan: Plan
+    tiers: Tiers
+    execute: Callable[[Epoch], Sequence[Report]]
+    degree: int
+    limit: int
+    """Rows that are replayed at once."""
+
+    def run(self, kept: Sequence[Manifest], fixed: Container[str] = ()) -> Manifest:
+        """Give the last manifest with its state made anew; subqueries that are about to get another map anyway are `fixed`."""
+        newest, gone = kept[-1], lost(self.tiers, kept[-1])
+        place = base_of(self.tiers, kept)
+        base = kept[place] if place >= 0 else Manifest(epoch=-1, generation=newest.generation)
+        owners = partitioned(newest.maps, gone, self.degree, fixed)
+        live = with_shadows(self.plan, tuple(newest.shadows))
+        state = dict(base.state)
+        for records in batches(kept[place + 1 :], self.limit):
+            times, greatest, slices, buffers = joined([m.log for m in records if m.log is not None])
+            inputs = {**slices, **buffers}
+            instances = {
+                q.name: len(inputs[q.name]) if q.name in inputs else owners[q.name].instances for q in live.subqueries
+            }
+            windows: dict[str, tuple[int | None, int | None]] = {}
+            for name, last in newest.shadows.items():
+                windows |= {shadow_of(name): (None, last), name: (last + 1, None)}
+            epoch = Epoch(
+                records[-1].epoch,
+                self.tiers,
+                times,
+                greatest,
+                slices,
+                instances,
+                {name: owners[name] for name in instances},
+                state,
+                shadows=tuple(newest.shadows),
+                windows=windows,
+                replayed=buffers,
+                silent=True,
+            )
+            reports = self.execute(epoch)
+            state = {q.name: state_after(live, epoch, q.name, reports) for q in live.subqueries if q.head}
+        return replace(newest, state=state, maps=owners)
+
+
+def batches(records: Sequence[Manifest], limit: int) -> list[list[Manifest]]:
+    """Cut the epochs to be replayed into as few as the limit of rows allows; one in which time was moved by hand stays alone."""
+    found: list[list[Manifest]] = []
+    rows = 0
+    for manifest in records:
+        log = manifest.log or {}
+        if not found or log["idle"] or found[-1][-1].log["idle"] or rows + log["rows"] > limit:  # type: ignore[index]
+            found.append([])
+            rows = 0
+        found[-1].append(manifest)
+        rows += log["rows"]
+    return found

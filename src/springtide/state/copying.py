@@ -1,0 +1,233 @@
+"""Copies of checkpoints: to another store (backup), from one (restore), and by hard links on the same disk.
+
+Files go first, then manifests, and what makes a folder a checkpoint last: a copy that is cut short is none, and doing it again goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from springtide.state.checkpoint import FORMAT as FORMAT
+from springtide.state.errors import CheckpointError
+from springtide.state.manifest import Manifest
+from springtide.state.resting import Resting, Source, opened, store_of
+from springtide.state.stores import Store
+
+Progress = Callable[[int, int], None]
+"""Is told how many bytes are done, and of how many."""
+
+IDENTITY, GENERATION = "springtide.json", "generation"
+SAVEPOINTS = "savepoints"
+_TRIES = 5
+_AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What a copy took along."""
+
+    epochs: tuple[int, ...]
+    files: int
+    bytes: int
+    there: int
+    """Files that the other place had already."""
+
+
+def backup(source: Source, to: str | Path | Store, progress: Progress | None = None) -> Copied:
+    """Copy a checkpoint to another store. What is there already is not copied again; nothing is removed (see `trim`).
+
+    Of a running query the newest epoch is taken; else every epoch that is kept.
+    """
+    target = Store.at(to)
+    with opened(source) as found, pinned(found) as checkpoint:
+        manifests = checkpoint.chain()
+        if checkpoint is found:
+            older = [m for m in found.history() if m.epoch < manifests[0].epoch]
+            manifests = [*(m for m in older if found.whole(m)), *manifests]
+        _check_target(found, target, manifests[-1].epoch)
+        return copy(checkpoint, manifests, target, history=True, progress=progress)
+
+
+def restore(
+    source: Source, to: str | Path | Store, at: int | None = None, progress: Progress | None = None
+) -> Copied:
+    """Make a new checkpoint of one at rest, of a backup or of a savepoint: of its newest epoch, or of epoch `at`.
+
+    The new one must be empty. A query that is started with it goes on behind that epoch.
+    """
+    target = Store.at(to)
+    if target.list():
+        raise CheckpointError(target.url, "is not empty", "give an empty or a new folder; nothing was changed")
+    with opened(source) as found, pinned(found) if at is None else opened(source) as checkpoint:
+        return copy(checkpoint, checkpoint.chain(at), target, history=at is None, progress=progress)
+
+
+def _check_target(source: Resting, target: Store, newest: int) -> None:
+    """Refuse to mix two checkpoints."""
+    if not target.exists(IDENTITY):
+        if target.list("state") or target.list("manifests"):
+            return  # a first copy that was cut short
+        if target.list():
+            raise CheckpointError(target.url, "is not empty and not a Springtide checkpoint", "give an empty folder")
+        return
+    if target.read(IDENTITY) != source.store.read(IDENTITY):
+        raise CheckpointError(
+            target.url, f"is the backup of another checkpoint than {source.store.url}", "give it a place of its own"
+        )
+    theirs = max((int(Path(name).name) for name in target.list("manifests")), default=-1)
+    if theirs > newest:
+        raise CheckpointError(
+            target.url,
+            f"is at epoch {theirs}, ahead of {source.store.url} at epoch {newest}: another run went on from it",
+            "give another place for this backup",
+        )
+
+
+# ── copying ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def copy(
+    source: Resting,
+    manifests: Sequence[Manifest],
+    target: Store,
+    *,
+    link: bool = False,
+    outbox: bool = True,
+    history: bool = False,
+    identity: bytes | None = None,
+    progress: Progress | None = None,
+) -> Copied:
+    """Copy epochs with all that a start needs. With `link` files of the same disk are not copied but get a second name."""
+    newest = manifests[-1]
+    there = target.files()
+    wanted = {s.file: (m, s) for m in manifests for s in m.segments()}
+    plain = [f for m in manifests for f in sorted(m.buffers())]
+    plain += [d.file for d in newest.outbox] if outbox else []
+    plain = [f for f in plain if source.store.exists(f)] if plain else []  # a sink may have taken its file for good
+    if newest.batch is not None:
+        plain += _offsets(source, newest.batch)
+    sizes = {file: segment.bytes for file, (_, segment) in wanted.items()} | {f: source.store.size(f) for f in plain}
+    missing = [file for file, size in sizes.items() if there.get(file) != size]
+    done, total = 0, sum(sizes[file] for file in missing)
+
+    def one(file: str) -> int:
+        if file in wanted:
+            _transfer(source.find(*wanted[file]), file, target, link=link)
+        elif source.remote is not None:
+            source.store.fetch(file, source.root / file)
+            _transfer(source.root / file, file, target, link=link)
+        else:
+            _transfer(source.root / file, file, target, link=link)
+        return sizes[file]
+
+    with ThreadPoolExecutor(_AT_ONCE, "springtide-copy") as pool:
+        for size in pool.map(one, missing):
+            done += size
+            if progress is not None:
+                progress(done, total)
+    if history:
+        for file, size in source.store.files("history").items():
+            if there.get(file) != size:
+                target.write(file, source.store.read(file))
+    written = 0
+    for manifest in manifests:
+        name, data = f"manifests/{manifest.epoch:09d}", alone(manifest, outbox=outbox and manifest is newest).encode()
+        if name not in there or target.read(name) != data:
+            target.write(name, data)
+            written += 1
+    target.write(GENERATION, source.store.read(GENERATION))
+    marker = identity or source.store.read(IDENTITY)
+    if IDENTITY not in there or identity is not None:
+        target.write(IDENTITY, marker)  # now it is one
+    return Copied(
+        tuple(m.epoch for m in manifests), len(missing) + written, total, len(sizes) - len(missing)
+    )
+
+
+def alone(manifest: Manifest, *, outbox: bool) -> Manifest:
+    """Give a manifest as it stands in a copy: the shared memory is another's, and rows that sinks have are not published again."""
+    log = manifest.log and {**manifest.log, "memory": None}
+    return replace(manifest, log=log) if outbox else replace(manifest, log=log, outbox=(), published=True)
+
+
+def _transfer(path: Path, file: str, target: Store, *, link: bool) -> None:
+    if link and target.local is not None:
+        place = target.local / file
+        place.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(path, place)
+            return
+        except FileExistsError:
+            return
+        except OSError:  # another disk, or one without hard links
+            pass
+    target.put(path, file)
+
+
+def _offsets(source: Resting, batch: int) -> list[str]:
+    """Name the files in which Spark wrote down what it read, up to a micro-batch."""
+    logs: dict[str, dict[int, str]] = {}
+    found = []
+    for file in source.store.list("spark"):
+        folder, _, name = file.rpartition("/")
+        number = re.fullmatch(r"(\d+)(\.compact)?", name)
+        if number is None:
+            found += [] if name.startswith(".") or ".tmp" in name else [file]
+        else:
+            logs.setdefault(folder, {})[int(number[1])] = file
+    for folder, files in logs.items():
+        if batch not in files and not folder.endswith("/commits") and max(files) > batch:
+            raise CheckpointError(
+                source.store.url,
+                f"cannot go back to micro-batch {batch}: Spark has cleaned up what {folder} says of it",
+                "take a later epoch",
+            )
+        found += [file for number, file in files.items() if number <= batch]
+    return found
+
+
+# ── of a running query ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def pinned(checkpoint: Resting) -> Iterator[Resting]:
+    """Hold the newest epoch of a checkpoint that is in use, by hard links; one that is not in use is taken as it is."""
+    if checkpoint.remote is not None or not checkpoint.in_use():
+        yield checkpoint
+        return
+    folder = checkpoint.root / SAVEPOINTS / f".pin-{uuid.uuid4().hex[:8]}"
+    try:
+        newest_to(checkpoint, folder, outbox=True)
+        yield Resting(Store.at(folder), folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def newest_to(checkpoint: Resting, folder: Path, *, outbox: bool) -> int:
+    """Link the newest epoch to a folder; the query that has the checkpoint may go on meanwhile. Give the epoch."""
+    for tries in range(1, _TRIES + 1):
+        try:
+            manifests = checkpoint.chain()
+            copy(checkpoint, manifests, Store.at(folder), link=True, outbox=outbox)
+            return manifests[-1].epoch
+        except (CheckpointError, FileNotFoundError):
+            if tries == _TRIES or not checkpoint.in_use():
+                raise
+            shutil.rmtree(folder, ignore_errors=True)
+    raise AssertionError
+
+
+def root_of(source: Source) -> Path:
+    """Give the folder of a checkpoint that must be one of this machine."""
+    store = store_of(source)
+    if store.local is None:
+        raise CheckpointError(store.url, "is not a folder of this machine", "restore it to one first")
+    return store.local

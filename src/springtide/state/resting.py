@@ -1,0 +1,113 @@
+"""A checkpoint wherever it is: a folder, a store, or that of a query at work. For reading only.
+
+What a running query has is seen through a pin: hard links to the files of its newest epoch, which its clean-up leaves alone.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from springtide.state.checkpoint import Checkpoint
+from springtide.state.errors import CheckpointError
+from springtide.state.manifest import Manifest
+from springtide.state.segment import Segment
+from springtide.state.stores import Store
+from springtide.state.tiers import Tiers
+
+
+@runtime_checkable
+class Running(Protocol):
+    """A query at work: what `query.start` gives."""
+
+    @property
+    def checkpoint_root(self) -> Path:
+        """Where its checkpoint is."""
+        ...
+
+
+Source = str | Path | Store | Running
+"""A checkpoint: its folder, its address, or the run that has it."""
+
+
+def store_of(source: Source) -> Store:
+    """Say where a checkpoint is."""
+    return Store.at(source.checkpoint_root if isinstance(source, Running) else source)
+
+
+class Resting(Checkpoint):
+    """A checkpoint that is read, under the name that people know it by."""
+
+    def __init__(self, store: Store, root: Path) -> None:
+        """`root` has its small files; segments are there too, or come from the store when they are asked for."""
+        super().__init__(root)
+        self.store = store
+        self.remote = None if store.local == root else store
+
+    def tiers(self, manifest: Manifest) -> Tiers:
+        """Say where the files of an epoch are."""
+        return Tiers(str(self.root), (manifest.log or {}).get("memory"), self.remote)
+
+    def find(self, manifest: Manifest, segment: Segment) -> Path:
+        """Give a whole copy of a segment on this machine."""
+        try:
+            return self.tiers(manifest).find(segment)
+        except CheckpointError as error:
+            raise CheckpointError(self.store.url, error.problem, error.hint) from None
+
+    def whole(self, manifest: Manifest) -> bool:
+        """Tell whether all segments of an epoch are there."""
+        if self.remote is not None:
+            return all(self._sizes.get(s.file) == s.bytes for s in manifest.segments())
+        tiers = self.tiers(manifest)
+        return all(tiers.nearest(s) is not None for s in manifest.segments())
+
+    def chain(self, at: int | None = None) -> list[Manifest]:
+        """Give the manifests that a start at an epoch needs: its own, and where its state was never durable all since the last that was."""
+        epochs = self.epochs()
+        if not epochs:
+            raise self._error("has no epoch that is committed", "let the query run first")
+        wanted = epochs[-1] if at is None else at
+        found = [self.manifest(wanted)]
+        while not self.whole(found[0]):
+            before = [e for e in epochs if e < found[0].epoch]
+            if found[0].log is None or not before:
+                kept = ", ".join(str(e) for e in epochs if self.whole(self.manifest(e))) or "none"
+                raise self._error(
+                    f"lacks segments of epoch {wanted}",
+                    f"take an epoch whose state is whole ({kept}); springtide checkpoint verify says what is lost",
+                )
+            found.insert(0, self.manifest(before[-1]))
+        return found
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        if "_known" not in self.__dict__:
+            self._known = self.store.files("state")
+        return self._known
+
+    def _error(self, problem: str, hint: str) -> CheckpointError:
+        return CheckpointError(self.store.url, problem, hint)
+
+
+@contextmanager
+def opened(source: Source) -> Iterator[Resting]:
+    """Read a checkpoint as it is. Of one in another store the small files are fetched first."""
+    store = store_of(source)
+    if store.local is not None:
+        yield Resting(store, store.local)
+        return
+    with tempfile.TemporaryDirectory(prefix="springtide-") as folder:
+        root = Path(folder)
+        small = [f for f in ("springtide.json", "generation") if store.exists(f)]
+        for file in (*small, *store.list("manifests")):
+            store.fetch(file, root / file)
+        yield Resting(store, root)
+
+
+def files_of(manifests: Sequence[Manifest]) -> set[str]:
+    """Name the segments and buffers of some epochs."""
+    return set().union(*(m.files() | m.buffers() for m in manifests)) if manifests else set()
