@@ -27,6 +27,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the files in tests/golden")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one process have all tests with Spark, so that they share a session, and let it begin with them."""
+    of_spark = [item for item in items if item.get_closest_marker("spark")]
+    for item in of_spark:
+        item.add_marker(pytest.mark.xdist_group("spark"))
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session of the test run, set up as Springtide wants it on one machine with local disks.
