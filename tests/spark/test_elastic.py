@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +22,17 @@ SCHEDULE = (2, 5, 3, 8, 1)
 """After the first epoch, and after each that follows; they begin with 1."""
 
 
+@dataclass(frozen=True)
 class Scheduled:
     """A policy that goes through the schedule with every stateful subquery, an epoch at a time."""
 
+    schedule: Sequence[int] = SCHEDULE
+
     def decide(self, snapshot: st.Snapshot, history: Sequence[st.Snapshot]) -> Sequence[st.Proposal]:
-        if snapshot.epoch >= len(SCHEDULE):
+        if snapshot.epoch >= len(self.schedule):
             return []
         return [
-            st.Proposal(name, f"epoch {snapshot.epoch} is over", instances=SCHEDULE[snapshot.epoch])
+            st.Proposal(name, f"epoch {snapshot.epoch} is over", instances=self.schedule[snapshot.epoch])
             for name, load in snapshot.subqueries.items()
             if load.most != 1
         ]
@@ -64,4 +68,16 @@ def test_a_query_that_grows_and_shrinks_gives_the_rows_of_the_reference(
     for name in changed:
         used = [s.subqueries[name].instances for s in run.snapshots()]
         assert used[: len(SCHEDULE) + 1] == [1, *SCHEDULE]
+    queries.check(query, query.run_reference(), run.status())
+
+
+@pytest.mark.slow
+def test_from_1_to_64_instances_and_back(spark: SparkSession, tmp_path: Path) -> None:
+    """SM-7: as many as have no core, nor even a key."""
+    query = st.Query("query", *queries.heavy_callers(tmp_path))
+    elastic = st.Elastic(policy=Scheduled((64, 1)), balancing=None, every=0.0, grace=0.0, patience=1, slots=64)
+    run = query.start(spark, checkpoint=tmp_path / "checkpoint", instances=1, rows_per_epoch=8, elastic=elastic)
+    assert run.wait(120)
+    used = [max(load.instances for load in s.subqueries.values() if load.most != 1) for s in run.snapshots()]
+    assert used[:3] == [1, 64, 1]
     queries.check(query, query.run_reference(), run.status())

@@ -175,7 +175,7 @@ def test_where_no_bucket_fits_two_are_exchanged() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_balanced_load_deviates_by_less_than_two_percent(seed: int) -> None:
-    """SC-14 fig. 20: keys of a normal distribution, hashed to 256 buckets, on 15 instances."""
+    """SC-14 fig. 20, ST-7: keys of a normal distribution, hashed to 256 buckets, on 15 instances."""
     import random
 
     draw = random.Random(seed)

@@ -25,7 +25,7 @@ from springtide.state.manifest import BucketMap
     ],
 )
 def test_executors_for_so_many_slots(slots: int, each: int, warm: int, most: int | None, executors: int) -> None:
-    """SE-6: the warm pool comes on top, as far as the limit allows."""
+    """SE-6: the warm pool comes on top, as far as the limit allows. SM-8: an executor with several cores has several instances."""
     assert st.Executors(warm=warm, most=most).target(slots, each) == executors
 
 
