@@ -6,7 +6,7 @@ import math
 import os
 import tempfile
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from springtide.query.errors import QueryError
@@ -34,7 +34,7 @@ class Durability:
     every: Length = EPOCH
     """"epoch": with every epoch. A length of time ("5s"): in the background, so often; in between it is in shared memory, and what came in since
     is kept (the buffer state) so that epochs can be done again. "never": a recovery does everything again."""
-    backup: str | Path | None = None
+    backup: str | Path | None = field(default=None, repr=False)
     """A store for all that a start on another machine needs: a folder, or a URL of any file system of `pyarrow.fs`, such as "s3://bucket/folder"."""
     retain: int = RETAIN
     """So many checkpoints are kept, for `springtide checkpoint restore --at`."""

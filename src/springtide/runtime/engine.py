@@ -116,7 +116,7 @@ class Engine:
         self._mirror = Mirror(checkpoint, self.tiers.backup) if self.tiers.backup is not None else None
         self._persister = Persister(self.tiers, durable.seconds, options.timer, self.note)
         if self._mirror is not None and self._mirror.restore():
-            self.note(f"the checkpoint was restored from {durable.backup}")
+            self.note(f"the checkpoint was restored from {self._mirror.url}")
         generation = self._mirror.generation() if self._mirror is not None else 0
         self.lease: Lease = checkpoint.acquire(identity(plan), after=generation)
         try:
@@ -139,10 +139,12 @@ class Engine:
 
     def begin(self) -> None:
         """Make whole what the last run left, and publish what it may not have published."""
+        if self._mirror is not None:
+            self._mirror.claim(self.lease)
         if self._kept:
             self._make_whole()
         if self._mirror is not None:
-            self._mirror.begin(self.lease, self._needed(self._kept), self._kept)
+            self._mirror.begin(self._needed(self._kept), self._kept)
         self.publish()
 
     def close(self) -> None:
@@ -251,7 +253,7 @@ class Engine:
 
     def publish(self) -> None:
         """Hand the rows of the last committed epoch to the sinks; doing it again changes nothing."""
-        if self.manifest.epoch < 0:
+        if self.manifest.epoch < 0 or self.manifest.published:
             return
         for name, sink in self.plan.graph.of_kind(steps.Sink).items():
             deliveries = [d for d in self.manifest.outbox if d.sink == name]

@@ -32,6 +32,11 @@ class Mirror:
         self._sweeper = ThreadPoolExecutor(1, "springtide-sweeper")
         """Removes files while the query goes on."""
 
+    @property
+    def url(self) -> str:
+        """Where the backup is, without what is secret in the address."""
+        return self._store.url
+
     # ── at the start of a run ─────────────────────────────────────────────────────────────────────────────────────
 
     def restore(self) -> bool:
@@ -58,8 +63,13 @@ class Mirror:
             )
         return False
 
-    def begin(self, lease: Lease, keep: Container[str], manifests: Iterable[Manifest]) -> None:
-        """Claim the backup for this run, and let it have what it lacks; of what it has too much, only what is in `keep` stays."""
+    def claim(self, lease: Lease) -> None:
+        """Take the backup for this run: an older one is refused from now on."""
+        self._store.write(_GENERATION, str(lease.generation).encode())
+        self._store.put(self._root / _IDENTITY, _IDENTITY)
+
+    def begin(self, keep: Container[str], manifests: Iterable[Manifest]) -> None:
+        """Let the backup have what it lacks; of what it has too much, only what is in `keep` stays."""
         self._there = set(self._store.list("spark"))
         for file in (*self._store.list("state"), *self._store.list("buffer")):
             if file not in keep:
@@ -68,8 +78,6 @@ class Mirror:
         for manifest in manifests:
             if f"manifests/{manifest.epoch:09d}" not in known:
                 self._store.write(f"manifests/{manifest.epoch:09d}", manifest.encode())
-        self._store.write(_GENERATION, str(lease.generation).encode())
-        self._store.put(self._root / _IDENTITY, _IDENTITY)
 
     def generation(self) -> int:
         """Give the number of the last run that wrote to the backup."""

@@ -1,0 +1,300 @@
+"""Durability in the background and recovery (SE-1 … SE-4): what is lost is made anew, and no row with it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import springtide as st
+from springtide.elastic.maps import split
+from springtide.runtime import inprocess
+from springtide.runtime.durability import Durability, durability_of, shared_memory
+from springtide.runtime.engine import Engine, Options
+from springtide.runtime.epoch import Epoch, Report
+from springtide.runtime.recovering import batches, partitioned
+from springtide.state.checkpoint import Checkpoint
+from springtide.state.manifest import BucketMap, Manifest
+from springtide.state.segment import Segment
+from tests.unit.runtime.crashing import every_row_is_there_once, files_to_files, write_input
+
+BACKUP = "backup"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_input(tmp_path)
+    return tmp_path
+
+
+class Timer:
+    """A second for every look."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def durability(folder: Path, every: str = "20s", **more: Any) -> Durability:
+    return Durability(every, memory=folder / "memory", **more)
+
+
+def run(
+    folder: Path,
+    chosen: Durability,
+    *,
+    between: Callable[[Engine], bool] = lambda _: True,
+    checkpoint: str = "checkpoint",
+    instances: int = 2,
+) -> Engine:
+    options = Options(instances, rows_per_epoch=7, durability=chosen, timer=Timer())
+    return inprocess.run(files_to_files(folder).plan(buckets=8), folder / checkpoint, options, between=between)
+
+
+def killed_after(epoch: int) -> Callable[[Engine], bool]:
+    """Stop a run as SIGKILL does: nothing is made durable any more."""
+
+    def between(engine: Engine) -> bool:
+        if engine.manifest.epoch < epoch:
+            return True
+        engine._persister.wait()
+        engine.close = engine.lease.release  # type: ignore[method-assign]
+        return False
+
+    return between
+
+
+def arrow_files(folder: Path) -> set[str]:
+    return {f.name for f in (folder / "state").rglob("*.arrow")}
+
+
+def told(engine: Engine) -> list[str]:
+    return [text for _, text in engine.events]
+
+
+# ── in the background ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_between_checkpoints_state_is_in_memory_only(folder: Path) -> None:
+    run(folder, durability(folder, "never"), between=killed_after(3))
+    assert arrow_files(folder / "memory")
+    assert not arrow_files(folder / "checkpoint")
+    assert Checkpoint(folder / "checkpoint").epochs() == [0, 1, 2, 3], "the log: what a replay needs is not trimmed"
+
+
+def test_a_checkpoint_is_incremental_and_trims_the_log(folder: Path) -> None:
+    """SE-4, SM-4: only segments that are still needed and not there yet are copied; older manifests go."""
+    written: list[set[str]] = []
+
+    def between(engine: Engine) -> bool:
+        engine._persister.wait()
+        written.append(arrow_files(folder / "checkpoint"))
+        return True
+
+    engine = run(folder, durability(folder, "6s", retain=1), between=between)
+    assert any(written)
+    assert len(set().union(*written)) > max(map(len, written)), "not the same ones each time"
+    assert len(engine.checkpoint.epochs()) < engine.manifest.epoch
+    every_row_is_there_once(folder)
+
+
+def test_a_stop_makes_everything_durable_and_gives_the_memory_back(folder: Path) -> None:
+    engine = run(folder, durability(folder), between=lambda e: e.manifest.epoch < 3)
+    assert not (folder / "memory").exists()
+    assert {Path(f).name for f in engine.manifest.files()} <= arrow_files(folder / "checkpoint")
+    run(folder, Durability())
+    every_row_is_there_once(folder)
+
+
+def test_a_checkpoint_by_hand(folder: Path) -> None:
+    def between(engine: Engine) -> bool:
+        if engine.manifest.epoch == 3:
+            assert engine.checkpoint_now() == 3
+            assert {Path(f).name for f in engine.manifest.files()} <= arrow_files(folder / "checkpoint")
+        return True
+
+    run(folder, durability(folder, "never"), between=between)
+
+
+def test_a_checkpoint_that_fails_is_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from springtide.state import tiers
+
+    real, failures = tiers.copy_through, iter([OSError("the disk is away"), OSError("the disk is away")])
+
+    def copy(source: Path, target: Path) -> None:
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        real(source, target)
+
+    monkeypatch.setattr(tiers, "copy_through", copy)
+    engine = run(folder, durability(folder, "5s"))
+    assert "a checkpoint failed and will be tried again: the disk is away" in told(engine)
+    every_row_is_there_once(folder)
+
+
+# ── recovery ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_killed_run_goes_on_from_shared_memory(folder: Path) -> None:
+    run(folder, durability(folder, "never"), between=killed_after(4))
+    engine = run(folder, durability(folder))
+    assert engine.events == [], "nothing was lost"
+    every_row_is_there_once(folder)
+
+
+@pytest.mark.parametrize("buffer", [False, True], ids=["read again", "sent again"])
+@pytest.mark.parametrize("every", ["20s", "never"])
+@pytest.mark.parametrize("degree", [1, 3])
+def test_what_was_only_in_memory_is_made_anew(folder: Path, every: str, degree: int, buffer: bool) -> None:
+    """SE-3: recovery is scale-out, to degree 1 or in parallel; from the checkpoint and the buffer state."""
+    lost = False
+
+    def between(engine: Engine) -> bool:
+        nonlocal lost
+        if engine.manifest.epoch == 5 and not lost:
+            lost = True
+            shutil.rmtree(folder / "memory")
+        return True
+
+    engine = run(folder, durability(folder, every, degree=degree, buffer=buffer), between=between, instances=1)
+    assert "segments of aggregate, aggregate-2 are lost" in told(engine)[0]
+    assert "is whole again after" in told(engine)[1]
+    assert engine.maps["aggregate"].instances == degree
+    every_row_is_there_once(folder)
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["in order", "machine lost"])
+def test_a_killed_run_whose_memory_is_lost(folder: Path, kept: bool) -> None:
+    run(folder, durability(folder, "20s"), between=killed_after(5))
+    if not kept:
+        shutil.rmtree(folder / "memory")
+    engine = run(folder, Durability())
+    assert ("are lost" in "".join(told(engine))) is not kept
+    every_row_is_there_once(folder)
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_the_recovery_itself_may_fail(folder: Path, step: int) -> None:
+    """SE-3: it changes nothing until it is done, so that it can begin again."""
+    run(folder, durability(folder, "never"), between=killed_after(5))
+    shutil.rmtree(folder / "memory")
+    plan = files_to_files(folder).plan(buckets=8)
+    calls = 0
+
+    def execute(epoch: Epoch) -> Sequence[Report]:
+        nonlocal calls
+        calls += 1
+        reports = inprocess.execute(plan, epoch)
+        if calls == step:
+            raise RuntimeError("killed after its tasks were done")
+        return reports
+
+    options = Options(
+        2, rows_per_epoch=14, durability=durability(folder, degree=2)
+    )  # the six epochs are replayed as three
+    engine = Engine(plan, Checkpoint(folder / "checkpoint"), execute, options)
+    if step:
+        with pytest.raises(RuntimeError, match="killed"):
+            engine.begin()
+        assert calls == step
+    engine.lease.release()
+    run(folder, durability(folder))
+    every_row_is_there_once(folder)
+
+
+def test_without_a_log_a_loss_is_reported_exactly(folder: Path) -> None:
+    run(folder, Durability(retain=1), between=lambda e: e.manifest.epoch < 4)
+    manifest = Checkpoint(folder / "checkpoint").latest()
+    assert manifest is not None
+    first = min(manifest.segments(), key=lambda s: s.file)
+    whole = (folder / "checkpoint" / first.file).read_bytes()
+    (folder / "checkpoint" / first.file).unlink()
+    gone = rf"has lost 1 segment with {first.rows} rows, and there is nothing to make them anew from: {first.file}"
+    with pytest.raises(st.CheckpointError, match=gone):
+        run(folder, Durability(retain=1))
+    (folder / "checkpoint" / first.file).write_bytes(whole)
+    run(folder, Durability())
+    every_row_is_there_once(folder)
+
+
+# ── a backup ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("every", ["epoch", "20s", "never"])
+@pytest.mark.parametrize("loss", ["segments", "segments while running", "machine"])
+def test_the_backup_outlives_the_machine(folder: Path, every: str, loss: str) -> None:
+    """SM-4: passive replication; another folder stands for another machine."""
+    chosen = durability(folder, every, backup=folder / BACKUP)
+
+    def lose(engine: Engine) -> bool:
+        if engine.manifest.epoch == 4:
+            shutil.rmtree(folder / "checkpoint" / "state", ignore_errors=True)
+            shutil.rmtree(folder / "memory", ignore_errors=True)
+        return True
+
+    if loss == "segments while running":
+        run(folder, chosen, between=lose)
+    else:
+        run(folder, chosen, between=killed_after(4))
+        shutil.rmtree(folder / "memory", ignore_errors=True)
+        shutil.rmtree(folder / "checkpoint" / ("state" if loss == "segments" else ""), ignore_errors=True)
+        run(folder, chosen, checkpoint="checkpoint" if loss == "segments" else "elsewhere")
+    every_row_is_there_once(folder)
+
+
+def test_a_backup_in_an_object_store(folder: Path, s3: str) -> None:
+    chosen = Durability(backup=s3)
+    engine = run(folder, chosen, between=lambda e: e.manifest.epoch < 4)
+    shutil.rmtree(folder / "checkpoint")
+    engine = run(folder, chosen, checkpoint="elsewhere")
+    assert "hush" not in "".join(told(engine))
+    for file in (folder / "elsewhere").rglob("*"):
+        assert not file.is_file() or b"hush" not in file.read_bytes(), f"a secret is in {file}"
+    every_row_is_there_once(folder)
+
+
+def test_a_backup_may_be_added_later(folder: Path) -> None:
+    run(folder, Durability(), between=lambda e: e.manifest.epoch < 3)
+    run(folder, Durability(backup=folder / BACKUP), between=lambda e: e.manifest.epoch < 5)
+    shutil.rmtree(folder / "checkpoint")
+    run(folder, Durability(backup=folder / BACKUP))
+    every_row_is_there_once(folder)
+
+
+# ── the parts ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_buckets_of_those_who_lost_state_are_partitioned() -> None:
+    before = {"counts": BucketMap.even(8, 2, version=3), "sums": BucketMap.even(8, 1)}
+    gone = [Segment("state/counts/x.arrow", "panes", 4, 1, 3, 1, 1, 0, 0)]
+    assert partitioned(before, gone, 2) == before | {"counts": split(before["counts"], 1, 2)}
+    assert partitioned(before, gone, 1) == before
+    assert partitioned(before, gone, 2, fixed={"counts"}) == before
+    old = [Segment("state/counts/x.arrow", "panes", 1, 1, 2, 1, 1, 0, 0)]
+    assert partitioned(before, old, 2)["counts"].instances == 4, "of an older map: all of them may have lost rows"
+
+
+def test_epochs_are_replayed_as_few_large_ones() -> None:
+    def epoch(number: int, rows: int, idle: bool = False) -> Manifest:
+        return Manifest(number, 1, log={"rows": rows, "idle": idle})
+
+    records = [epoch(0, 4), epoch(1, 4), epoch(2, 4), epoch(3, 1, idle=True), epoch(4, 1), epoch(5, 20)]
+    assert [[m.epoch for m in batch] for batch in batches(records, 10)] == [[0, 1], [2], [3], [4], [5]]
+
+
+def test_what_a_user_gives(tmp_path: Path) -> None:
+    assert durability_of(None) == Durability()
+    assert durability_of("5s").seconds == 5
+    assert durability_of(Durability(retain=3)).retain == 3
+    assert Durability().tiers(tmp_path).memory is None
+    assert shared_memory(tmp_path) == shared_memory(tmp_path)
+    with pytest.raises(st.QueryError, match="retain=0 is too few; give at least 1"):
+        Durability(retain=0)
+    with pytest.raises(st.QueryError, match="every"):
+        Durability("0s")
