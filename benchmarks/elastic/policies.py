@@ -3,14 +3,15 @@
 The policies were written with seed 0 in view; here other seeds count. Left out: what the simulator does not model (see docs/policies.md).
 """
 
-import importlib.util
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from itertools import groupby
 from statistics import fmean
 from typing import Any
 
 from benchmarks.measure import result, say
-from springtide.elastic.forecast import Seasonal
+from springtide.elastic.forecast import Linear, Seasonal
 from springtide.elastic.policies.bottleneck import Bottleneck
 from springtide.elastic.policies.ds2 import DS2
 from springtide.elastic.policies.foresight import Foresight
@@ -34,18 +35,30 @@ POLICIES: Mapping[str, Policy] = {
     "ds2": DS2(),
     "autoscale": Predictive(),
     "foresight": Learned(Foresight()),
+    "linear": Learned(Foresight(forecast=Linear())),
 }
+"""The last one forecasts as AUTOSCALE does, and decides like the one before it."""
+SEASONS: Mapping[str, Policy] = {"seasonal": Learned(Foresight(forecast=Seasonal(3600)))}
+"""For the load that has one."""
 BEST = "foresight"
+
+Job = tuple[str, str, str, int]
+"""Trace, policy, topology, seed."""
 
 
 def main() -> None:
+    jobs = [
+        (name, policy, topology, seed)
+        for name in SHAPES
+        for policy in (*POLICIES, *(SEASONS if name == "day" else ()))
+        for topology in TOPOLOGIES
+        for seed in SEEDS.get(name, (1, 2, 3))
+    ]
     found: dict[tuple[str, str], list[Verdict]] = {}
-    for name in SHAPES:
-        policies = dict(POLICIES)
-        if name == "day" and importlib.util.find_spec("statsmodels") is not None:
-            policies["seasonal"] = Learned(Foresight(forecast=Seasonal(3600)))
-        for policy, chosen in policies.items():
-            found[name, policy] = _runs(name, chosen)
+    with ProcessPoolExecutor(2) as pool:
+        verdicts = zip(jobs, pool.map(_verdict, jobs), strict=True)
+        for (name, policy), those in groupby(verdicts, key=lambda entry: entry[0][:2]):
+            found[name, policy] = [verdict for _, verdict in those]
             say(f"{name:<7} {policy:<10} {_line(found[name, policy])}")
     best = {name: found[name, BEST] for name in SHAPES}
     all_of = {p: [v for name in SHAPES for v in found[name, p]] for p in POLICIES}
@@ -68,14 +81,12 @@ def main() -> None:
     )
 
 
-def _runs(name: str, policy: Policy) -> list[Verdict]:
-    found = []
-    for model in TOPOLOGIES.values():
-        for seed in SEEDS.get(name, (1, 2, 3)):
-            load = trace(name, model.rate(INSTANCES), seed)
-            paced = model.paced(max(1.0, load.seconds / 10_000), load.peak)
-            found.append(judge(cluster.run(paced, load, Elastic(policy=policy), seed=seed)))
-    return found
+def _verdict(job: Job) -> Verdict:
+    name, policy, topology, seed = job
+    model = TOPOLOGIES[topology]
+    load = trace(name, model.rate(INSTANCES), seed)
+    paced = model.paced(max(1.0, load.seconds / 10_000), load.peak)
+    return judge(cluster.run(paced, load, Elastic(policy={**POLICIES, **SEASONS}[policy]), seed=seed))
 
 
 def _changes(verdicts: Sequence[Verdict]) -> int:

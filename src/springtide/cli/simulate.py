@@ -121,7 +121,7 @@ def _case(
         raise CommandError(f"say what to simulate: a query's file, {', '.join(TOPOLOGIES)}, or --from a checkpoint")
     else:
         name = what
-        model = TOPOLOGIES[what] if what in TOPOLOGIES else _sampled(what, sample or [])
+        model = TOPOLOGIES[what].widened(instances) if what in TOPOLOGIES else _sampled(what, sample or [])
     if load is None:
         raise CommandError(f"say --load: {', '.join(SHAPES)}, or a CSV file with time,rate")
     trace = _trace(load, model, instances, seed)
@@ -131,7 +131,10 @@ def _case(
 
 def _trace(load: str, model: Model, instances: int, seed: int) -> Trace:
     if load in SHAPES:
-        return traces.trace(load, model.rate(instances), seed)
+        try:
+            return traces.trace(load, model.rate(instances), seed)
+        except ValueError as error:
+            raise CommandError(f"--instances {instances} is too much for the query: {error}") from None
     path = Path(load)
     if not path.is_file():
         raise CommandError(f"there is no trace {load!r}; {nearest(load, SHAPES)}, or give a CSV file with time,rate")

@@ -144,6 +144,10 @@ class Trend:
         return Forecast(rates, tuple(line.error_at(t, noise) for t in ahead), line.slope, seen)
 
 
+SERIES = 8
+"""So many series of rates can share a seasonal forecaster without each being fitted anew at every report."""
+
+
 @dataclass
 class Seasonal:
     """Holt and Winters' exponential smoothing with a damped trend and an additive season, by statsmodels.
@@ -159,7 +163,8 @@ class Seasonal:
     seasons: float = 4.0
     """So many are looked back on."""
     near: Trend = field(default_factory=Trend)
-    _model: _Smoothing | None = field(default=None, repr=False, compare=False)
+    _fitted: list[_Smoothing] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The last ones: a query may have several sources, and queries may share a forecaster."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be, and say at once if the library is missing."""
@@ -179,17 +184,25 @@ class Seasonal:
         edges, means = _binned(past, width)
         if means.size < 2 * self.bins:
             return near
-        if self._model is None or not self._model.covers(float(edges[-1])):
-            self._model = _Smoothing.of(edges, means, width, self.bins, self._model)
-        seasonal = [self._model.at(t) for t in times]
+        model = self._smoothing(edges, means, width)
+        seasonal = [model.at(t) for t in times]
         # What happened in the last moments and no season explains goes on: the level is that of now, the shape the season's.
         now = float(past.times[-1])
-        shift = self.near.forecast(past, [now]).rates[0] - self._model.at(now)
-        error = self._model.error
+        shift = self.near.forecast(past, [now]).rates[0] - model.at(now)
+        error = model.error
         rates = tuple(max(0.0, s + shift) for s in seasonal)
         errors = tuple(math.hypot(error, e) / math.sqrt(2) for e in near.errors)
         trend = (rates[-1] - rates[0]) / (times[-1] - times[0]) if len(times) > 1 else 0.0
         return Forecast(rates, errors, trend, near.seen)
+
+    def _smoothing(self, edges: Floats, means: Floats, width: float) -> _Smoothing:
+        """Take the one that was fitted to the same rates, and go on with it where there are more."""
+        before = next((model for model in self._fitted if model.is_of(edges, means)), None)
+        if before is not None and before.end == float(edges[-1]):
+            return before
+        model = _Smoothing.of(edges, means, width, self.bins, before)
+        self._fitted = [model, *(m for m in self._fitted if m is not before)][:SERIES]
+        return model
 
 
 # ── lines ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -318,6 +331,8 @@ class _Smoothing:
     """Trend and season, fitted up to a moment."""
 
     end: float
+    last: float
+    """The rate of the bin that ends there."""
     width: float
     fitted: float
     """When the parameters were."""
@@ -345,10 +360,12 @@ class _Smoothing:
         parameters = {name: float(fit.params[name]) for name in names}
         rest = np.asarray(fit.resid[bins:])
         ahead = np.concatenate([np.asarray(fit.fittedvalues[-1:]), np.asarray(fit.forecast(2 * bins))])
-        return _Smoothing(end, width, fitted, parameters, ahead, float(np.sqrt(np.mean(rest**2))))
+        return _Smoothing(end, float(means[-1]), width, fitted, parameters, ahead, float(np.sqrt(np.mean(rest**2))))
 
-    def covers(self, end: float) -> bool:
-        return end <= self.end
+    def is_of(self, edges: Floats, means: Floats) -> bool:
+        """Tell whether it was fitted to the beginning of these rates."""
+        place = round((self.end - float(edges[0])) / self.width)
+        return 0 <= place < means.size and float(means[place]) == self.last
 
     def at(self, time: float) -> float:
         # The rate of a bin is that of its middle.

@@ -30,7 +30,9 @@ def merged(snapshots: Sequence[Snapshot]) -> Snapshot:
         last,
         seconds=sum(s.seconds for s in same),
         period=sum(s.period for s in same),
-        sources={name: _source([s.sources[name] for s in same if name in s.sources]) for name in last.sources},
+        sources={
+            name: _source([s.sources[name] for s in same if name in s.sources], last.period) for name in last.sources
+        },
         subqueries={name: _subquery(name, same) for name in last.subqueries},
         latency=Latency(*(max(getattr(x, p) for x in latencies) for p in ("p50", "p95", "p99"))) if latencies else None,
     )
@@ -40,10 +42,13 @@ def _maps(snapshot: Snapshot) -> dict[str, tuple[int, int]]:
     return {name: (s.map.version, s.instances) for name, s in snapshot.subqueries.items()}
 
 
-def _source(loads: Sequence[SourceLoad]) -> SourceLoad:
+def _source(loads: Sequence[SourceLoad], seconds: float) -> SourceLoad:
+    """Sum up; the last epoch took so many seconds."""
+    last = loads[-1]
     unknown = all(s.arrived is None for s in loads)
     arrived = None if unknown else sum(s.rows if s.arrived is None else s.arrived for s in loads)
-    return replace(loads[-1], rows=sum(s.rows for s in loads), arrived=arrived)
+    latest = (last.rows if last.arrived is None else last.arrived) / seconds if seconds else None
+    return replace(last, rows=sum(s.rows for s in loads), arrived=arrived, latest=latest)
 
 
 def _subquery(name: str, snapshots: Sequence[Snapshot]) -> SubqueryLoad:

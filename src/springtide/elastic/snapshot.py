@@ -25,6 +25,8 @@ class SourceLoad:
     """Came in this time, read or not; None where nobody knows, and then it is taken that all was read that came."""
     backlog: int = 0
     """Wait at the end of it."""
+    latest: float | None = None
+    """Rows per second that came in the last epoch, where there were several: after a jump it is all of it, and the average is not."""
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,7 @@ class Engine:
         self._now = SteadyClock(options.clock, options.timer)
         self.patience = Patience(options.patience, self.note, self._told_to_stop, options.timer)
         self._ended_at = options.timer()
+        self._started_at: float | None = None
         self._backlogs: dict[str, int] = {}
         self._commands: list[Path] = []
         """Files of commands that take effect with the next epoch."""
@@ -391,6 +392,7 @@ class Engine:
             clock=self.options.clock(),
             seconds=round(now - started, 6),
             period=round(now - self._ended_at, 6),
+            between=None if self._started_at is None else round(started - self._started_at, 6),
             backlogs={name: (before.get(name, 0), after) for name, after in self._backlogs.items()},
             bucket_bytes={
                 q.name: self._sizes.of(self.manifest.state[q.name].segments, q.buckets or 1)
@@ -400,7 +402,7 @@ class Engine:
             slots=self._resources.slots(),
             executors=self._resources.executors(),
         )
-        self._ended_at = now
+        self._ended_at, self._started_at = now, started
         self._write_down("snapshots", self.snapshot.to_json())
         self.reconfiguring.measured(self.snapshot)
 

@@ -26,6 +26,7 @@ def measure(
     clock: float,
     seconds: float,
     period: float,
+    between: float | None,
     backlogs: Mapping[str, tuple[int, int]],
     bucket_bytes: Mapping[str, Sequence[int]],
     slots: int | None,
@@ -33,7 +34,8 @@ def measure(
 ) -> Snapshot:
     """Put together what an epoch was like; `backlogs` has the rows that waited at each source before and after it.
 
-    `now` is a time that only goes on, `clock` the time of day, by which sources say when a row came.
+    `now` is a time that only goes on, `clock` the time of day, by which sources say when a row came. `between` is from when the
+    epoch before began until this one did; None if there is none before it.
     """
     read: dict[str, int] = {}
     for report in reports:
@@ -41,14 +43,26 @@ def measure(
             read[name] = read.get(name, 0) + sum(counts.values())
     sources = {}
     for name in manifest.sources:
-        before, after = backlogs.get(name, (0, 0))
-        sources[name] = SourceLoad(read.get(name, 0), max(0, read.get(name, 0) + after - before), after)
+        (before, after), rows = backlogs.get(name, (0, 0)), read.get(name, 0)
+        sources[name] = SourceLoad(rows, came(max(0, rows + after - before), period, between), after)
     subqueries = {
         q.name: _load(plan, q.name, epoch, reports, manifest, bucket_bytes.get(q.name, ()), seconds)
         for q in plan.subqueries
     }
     waits = latency([s for parts in epoch.slices.values() for part in parts for s in part], clock, clock - seconds)
     return Snapshot(now, epoch.number, seconds, period, sources, subqueries, waits, slots, executors)
+
+
+def came(rows: int, period: float, between: float | None) -> int:
+    """Say how many rows came in the time of an epoch, when so many came between two looks at the source.
+
+    The source is looked at when an epoch begins, and the period ends with the epoch. After an epoch that took much longer than this one the
+    two are not the same, and all that came during the long one would look like a jump.
+
+    >>> came(12_000, period=3.0, between=12.0), came(12_000, period=3.0, between=None)
+    (3000, 12000)
+    """
+    return round(rows * period / between) if between else rows
 
 
 def _load(

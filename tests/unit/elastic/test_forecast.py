@@ -97,3 +97,16 @@ def test_season_comes_again() -> None:
 def test_before_two_seasons_it_is_trend() -> None:
     past = every(10, [100.0 + i for i in range(300)])
     assert Seasonal(3600).forecast(past, [3010]) == Trend().forecast(past, [3010])
+
+
+def test_series_that_share_a_seasonal_forecaster_do_not_mix() -> None:
+    times = np.arange(60.0, 3 * 3600, 60)
+    waves = [Series(times, level * (2 + np.sin(2 * np.pi * times / 3600))) for level in (100.0, 900.0)]
+    shared, ahead = Seasonal(3600, bins=12), [float(times[-1]) + 600]
+    alone = [Seasonal(3600, bins=12).forecast(wave, ahead).rates for wave in waves]
+    for _ in range(2):
+        assert [shared.forecast(wave, ahead).rates for wave in waves] == alone
+    earlier = Series(times[:-10], waves[0].rates[:-10])
+    assert shared.forecast(earlier, ahead) == Seasonal(3600, bins=12).forecast(earlier, ahead), (
+        "as if the later were not known"
+    )

@@ -9,7 +9,7 @@ now          + delay + report            + delay + report
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from springtide.elastic import experience, sizing
 from springtide.elastic.forecast import Forecast, Forecaster, Series, Trend
@@ -19,6 +19,8 @@ from springtide.elastic.snapshot import Snapshot
 
 POINTS = 8
 """Moments ahead that are looked at."""
+JUMP = 4.0
+"""An epoch whose rate is so many standard deviations over what was expected is the beginning of something new."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,12 @@ class Foresight:
         """Look as far as the decision after this one could work; the first half is until one of the next report would."""
         past = Series.of(*experience.rates(reports, source, self.forecast.memory))
         now = reports[-1].time
-        return self.forecast.forecast(past, [now + 2 * wait * (k + 1) / POINTS for k in range(POINTS)])
+        found = self.forecast.forecast(past, [now + 2 * wait * (k + 1) / POINTS for k in range(POINTS)])
+        # A report in which the load jumps has only a part of it; its last epoch has all of it.
+        latest = reports[-1].sources[source].latest
+        if latest is None or latest <= found.upper(JUMP)[0]:
+            return found
+        return replace(found, rates=tuple(max(rate, latest) for rate in found.rates), seen=0.0)
 
     def _behind(self, snapshot: Snapshot, source: str, waiting: float, wait: float) -> float:
         """Count the rows that will wait when new instances come."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -134,14 +135,30 @@ class Model:
         return found
 
     def rate(self, instances: int) -> float:
-        """Give a rate for which so many instances in all are just enough."""
+        """Give a rate for which so many instances in all are just enough; a ValueError if it cannot use so many."""
         low, high = 0.0, 1.0
-        while sum(self.fewest(high).values()) < instances and high < 1e12:
+        while sum(self.fewest(high).values()) < instances:
+            if high > 1e12:
+                most = sum(self.fewest(high).values())
+                raise ValueError(f"it can use {most} instances with the buckets that it has, not {instances}")
             low, high = high, high * 2
         for _ in range(40):
             middle = (low + high) / 2
             low, high = (low, middle) if sum(self.fewest(middle).values()) > instances else (middle, high)
         return low
+
+    def widened(self, instances: int) -> Model:
+        """Give it so many buckets that so many instances can share them: eight for each, if that is more than there are.
+
+        >>> Model({"a": Step(1.0)}).widened(1000).steps["a"].buckets
+        8192
+        """
+        least = 2 ** math.ceil(math.log2(8 * instances))
+        steps = {
+            name: replace(step, buckets=max(step.buckets, least)) if step.buckets and not step.weights else step
+            for name, step in self.steps.items()
+        }
+        return replace(self, steps=steps)
 
     def paced(self, pace: float, peak: float) -> Model:
         """Give it an epoch's length, and let an epoch take no more rows than come at the peak in the meantime."""
