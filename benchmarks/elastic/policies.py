@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.measure import result, say
-from springtide.elastic.forecast import Linear, Seasonal
+from springtide.elastic.forecast import Linear
 from springtide.elastic.policies.bottleneck import Bottleneck
 from springtide.elastic.policies.ds2 import DS2
 from springtide.elastic.policies.foresight import Foresight
@@ -19,6 +19,7 @@ from springtide.elastic.policies.learned import Learned
 from springtide.elastic.policies.policy import Policy
 from springtide.elastic.policies.predictive import Predictive
 from springtide.elastic.policies.threshold import Threshold
+from springtide.elastic.seasons import Seasonal
 from springtide.elastic.settings import Elastic
 from springtide.elastic.simulator import cluster
 from springtide.elastic.simulator.topologies import TOPOLOGIES

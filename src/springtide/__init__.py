@@ -1,6 +1,6 @@
 """Springtide: an elastic stream processor in Python on Apache Spark."""
 
-from springtide.elastic.forecast import Seasonal, Trend
+from springtide.elastic.forecast import Trend
 from springtide.elastic.policies.balancing import Balancing
 from springtide.elastic.policies.bottleneck import Bottleneck
 from springtide.elastic.policies.ds2 import DS2
@@ -11,6 +11,7 @@ from springtide.elastic.policies.policy import Policy, Proposal
 from springtide.elastic.policies.predictive import Predictive
 from springtide.elastic.policies.threshold import Threshold
 from springtide.elastic.resources.sizing import Executors
+from springtide.elastic.seasons import Seasonal
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
 from springtide.query.aggregates import (

@@ -17,9 +17,9 @@ from springtide.cli.show import show
 from springtide.compiler.instances import Observation, costs
 from springtide.compiler.tables import columns
 from springtide.elastic.decisions import decisions_of
-from springtide.elastic.forecast import Seasonal
 from springtide.elastic.policies.foresight import Foresight
 from springtide.elastic.policies.learned import Learned
+from springtide.elastic.seasons import Seasonal
 from springtide.elastic.settings import Elastic
 from springtide.elastic.simulator import calibration, cluster, picture, traces
 from springtide.elastic.simulator.cluster import Run

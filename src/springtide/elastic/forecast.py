@@ -9,20 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from importlib import import_module
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from springtide.query.errors import SpringtideError
-
 Floats = npt.NDArray[np.float64]
-
-
-class MissingForecaster(SpringtideError):
-    """The library that a forecast needs is not installed."""
 
 
 @dataclass(frozen=True)
@@ -144,67 +137,6 @@ class Trend:
         return Forecast(rates, tuple(line.error_at(t, noise) for t in ahead), line.slope, seen)
 
 
-SERIES = 8
-"""So many series of rates can share a seasonal forecaster without each being fitted anew at every report."""
-
-
-@dataclass
-class Seasonal:
-    """Holt and Winters' exponential smoothing with a damped trend and an additive season, by statsmodels.
-
-    Rates are averaged over bins. The smoothing is fitted once there are two seasons, and again each quarter of a season;
-    in between, new bins are smoothed with what was fitted. Until there are two seasons, and for what is nearer than a bin, it is `Trend`.
-    """
-
-    season: float
-    """Seconds after which the load repeats itself."""
-    bins: int = 60
-    """As many make a season."""
-    seasons: float = 4.0
-    """So many are looked back on."""
-    near: Trend = field(default_factory=Trend)
-    _fitted: list[_Smoothing] = field(default_factory=list, init=False, repr=False, compare=False)
-    """The last ones: a query may have several sources, and queries may share a forecaster."""
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be, and say at once if the library is missing."""
-        if self.season <= 0 or self.bins < 4:
-            raise ValueError("a season takes some time and has 4 bins at least")
-        _holt_winters()
-
-    @property
-    def memory(self) -> float:
-        """Give the length of the seasons that count."""
-        return max(self.seasons * self.season, self.near.memory)
-
-    def forecast(self, past: Series, times: Sequence[float]) -> Forecast:
-        """Go on with trend and season from where the load is now."""
-        near = self.near.forecast(past, times)
-        width = self.season / self.bins
-        edges, means = _binned(past, width)
-        if means.size < 2 * self.bins:
-            return near
-        model = self._smoothing(edges, means, width)
-        seasonal = [model.at(t) for t in times]
-        # What happened in the last moments and no season explains goes on: the level is that of now, the shape the season's.
-        now = float(past.times[-1])
-        shift = self.near.forecast(past, [now]).rates[0] - model.at(now)
-        error = model.error
-        rates = tuple(max(0.0, s + shift) for s in seasonal)
-        errors = tuple(math.hypot(error, e) / math.sqrt(2) for e in near.errors)
-        trend = (rates[-1] - rates[0]) / (times[-1] - times[0]) if len(times) > 1 else 0.0
-        return Forecast(rates, errors, trend, near.seen)
-
-    def _smoothing(self, edges: Floats, means: Floats, width: float) -> _Smoothing:
-        """Take the one that was fitted to the same rates, and go on with it where there are more."""
-        before = next((model for model in self._fitted if model.is_of(edges, means)), None)
-        if before is not None and before.end == float(edges[-1]):
-            return before
-        model = _Smoothing.of(edges, means, width, self.bins, before)
-        self._fitted = [model, *(m for m in self._fitted if m is not before)][:SERIES]
-        return model
-
-
 # ── lines ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -295,79 +227,3 @@ def _misfits(x: Floats, y: Floats) -> Floats:
     together = sums["xy"] - sums["x"] * sums["y"] / number
     explained = np.divide(together**2, spread, out=np.zeros_like(spread), where=(spread > 0) & (number >= FEW))
     return np.maximum(around - explained, 0.0)
-
-
-# ── seasons ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _holt_winters() -> Any:
-    try:
-        return import_module("statsmodels.tsa.holtwinters").ExponentialSmoothing
-    except ImportError:
-        raise MissingForecaster(
-            "a seasonal forecast needs statsmodels: pip install 'springtide[forecast]', or forecast with Trend()"
-        ) from None
-
-
-def _binned(past: Series, width: float) -> tuple[Floats, Floats]:
-    """Average the rates over bins of a width that end at whole multiples of it; the last one that is not full is left out."""
-    number = np.ceil(past.times / width - 1e-9).astype(np.int64)
-    first, last = int(number[0]) + 1, math.floor(float(past.times[-1]) / width + 1e-9)
-    if last < first:
-        return np.empty(0), np.empty(0)
-    lengths = np.diff(past.times, prepend=past.times[0] - width)
-    inside = (number >= first) & (number <= last)
-    place = number[inside] - first
-    rows = np.bincount(place, (past.rates * lengths)[inside], minlength=last - first + 1)
-    time = np.bincount(place, lengths[inside], minlength=last - first + 1)
-    known = time > 0
-    bins = np.arange(first, last + 1)
-    means = np.asarray(np.interp(bins, bins[known], rows[known] / time[known]), dtype=np.float64)
-    return (bins * width).astype(np.float64), means
-
-
-@dataclass(frozen=True)
-class _Smoothing:
-    """Trend and season, fitted up to a moment."""
-
-    end: float
-    last: float
-    """The rate of the bin that ends there."""
-    width: float
-    fitted: float
-    """When the parameters were."""
-    parameters: dict[str, float]
-    ahead: Floats
-    """The rates of the bins from the one that ends at `end` on."""
-    error: float
-
-    @staticmethod
-    def of(edges: Floats, means: Floats, width: float, bins: int, before: _Smoothing | None) -> _Smoothing:
-        end = float(edges[-1])
-        model = _holt_winters()(
-            means,
-            trend="add",
-            damped_trend=True,
-            seasonal="add",
-            seasonal_periods=bins,
-            initialization_method="heuristic",
-        )
-        if before is None or end - before.fitted >= bins * width / 4:
-            fit, fitted = model.fit(), end
-        else:
-            fit, fitted = model.fit(optimized=False, **before.parameters), before.fitted
-        names = ("smoothing_level", "smoothing_trend", "smoothing_seasonal", "damping_trend")
-        parameters = {name: float(fit.params[name]) for name in names}
-        rest = np.asarray(fit.resid[bins:])
-        ahead = np.concatenate([np.asarray(fit.fittedvalues[-1:]), np.asarray(fit.forecast(2 * bins))])
-        return _Smoothing(end, float(means[-1]), width, fitted, parameters, ahead, float(np.sqrt(np.mean(rest**2))))
-
-    def is_of(self, edges: Floats, means: Floats) -> bool:
-        """Tell whether it was fitted to the beginning of these rates."""
-        place = round((self.end - float(edges[0])) / self.width)
-        return 0 <= place < means.size and float(means[place]) == self.last
-
-    def at(self, time: float) -> float:
-        # The rate of a bin is that of its middle.
-        place = (time - self.end) / self.width + 0.5
-        return float(np.interp(place, np.arange(self.ahead.size), self.ahead))

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from springtide.elastic.forecast import Linear, MissingForecaster, Seasonal, Series, Trend
+from springtide.elastic.forecast import Linear, Series, Trend
+from springtide.elastic.seasons import MissingForecaster, Seasonal
 
 
 def every(seconds: float, rates: list[float]) -> Series:

@@ -45,6 +45,12 @@ def test_what_was_before_another_map_is_left_out() -> None:
     assert report.mean_utilisation("heavy") == pytest.approx(0.4)
 
 
+def test_what_the_last_epoch_brought_is_known() -> None:
+    epochs = [measured([0.5], time=t, period=1, rows=n, arrived=n) for t, n in ((1, 100), (2, 100), (3, 400))]
+    assert merged(epochs).rate == pytest.approx(200)
+    assert [s.latest for s in merged(epochs).sources.values()] == [400]
+
+
 def test_latency_is_the_worst() -> None:
     slow = replace(measured([0.5]), latency=Latency(0.1, 0.2, 0.9))
     slower = replace(measured([0.5]), latency=Latency(0.2, 0.3, 0.4))

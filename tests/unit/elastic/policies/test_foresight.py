@@ -50,6 +50,18 @@ def test_a_jump_is_answered_at_once() -> None:
     assert wanted(reports([200] * 15 + [800])) is not None
 
 
+#                 ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▂█   the last report has one second of the jump, its last epoch is in it
+def test_of_a_jump_the_last_epoch_has_all() -> None:
+    seen = reports([200] * 19 + [320], instances=4)
+    part = wanted(seen)
+    last = seen[-1]
+    known = replace(last, sources={n: replace(s, latest=160.0) for n, s in last.sources.items()})
+    assert part is None, "320 in 5 s, for which 4 instances are enough"
+    assert wanted([*seen[:-1], known]) == 9, "160 a second, with 1 % noise"
+    noise = replace(last, sources={n: replace(s, latest=65.0) for n, s in last.sources.items()})
+    assert wanted([*seen[:-1], noise]) is None, "hardly more than the report has anyway"
+
+
 def test_just_after_a_change_only_what_is_urgent_is_done() -> None:
     ramp = reports([200 + 8 * i for i in range(20)])
     before = reports([300] * 2, instances=3)
