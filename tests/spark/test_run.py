@@ -131,3 +131,25 @@ def test_a_run_tells_what_it_measured(spark: Any, tmp_path: Path) -> None:
     again = query.start(spark, checkpoint=tmp_path / "ckpt")
     assert again.wait(60), "a query that has ended ends at once"
     assert sink.rows()["n"].sum() == 40
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["stopped", "memory lost"])
+def test_rows_that_spark_read_are_buffered_until_their_state_is_durable(spark: Any, tmp_path: Path, lost: bool) -> None:
+    """SE-1: what Spark has read and committed is not read again; a recovery sends what the prefix kept."""
+    files, memory = tmp_path / "in", tmp_path / "memory"
+    for n in range(4):
+        (files / str(n)).mkdir(parents=True)
+    schema = "key string, value long, ts timestamp"
+    rows = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(files / "*"))
+    query, sink = counting(st.source("rows", st.spark(rows), ts="ts"))
+    durable = st.Durability("never", memory=memory, buffer=False, degree=2)
+    run = query.start(spark, checkpoint=tmp_path / "ckpt", instances=2, durability=durable)
+    for n in range(4):
+        frame(50 * n, 50).write_parquet(files / str(n) / "rows.parquet")
+        until(lambda n=n: accepted(run, "rows") == 50 * n + 50)  # type: ignore[misc]
+        if n == 2 and lost:
+            shutil.rmtree(memory)
+    assert any("whole again" in text for _, text in run.events()) is lost
+    assert run.checkpoint() == run.status()["epoch"]
+    run.stop()
+    compare(sink.rows(), query.run_reference({"rows": frame(0, 200)}, bounded=False).rows())

@@ -28,6 +28,7 @@ from springtide.elastic.settings import Elastic
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.steps import Sink
 from springtide.query.types import micros
+from springtide.runtime.durability import Durability
 from springtide.runtime.engine import ROWS_PER_EPOCH, identity
 from springtide.runtime.heads import check_runs
 from springtide.runtime.query import Query
@@ -58,6 +59,7 @@ class Wish:
     elastic: Elastic | None = None
     metrics: tuple[str, int] | None = None
     """Host and port for Prometheus."""
+    durability: Durability | None = None
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ def launch(
                 elastic=wish.elastic,
                 metrics_port=wish.metrics[1] if wish.metrics else None,
                 metrics_host=wish.metrics[0] if wish.metrics else LOOPBACK,
+                durability=wish.durability,
             )
             _follow(run, view, tracker, interrupts, started)
             seconds = time.time() - started

@@ -17,11 +17,12 @@ from springtide.cli.tables import table_of
 from springtide.compiler.tables import columns
 from springtide.elastic.protocols import Wish as Protocol
 from springtide.query.steps import Sink
+from springtide.runtime.durability import EPOCH, RETAIN, Durability
 from springtide.runtime.engine import ROWS_PER_EPOCH
 from springtide.runtime.query import Query
 from springtide.sinks.memory import MemorySink
 
-_ELASTIC, _METRICS = "Elasticity", "Metrics"
+_ELASTIC, _METRICS, _DURABILITY = "Elasticity", "Metrics", "Durability"
 
 
 def run(
@@ -68,6 +69,21 @@ def run(
     metrics_host: Annotated[
         str, typer.Option(metavar="ADDRESS", rich_help_panel=_METRICS, help="Where to listen.")
     ] = LOOPBACK,
+    durability: Annotated[
+        str,
+        typer.Option(
+            metavar="epoch|TIME|never",
+            rich_help_panel=_DURABILITY,
+            help="Make state durable with every epoch, or so often in the background.",
+        ),
+    ] = EPOCH,
+    backup: Annotated[
+        str | None,
+        typer.Option(metavar="DIR|URL", rich_help_panel=_DURABILITY, help="Keep a copy of the checkpoint there."),
+    ] = None,
+    retain: Annotated[
+        int, typer.Option(metavar="N", min=1, rich_help_panel=_DURABILITY, help="Keep the last N checkpoints.")
+    ] = RETAIN,
 ) -> None:
     """Run a query on Spark and show how it is doing.
 
@@ -77,7 +93,8 @@ def run(
     console = Console(highlight=False)
     settings = parse_elastic(elastic, least, most, policy, protocol, folder=file_of(file).parent)
     metrics = None if metrics_port is None else (metrics_host, metrics_port)
-    wish = Wish(master, checkpoint, instances or (), trigger, rows_per_epoch, plain, settings, metrics)
+    durable = Durability(durability, backup, retain)
+    wish = Wish(master, checkpoint, instances or (), trigger, rows_per_epoch, plain, settings, metrics, durable)
     outcome = launch(query, wish, console, module=module_of(file))
     summary(query, outcome, console)
     for sink in query.of_kind(Sink).values():

@@ -45,7 +45,8 @@ class Mirror:
             return False
         names = self._store.list("manifests")
         newest = max((int(Path(n).name) for n in names), default=-1)
-        if not (self._root / _IDENTITY).exists():
+        here = max(self._checkpoint.epochs(), default=-1)
+        if here < 0:  # empty, or made a moment ago
             for file in (*names, *self._store.list("spark"), _GENERATION, _IDENTITY):  # what makes it a checkpoint last
                 self._store.fetch(file, self._root / file)
             return True
@@ -54,7 +55,6 @@ class Mirror:
             raise CheckpointError(
                 str(self._root), f"is not the one whose backup is in {self._store.url}", "give it a backup of its own"
             )
-        here = max(self._checkpoint.epochs(), default=-1)
         if newest > here:
             raise CheckpointError(
                 str(self._root),

@@ -20,7 +20,7 @@ from springtide.elastic.protocols import Wish
 from springtide.elastic.resources.spark import resources_of
 from springtide.elastic.snapshot import Snapshot
 from springtide.kernels.slices import NativeSource
-from springtide.query.errors import SpringtideError
+from springtide.query.errors import QueryError, SpringtideError
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.spark.job import SparkExecutor
 from springtide.runtime.spark.rows import combined, row_tasks, spark_sources
@@ -53,6 +53,13 @@ class Run:
         exporter: Exporter | None = None,
     ) -> None:
         """Start the query; the exporter is the run's from now on."""
+        durable = options.durability
+        if durable.seconds > 0 and durable.memory is None and not str(spark.sparkContext.master).startswith("local"):
+            raise QueryError(
+                "(durability)",
+                f"state that is not durable yet (every={durable.every!r}) must be where all executors of a cluster see it",
+                'give memory= such a folder, or leave it at every="epoch"',
+            )
         self._spark = spark
         self._executor = SparkExecutor(spark.sparkContext, plan)
         self._spark_reads = spark_sources(plan)
@@ -103,6 +110,12 @@ class Run:
         if self._at_once:
             self._spark.sparkContext.cancelJobGroup(self._group)
         self.wait()
+
+    def checkpoint(self) -> int:
+        """Make the state durable now, between two epochs, whatever `durability` says; give the epoch that it is of."""
+        epochs: list[int] = []
+        self._ask(lambda: epochs.append(self._engine.checkpoint_now()))
+        return epochs[0]
 
     def scale(self, step: str, instances: int, *, protocol: Wish | None = None) -> None:
         """Give the subquery of a step another number of instances, from the next epoch on; `protocol` as in `st.Elastic`."""
@@ -264,7 +277,11 @@ class Run:
     def _watch(self) -> None:
         """End the streaming query while no job runs: interrupting one would make Spark noisy."""
         while not self._stopping.wait(0.1) and self._query.isActive:
-            pass
+            if self._spark_reads and self._working.acquire(blocking=False):  # Spark runs no epoch without rows
+                try:
+                    self._between_epochs()
+                finally:
+                    self._working.release()
         try:
             with self._working:
                 pass
