@@ -135,7 +135,7 @@ def test_own_policy_does_what_is_said(day: int, instances: int, tmp_path: Path) 
     source = st.source("rows", st.memory(rows, schema={"k": pl.String, "ts": st.TIME}), ts="ts")
     counts = source.aggregate(by="k", window=st.tumbling("10s"), n=st.count(), name="counts")
     query = st.Query("counting", counts.to(st.memory_sink()))
-    options = Options(4, rows_per_epoch=5, elastic=names["elastic"], clock=Clock(day))
+    options = Options(4, rows_per_epoch=5, elastic=names["elastic"], clock=Clock(day), timer=Clock())
     engine = run(query.plan(), tmp_path / "ckpt", options)
     assert engine.manifest.maps["counts"].instances == instances
     assert ("it is 2 o'clock" if day == 0 else "nobody is here on Sundays") in str(engine.events)
