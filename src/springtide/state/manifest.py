@@ -108,6 +108,8 @@ class Manifest:
     """The input has ended and every window was given: there is no next epoch."""
     batch: int | None = None
     """The micro-batch of Spark that this epoch took, where Spark reads a source."""
+    published: bool = False
+    """Its rows are with the sinks, and not here any more: in copies of an older epoch, and in savepoints."""
     log: dict[str, Any] | None = None
     """What the epoch took in, so that it can be done again: kept where state is not made durable with every epoch."""
 
@@ -143,6 +145,7 @@ class Manifest:
             "shadows": self.shadows,
             "ended": self.ended,
             "batch": self.batch,
+            "published": self.published,
             "log": self.log,
         }
         text = json.dumps(body, separators=(",", ":"), sort_keys=True)
@@ -176,5 +179,6 @@ class Manifest:
             shadows=body["shadows"],
             ended=body["ended"],
             batch=body["batch"],
+            published=body.get("published", False),
             log=body.get("log"),
         )
