@@ -50,7 +50,7 @@ class Manager:
                     self._took[name] = snapshot.time - snapshot.seconds - instruction.time
         if sum(s.period for s in self._gathered) < self.elastic.every:
             return ()
-        report = merged(self._gathered)
+        report = self._limited(merged(self._gathered))
         coming = {name: instruction.after.instances for name, instruction in self.memory.underway.items()}
         report = replace(report, took=self._took, coming=coming) if self._took or coming else report
         self._gathered, self._took = [], {}
@@ -155,6 +155,14 @@ class Manager:
                 decided[name] = instruction
                 self.memory = self.memory.told(instruction)
         return tuple(decided.values())
+
+    def _limited(self, report: Snapshot) -> Snapshot:
+        """Let policies know the user's limits: what one subquery may not have does not help to be given to another."""
+        if self.elastic.max is None and not self.elastic.limits:
+            return report
+        bounds = {name: self.elastic.bounds(name, own.most)[1] for name, own in report.subqueries.items()}
+        limited = {name: replace(own, limit=bounds[name]) for name, own in report.subqueries.items()}
+        return replace(report, subqueries=limited)
 
     def _proposals(self, report: Snapshot, earlier: Sequence[Snapshot]) -> list[Proposal]:
         """Ask the limits, the policy and the balancing.

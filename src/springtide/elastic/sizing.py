@@ -189,10 +189,9 @@ def _work(report: Snapshot, name: str) -> Work:
     heaviest = total * hottest(report, name)
     least = max(mean, heaviest)
     uneven = max(own.busy, default=0.0) / least if least else 1.0
-    if own.most:
-        uneven = min(
-            uneven, 1 + own.instances / own.most
-        )  # balancing leaves nobody more than a bucket over the average
+    buckets = len(own.map.owners)
+    if buckets:  # balancing leaves nobody more than a bucket over the average
+        uneven = min(uneven, 1 + own.instances / buckets)
     return Work(report.levels[name], total * uneven / period, heaviest / period, most=own.most)
 
 

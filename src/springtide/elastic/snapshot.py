@@ -64,6 +64,8 @@ class SubqueryLoad:
     state_bytes: int = 0
     grid: tuple[int, int] | None = None
     """Rows and columns, where the buckets are a grid (SC-6)."""
+    limit: int | None = None
+    """The most instances that it may have by the user's limits, where the manager says so."""
 
     @property
     def instances(self) -> int:
@@ -72,8 +74,9 @@ class SubqueryLoad:
 
     @property
     def most(self) -> int | None:
-        """Say how many instances it can use at most: no more than buckets; None for a prefix, which has none."""
-        return len(self.map.owners) or None
+        """Say how many instances it can have at most: by the user's limit, and no more than buckets; None if nothing bounds it."""
+        bounds = [n for n in (self.limit, len(self.map.owners)) if n]
+        return min(bounds) if bounds else None
 
     @property
     def selectivity(self) -> float:

@@ -374,3 +374,20 @@ def test_a_steady_load_is_met_in_one_step_and_then_nothing_changes(load: float) 
     changes = sum(n != before for n, before in zip(cluster.degrees[1:], cluster.degrees, strict=False))
     assert changes <= 1
     assert load / cluster.degrees[-1] <= 0.9 + 1e-4
+
+
+def test_policies_know_the_limits() -> None:
+    """What a subquery may not have is not shared out to others, where it would be of no use."""
+
+    @dataclass
+    class Seeing:
+        most: int | None = None
+
+        def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:
+            self.most = snapshot.subqueries["heavy"].most
+            return ()
+
+    for settings, most in (({}, 64), ({"max": 12}, 12), ({"limits": {"heavy": (1, 7)}}, 7), ({"max": 100}, 64)):
+        policy = Seeing()
+        Manager(replace(NOW, policy=policy, **settings)).handle(measured([0.5, 0.5]))  # type: ignore[arg-type]
+        assert policy.most == most

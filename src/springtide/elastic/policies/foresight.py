@@ -41,11 +41,13 @@ class Foresight:
     """So many more instances, as a share, are better than another subquery that changes."""
     delay: float = 30.0
     """Seconds that new instances take to come, until that was measured."""
+    drain: float = 30.0
+    """Seconds in which a backlog is to be gone; longer where instances take longer to come."""
 
     def __post_init__(self) -> None:
         """Refuse what is no plan."""
-        if min(self.deviations, self.spare, self.delay) < 0 or not 0 <= self.worth < 1:
-            raise ValueError("deviations, spare and delay are not negative, and worth is a share")
+        if min(self.deviations, self.spare, self.delay, self.drain) < 0 or not 0 <= self.worth < 1:
+            raise ValueError("deviations, spare, delay and drain are not negative, and worth is a share")
 
     def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:
         """Look ahead, and size all subqueries together."""
@@ -60,7 +62,7 @@ class Foresight:
         degrees = {name: snapshot.coming.get(name, own.instances) for name, own in snapshot.subqueries.items()}
         works = sizing.works(snapshot)
         soon = {
-            name: max(forecast.upper(self.deviations)[: POINTS // 2]) + waiting[name] / (2 * wait)
+            name: max(forecast.upper(self.deviations)[: POINTS // 2]) + waiting[name] / max(2 * wait, self.drain)
             for name, forecast in ahead.items()
         }
         fullness = sizing.taken(self._times(snapshot, works, soon), degrees) / left
@@ -70,7 +72,8 @@ class Foresight:
             return ()  # all are sized together: while one of them has just changed, none is, unless it is urgent
         if fullness > 1 + sizing.ROUNDING:
             later = {
-                name: max(forecast.upper(self.deviations)) + self._behind(snapshot, name, waiting[name], wait) / wait
+                name: max(forecast.upper(self.deviations))
+                + self._behind(snapshot, name, waiting[name], wait) / max(wait, self.drain)
                 for name, forecast in ahead.items()
             }
             todo = self._times(snapshot, works, later)

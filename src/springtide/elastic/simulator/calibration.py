@@ -15,6 +15,12 @@ from springtide.elastic.simulator.model import Model, Step
 from springtide.elastic.simulator.traces import Floats, Trace
 from springtide.elastic.snapshot import Snapshot, SubqueryLoad
 
+WAITED = 0.1
+"""An epoch before which so much of the time was idle, as a share, was waited for."""
+
+SURE = 4.0
+"""What is within so many standard errors of 0 may be nothing."""
+
 
 def calibrated(snapshots: Sequence[Snapshot], decisions: Iterable[Decision] = ()) -> Model:
     """Make a model that costs what the run did: rows, epochs, new instances.
@@ -25,14 +31,14 @@ def calibrated(snapshots: Sequence[Snapshot], decisions: Iterable[Decision] = ()
     if len(used) < 2:
         raise ValueError("a model takes two epochs with rows at least")
     overhead, launch = _fixed(used)
-    pace = max(0.001, median(b.time - b.seconds - (a.time - a.seconds) for a, b in pairwise(used)))
+    full = [s.rows for s in used if s.backlog]
     startup = [d.took - d.outcome.seconds for d in decisions if d.took is not None and d.outcome and _is_more(d)]
     return Model(
         steps={name: _step(used, name) for name in used[-1].subqueries},
         overhead=overhead,
         launch=launch,
-        pace=pace,
-        rows_per_epoch=max(s.rows for s in used),
+        pace=_pace(used),
+        rows_per_epoch=max(full) if full else None,
         slots=used[-1].slots,
         **{"startup": max(0.0, median(startup))} if startup else {},
     )
@@ -80,9 +86,11 @@ def _step(used: Sequence[Snapshot], name: str) -> Step:
         above = sum(sum(s.subqueries[up].rows_out) for s in used for up in last.upstream)
     else:
         above = sum(s.rows for s in used)
-    costs = np.array([c for x in loads if (c := x.seconds_per_row)])
+    cost, task = _cost(loads)
+    costs = np.array([(sum(x.busy) - task * x.instances) / n for x in loads if (n := sum(x.rows_in))])
     return Step(
-        cost=sum(sum(x.busy) for x in loads) / rows if rows else 0.0,
+        cost=cost,
+        task=task,
         upstream=last.upstream,
         takes=rows / above if above else 1.0,
         selectivity=out / rows if rows else 1.0,
@@ -90,6 +98,25 @@ def _step(used: Sequence[Snapshot], name: str) -> Step:
         weights=_weights(loads),
         noise=float(costs.std() / costs.mean()) if costs.size > 1 else 0.0,
     )
+
+
+def _cost(loads: Sequence[SubqueryLoad]) -> tuple[float, float]:
+    """Find what a row costs, and what an instance costs in each epoch, by least squares.
+
+    A policy gives as many instances as there are rows: where the two cannot be told apart, it is all the rows' cost.
+    """
+    rows = np.array([sum(x.rows_in) for x in loads], dtype=np.float64)
+    busy = np.array([sum(x.busy) for x in loads])
+    if not rows.any():
+        return 0.0, 0.0
+    both = np.stack([rows, np.array([x.instances for x in loads], dtype=np.float64)], axis=1)
+    (cost, task), _, rank, _ = np.linalg.lstsq(both, busy, rcond=None)
+    if rank == 2 and cost > 0 and len(loads) > 2:
+        rest = busy - both @ np.array([cost, task])
+        error = math.sqrt(float(rest @ rest) / (len(loads) - 2) * float(np.linalg.inv(both.T @ both)[1, 1]))
+        if task > SURE * error:
+            return float(cost), float(task)
+    return float(busy.sum() / rows.sum()), 0.0
 
 
 def _weights(loads: Sequence[SubqueryLoad]) -> tuple[float, ...] | None:
@@ -100,6 +127,13 @@ def _weights(loads: Sequence[SubqueryLoad]) -> tuple[float, ...] | None:
     sums: Floats = np.sum(np.array(known, dtype=np.float64), axis=0)
     total = float(sums.sum())
     return tuple((sums / total).tolist()) if total else None
+
+
+def _pace(used: Sequence[Snapshot]) -> float:
+    """Give the time from the start of an epoch to that of the next, by those that waited: others had no time to."""
+    paces = [(b.time - b.seconds - (a.time - a.seconds), b.period - b.seconds) for a, b in pairwise(used)]
+    waited = [pace for pace, idle in paces if idle > WAITED * pace]
+    return max(0.001, median(waited or [pace for pace, _ in paces]))
 
 
 def _fixed(used: Sequence[Snapshot]) -> tuple[float, float]:

@@ -128,7 +128,7 @@ class _Cluster:
         found: dict[str, tuple[float, float, Floats]] = {}
         for (name, step), shock in zip(self.model.steps.items(), noise, strict=True):
             came = step.takes * (sum(found[up][1] for up in step.upstream) if step.upstream else float(rows))
-            busy = self.shares[name] * (came * step.cost * max(0.0, 1 + step.noise * float(shock)))
+            busy = self.shares[name] * (came * step.cost * max(0.0, 1 + step.noise * float(shock))) + step.task
             found[name] = (came, came * step.selectivity, busy)
         times = {}
         for level, names in self.levels.items():

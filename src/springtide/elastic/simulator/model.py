@@ -24,6 +24,8 @@ class Step:
 
     cost: float
     """Seconds of work that a row takes."""
+    task: float = field(default=0.0, kw_only=True)
+    """Seconds of work that an instance has in each epoch, whatever it gets."""
     upstream: tuple[str, ...] = ()
     """None: it reads the source."""
     takes: float = 1.0
@@ -120,8 +122,11 @@ class Model:
         return self.overhead + self.launch * instances
 
     def available(self, instances: int) -> float:
-        """Give the share of the time that is left for work; epochs become longer than the pace where they must."""
-        fixed = self.fixed(instances)
+        """Give the share of the time that is left for the work of rows; epochs become longer than the pace where they must."""
+        tasks = dict.fromkeys(self.levels.values(), 0.0)
+        for name, step in self.steps.items():
+            tasks[self.levels[name]] = max(tasks[self.levels[name]], step.task)
+        fixed = self.fixed(instances) + sum(tasks.values())
         return 1 - fixed / max(self.pace, fixed / FIXED) if fixed else 1.0
 
     def fewest(self, rate: float) -> dict[str, int]:

@@ -76,6 +76,13 @@ def test_a_backlog_is_worked_off_in_as_long_as_instances_take_to_come() -> None:
     assert wanted(steady) == 14
 
 
+def test_where_instances_come_at_once_a_backlog_has_time_all_the_same() -> None:
+    steady = reports([390] * 20, backlog=7000, took=0.0)
+    #   390 in 5 s and 7,000 − 585 in 30 s: 390 + 1,069
+    assert wanted(steady) == 15
+    assert wanted(steady, Foresight(drain=60)) == 10
+
+
 def test_instances_go_when_it_is_worth_it() -> None:
     assert wanted(reports([250] * 20, instances=4)) == 3
     assert wanted(reports([1850] * 20, instances=20)) is None, "one of twenty is not worth it"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from springtide.elastic.policies.learned import Learned
+from springtide.elastic.policies.manual import Manual
 from springtide.elastic.policies.threshold import Threshold
 from springtide.elastic.settings import Elastic
 from springtide.elastic.simulator import calibration, cluster
+from springtide.elastic.simulator.model import Model, Step
 from springtide.elastic.simulator.topologies import TOPOLOGIES
-from springtide.elastic.simulator.traces import trace
+from springtide.elastic.simulator.traces import Trace, trace
 
 
 @pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
@@ -29,6 +32,27 @@ def test_a_model_is_found_again(topology: str) -> None:
             step.takes * step.selectivity, rel=0.05
         )
         assert found.steps[name].upstream == step.upstream
+
+
+def test_what_an_instance_costs_in_any_case_is_not_the_rows_cost() -> None:
+    """Where the number of instances does not follow the rows the two can be told apart."""
+    model = Model({"only": Step(0.01, task=0.05)}).paced(1.0, 800)
+    real = cluster.run(
+        model,
+        Trace("wave", 400 + 300 * np.sin(np.arange(120) / 10)),
+        Elastic(policy=Manual(), balancing=None),
+        degrees={"only": 12},
+        keep=True,
+    )
+    found = calibration.calibrated(real.snapshots).steps["only"]
+    assert found.cost == pytest.approx(0.01, rel=0.05)
+    assert found.task == pytest.approx(0.05, rel=0.2)
+
+
+def test_a_pace_is_that_of_epochs_that_waited() -> None:
+    model = Model({"only": Step(0.01)}).paced(1.0, 400)
+    late = cluster.run(model, Trace("jump", np.repeat([50.0, 500.0], 100)), Elastic(policy=Manual()), keep=True)
+    assert calibration.calibrated(late.snapshots).pace == pytest.approx(1.0)
 
 
 def test_model_and_run_agree() -> None:
