@@ -19,6 +19,8 @@ import polars as pl
 import springtide as st
 from benchmarks.elastic.standalone import SETTINGS, executors_of, standalone
 from benchmarks.measure import result, say, scratch, summary
+from benchmarks.pictures import picture
+from springtide.charts import COLOURS, PALE
 
 ROWS = 20_000
 """In a file, of ten minutes; there are up to four files in a second."""
@@ -38,11 +40,10 @@ def main(repeats: str = "3") -> None:
         run = _start(spark, folder)
         _until(run, lambda: run.status()["epoch"] > 5 and len(executors_of(application)) == 1)
         for i in range(int(repeats)):
-            decided = time.time()
-            outcome = _scale(run, 4)
-            out.append(outcome.time - decided)
-            waited.append(outcome.time - outcome.seconds - decided)
-            extra.append(outcome.extra_seconds)
+            decision = _scale(run, 4)
+            out.append(decision.took)
+            waited.append(decision.waited)
+            extra.append(decision.outcome.extra_seconds)
             time.sleep(3)
             decided = time.time()
             _scale(run, 1)
@@ -53,7 +54,9 @@ def main(repeats: str = "3") -> None:
         feed.stop()
         _until(run, lambda: run.status()["sources"]["rows"]["accepted"] == feed.files * ROWS)
         run.stop()
-        usual = [s.seconds for s in run.snapshots()]
+        snapshots = run.snapshots()
+        usual = [s.seconds for s in snapshots]
+        _draw(snapshots)
         wrong = _wrong(feed, pl.read_parquet(folder / "out" / "*.parquet"))
         spark.stop()
     result(
@@ -68,6 +71,22 @@ def main(repeats: str = "3") -> None:
         epochs=len(usual),
         rows=feed.files * ROWS,
     )
+
+
+def _draw(snapshots: list[st.Snapshot]) -> None:
+    with picture("cluster", (1.2, 1), title="a standalone cluster: 1 → 4 executors and back, under load") as axes:
+        counts, epochs = axes
+        times = [s.time - snapshots[0].time for s in snapshots]
+        executors = [s.executors or 0 for s in snapshots]
+        counts.step(times, executors, where="pre", color=PALE, linewidth=3, label="executors")
+        instances = [s.subqueries["totals"].instances for s in snapshots]
+        counts.step(times, instances, where="pre", color=COLOURS[0], label="instances")
+        counts.set(ylabel="number", ylim=(0, max(executors) + 1))
+        epochs.plot(times, [s.seconds for s in snapshots], color=COLOURS[0], linewidth=1)
+        changed = [i for i in range(1, len(times)) if instances[i] != instances[i - 1]]
+        marks = [times[i] for i in changed], [snapshots[i].seconds for i in changed]
+        epochs.plot(*marks, "o", color=COLOURS[1], markersize=4, label="first with a new map")
+        epochs.set(ylabel="seconds of an epoch", xlabel="seconds", ylim=(0, None))
 
 
 class Feed:
@@ -111,12 +130,12 @@ def _start(spark: Any, folder: Path) -> Any:
 
 
 def _scale(run: Any, instances: int) -> Any:
-    """Scale, wait until an epoch has run so, and give what that was like."""
+    """Scale, wait until an epoch has run so, and give the decision with what it cost."""
     run.scale("totals", instances)
     done: list[Any] = []
 
     def is_done() -> bool:
-        done[:] = [d.outcome for d in run.decisions(1) if d.instruction.after.instances == instances and d.outcome]
+        done[:] = [d for d in run.decisions(1) if d.instruction.after.instances == instances and d.outcome]
         return bool(done)
 
     _until(run, is_done)

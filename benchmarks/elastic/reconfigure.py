@@ -16,9 +16,11 @@ from pyspark.sql import functions as sf
 
 import springtide as st
 from benchmarks.measure import DATA, result, say, scratch, session, summary
+from benchmarks.pictures import picture
+from springtide.charts import COLOURS, INK, PALE
 
-CALLERS = 17_000
-PER_SECOND = 2_000
+CALLERS = 18_000
+PER_SECOND = 1_000
 PANE = 60 * PER_SECOND
 FULL = 60
 """Panes of a full window."""
@@ -36,7 +38,8 @@ def main() -> None:
     epochs: list[float] = []
     wrong = 0
     with scratch() as folder:
-        still, _ = _springtide(spark, data, folder / "still", [])
+        still, before = _springtide(spark, data, folder / "still", [])
+        state = round(statistics.median(m["state_rows"] for m in before))
         for i in range(REPEATS):
             rows, metrics = _springtide(spark, data, folder / f"run{i}", list(CHANGES))
             wrong += _different(still, rows)
@@ -48,8 +51,10 @@ def main() -> None:
                 near = seconds[at - 4 : at] + seconds[at + 1 : at + 5]
                 extras[f"{a} → {b}"].append((seconds[at] - statistics.median(near)) * 1000)
                 epochs += near
+            drawn = (seconds, degrees)
             say(f"run {i}: " + ", ".join(f"{name}: {e[-1]:.0f} ms" for name, e in extras.items()))
         worst = [max(e[i] for e in extras.values()) for i in range(REPEATS)]
+        _draw(*drawn)
         theirs = _spark(spark, data, folder / "spark")
     result(
         "reconfigure",
@@ -61,8 +66,24 @@ def main() -> None:
         usual_epoch_ms=summary([s * 1000 for s in epochs]),
         spark=theirs,
         rows_compared=still.height,
-        state_pane_rows=CALLERS * FULL,
+        state_pane_rows=state,
     )
+
+
+def _draw(seconds: list[float], degrees: list[int]) -> None:
+    """Draw the epochs of one run: how long each took, and with how many instances."""
+    with picture("reconfigure", title="epochs of heavy callers with 10⁶ rows of state, as instances change") as (axes,):
+        axes.bar(range(len(seconds)), [1000 * s for s in seconds], color=COLOURS[0], width=0.7)
+        switched = [i for i in range(1, len(degrees)) if degrees[i] != degrees[i - 1]]
+        axes.bar(
+            switched, [1000 * seconds[i] for i in switched], color=COLOURS[1], width=0.7, label="first with a new map"
+        )
+        for i in switched:
+            axes.axvline(i - 0.5, color=PALE, linestyle=":")
+            at = axes.get_xaxis_transform()
+            axes.text(i - 0.3, 0.97, f"{degrees[i - 1]} → {degrees[i]}", color=INK, transform=at, fontsize=8, va="top")
+        axes.set(xlabel="epoch", ylabel="milliseconds", xlim=(-1, len(seconds)))
+        axes.set_ylim(0, 1250 * max(seconds))
 
 
 def _data(panes: int) -> Path:
@@ -103,7 +124,9 @@ def _springtide(
             run.scale("windows", n)
             degree = n
     run.wait()
-    return pl.read_parquet(folder / "out" / "*.parquet"), run.metrics()
+    states = [sum(s.rows for s in m.state["windows"].segments) for m in run.epochs()]
+    metrics = [m | {"state_rows": rows} for m, rows in zip(run.metrics(), states, strict=True)]
+    return pl.read_parquet(folder / "out" / "*.parquet"), metrics
 
 
 def _epochs(run: Any, count: int) -> None:
