@@ -188,13 +188,12 @@ class _Cluster:
 
     def _load(self, name: str, came: float, gone: float, busy: Floats, times: Mapping[int, float]) -> SubqueryLoad:
         step, share = self.model.steps[name], self.shares[name]
-        rows_in = np.rint(share * came).astype(np.int64)
-        rows_out = np.rint(share * gone).astype(np.int64)
+        rows_in, rows_out = _dealt(share, came), _dealt(share, gone)
         weights = self.weights[name]
         return SubqueryLoad(
             map=self.maps[name],
-            rows_in=tuple(rows_in.tolist()),
-            rows_out=tuple(rows_out.tolist()),
+            rows_in=rows_in,
+            rows_out=rows_out,
             busy=tuple(busy.tolist()),
             span=times[self.model.levels[name]] if self.model.slots else float(busy.max()),
             upstream=step.upstream,
@@ -242,6 +241,16 @@ class _Cluster:
     def _when(self, rows: Floats) -> Floats:
         """Say when a row came."""
         return np.interp(rows, self.arrived, self.seconds)
+
+
+def _dealt(share: Floats, rows: float) -> tuple[int, ...]:
+    """Give each instance whole rows, and all together as many as there are.
+
+    >>> _dealt(np.full(4, 0.25), 10.0)
+    (2, 3, 3, 2)
+    """
+    upto = np.rint(np.cumsum(share) * rows).astype(np.int64)
+    return tuple(np.diff(upto, prepend=0).tolist())
 
 
 def _weights(buckets: int | None, weights: tuple[float, ...] | None) -> Floats:
