@@ -36,7 +36,13 @@ def policies(result: Result) -> dict[str, list[str]]:
 
 
 def test_a_table_of_policies(run: Run, short: Path) -> None:
-    shown = policies(run("simulate", "linear", "--load", short, "--policy", "ds2", "--policy", "threshold"))
+    result = run("simulate", "linear", "--load", short, "--policy", "ds2", "--policy", "threshold")
+    head = result.stdout.split("\n\n")[1].splitlines()[0]
+    assert [word.strip() for word in head.split("  ") if word] == [
+        *("policy", "changes", "off", "settling", "overshoot", "congested", "late > 30 s", "late rows"),
+        *("instance-hours", "over the optimum"),
+    ]
+    shown = policies(result)
     assert list(shown) == ["ds2", "threshold", "optimum"]
     assert int(shown["threshold"][1]) > 0
 
