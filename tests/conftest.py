@@ -27,6 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the files in tests/golden")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let one process have all tests with Spark, so that they share a session, and let it begin with them."""
     of_spark = [item for item in items if item.get_closest_marker("spark")]
