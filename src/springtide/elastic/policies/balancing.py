@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import pstdev
 
 from springtide.elastic import maps
+from springtide.elastic.loads import steady_loads
 from springtide.elastic.policies.policy import Proposal, Trigger
 from springtide.elastic.snapshot import Snapshot
 from springtide.state.manifest import BucketMap
@@ -26,15 +27,15 @@ class Balancing:
 
         The rows and columns of a grid are dealt in turn: its cells are alike, and moving one would only cost more copies.
         """
-        found = (self._proposal(snapshot, name) for name in snapshot.subqueries)
+        found = (self._proposal(snapshot, history, name) for name in snapshot.subqueries)
         return [proposal for proposal in found if proposal]
 
-    def _proposal(self, snapshot: Snapshot, name: str) -> Proposal | None:
-        own, deviation = snapshot.subqueries[name], snapshot.deviation(name)
-        if deviation <= self.uit or own.grid:
+    def _proposal(self, snapshot: Snapshot, history: Sequence[Snapshot], name: str) -> Proposal | None:
+        own, loads = snapshot.subqueries[name], steady_loads(snapshot, history, name)
+        if own.grid or not any(loads):
             return None
-        loads = snapshot.bucket_loads(name)
-        if not any(loads):
+        deviation = pstdev(maps.totals(own.map, loads))
+        if deviation <= self.uit:
             return None
         proposal, left = rebalancing(name, own.map, loads)
         if proposal is None or left > (1 - self.mit) * deviation:
