@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from springtide.elastic.settings import Elastic
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.steps import Sink
 from springtide.query.types import micros
+from springtide.runtime.clocks import SteadyClock
 from springtide.runtime.durability import Durability
 from springtide.runtime.engine import ROWS_PER_EPOCH, identity
 from springtide.runtime.heads import check_runs
@@ -107,7 +107,8 @@ def launch(
     hint = "Ctrl-C stops after the epoch at work"
     told = [*places(query, root), *_metrics(wish), *tips]
     view = PlainView(console) if plain else LiveView(console, query.name, told, hint)
-    tracker, started = Tracker(before), time.time()
+    tracker, clock = Tracker(before), SteadyClock()
+    started = clock()
     with Interrupts() as interrupts:
         try:
             run = query.start(
@@ -121,8 +122,8 @@ def launch(
                 metrics_host=wish.metrics[0] if wish.metrics else LOOPBACK,
                 durability=wish.durability,
             )
-            _follow(run, view, tracker, interrupts, started)
-            seconds = time.time() - started
+            _follow(run, view, tracker, interrupts, clock)
+            seconds = clock() - started
         except (QueryError, CheckpointError):
             raise
         except SpringtideError as error:
@@ -130,15 +131,15 @@ def launch(
         finally:
             spark.stop()
     latest = checkpoint.latest()
-    return Outcome(tracker.reading(time.time()), seconds, latest is not None and latest.ended, root)
+    return Outcome(tracker.reading(clock()), seconds, latest is not None and latest.ended, root)
 
 
-def _follow(run: Run, view: LiveView | PlainView, tracker: Tracker, interrupts: Interrupts, started: float) -> None:
-    happened = Happened(run)
+def _follow(run: Run, view: LiveView | PlainView, tracker: Tracker, interrupts: Interrupts, clock: SteadyClock) -> None:
+    happened, started = Happened(run), clock()
 
     def look(*, last: bool) -> None:
         tracker.add(run.epochs(), run.last_snapshot)
-        now = time.time()
+        now = clock()
         events, decisions = happened.by_now()
         stopping = interrupts.stop_wanted
         view.show(tracker.reading(now), events, decisions, now - started, stopping=stopping, last=last)

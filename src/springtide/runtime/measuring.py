@@ -83,7 +83,7 @@ def _load(
         rows_out=tuple(r.rows_out for r in own),
         busy=tuple(round(r.busy, 6) for r in own),
         wait=tuple(round(r.wait, 6) for r in own),
-        span=_span(own, seconds) if own else None,
+        span=span_of(own, seconds) if own else None,
         upstream=tuple(dict.fromkeys(e.origin for e in plan.exchanges if e.target == name)),
         sources=plan.subquery(name).sources,
         bucket_rows=tuple(np.sum([r.buckets for r in own if r.buckets], axis=0).tolist())
@@ -95,7 +95,7 @@ def _load(
     )
 
 
-def _span(own: Sequence[Report], seconds: float) -> float:
+def span_of(own: Sequence[Report], seconds: float) -> float:
     """Give the time from the first start of a task to the last end, which clocks of machines tell: no less than one task and no more than the epoch."""
     told = max(r.began + r.wait + r.busy for r in own) - min(r.began for r in own)
     return round(max(min(told, seconds), *(r.wait + r.busy for r in own), 0.0), 6)

@@ -17,6 +17,7 @@ from typing import TypeVar
 import polars as pl
 
 from springtide.query.errors import SpringtideError, UnavailableError
+from springtide.state.errors import AwayError
 
 FIRST = 0.1
 """Seconds before something is tried again for the first time; then twice as many, and so on."""
@@ -31,12 +32,12 @@ T = TypeVar("T")
 def of_the_outside(error: Exception) -> bool:
     """Tell whether an error says that a file, a disk or a process was not there: it may be back soon."""
     os_error = isinstance(error, pl.exceptions.PolarsError) and "(os error" in str(error)
-    return isinstance(error, OSError | UnavailableError) or os_error
+    return isinstance(error, OSError | UnavailableError | AwayError) or os_error
 
 
 def of_a_connector(error: Exception) -> bool:
     """Tell whether an error of a source or a sink may pass: all but those that say what is wrong with the query or the data."""
-    return isinstance(error, UnavailableError) or not isinstance(error, SpringtideError)
+    return of_the_outside(error) or not isinstance(error, SpringtideError)
 
 
 class Patience:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Container, Sequence
 
-from springtide.query.errors import SpringtideError
+from springtide.query.errors import SpringtideError, UnavailableError
+from springtide.runtime.patience import of_the_outside, said
 from springtide.state.manifest import Manifest
 from springtide.state.tiers import Tiers
 
@@ -53,6 +54,8 @@ class Persister:
             self.wait()
         if self._failure is not None:
             failure, self._failure = self._failure, None
+            if of_the_outside(failure):
+                raise UnavailableError(f"checkpoint of epoch {manifest.epoch}", said(failure)) from failure
             raise SpringtideError(f"the checkpoint of epoch {manifest.epoch} failed: {failure}") from failure
         self.whole.add(manifest.epoch)
 

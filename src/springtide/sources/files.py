@@ -35,8 +35,8 @@ class Piece:
 class FileSource(ABC):
     """The files of a folder or pattern: one physical stream, files in the order of their names.
 
-    A position is the name of the last file that was read, how many of its rows, and how many rows in all. With `follow`, files that come later
-    are read when their names sort after that one.
+    A position is the name of the last file that was read, how many of its rows, how many are left in it, and how many were read in all. With
+    `follow`, files that come later are read when their names sort after that one.
     """
 
     kind: ClassVar[str]
@@ -87,7 +87,11 @@ class FileSource(ABC):
         slices: list[Slice] = []
         backlog, taken, unseen = 0, 0, False
         root = self._root()
-        files = {f[len(root) :]: f for f in self._files_to_read() if f[len(root) :] >= at["file"]}
+        found = self._files_to_read() if position is None else self.files()
+        files = {f[len(root) :]: f for f in found if f[len(root) :] >= at["file"]}
+        if at["file"] not in files and (at.get("left") or (position and not files and not self.follow)):
+            # Not the end, and not to be passed over: it was there, and rows of it or behind it were not read yet.
+            raise FileNotFoundError(f"{at['file']} is not in {root} any more; it was read up to row {at['row']}")
         for name, file in files.items():
             done = at["row"] if name == at["file"] else 0
             if taken >= limit:
@@ -98,10 +102,11 @@ class FileSource(ABC):
             pieces = self.pieces(file, ts, whole=not (self.follow and last))
             if pieces is None:  # somebody is still writing it: those behind it wait, or it would be passed over
                 break
+            left = 0
             for piece in pieces:
                 start, end = max(piece.first, done), piece.first + piece.rows
                 stop = min(end, start + limit - taken)
-                backlog += max(0, end - max(start, stop))
+                left += max(0, end - max(start, stop))
                 if stop <= start:
                     continue
                 greatest = piece.greatest if (start, stop) == (piece.first, end) else None
@@ -109,6 +114,9 @@ class FileSource(ABC):
                 slices.append(Slice(ONE_STREAM, at["rows"], stop - start, place, greatest, arrived=(there, there)))
                 taken += stop - start
                 at = {"file": name, "row": stop, "rows": at["rows"] + stop - start}
+            backlog += left
+            if left and slices:
+                at = at | {"left": left}
         ended = not self.follow and not unseen and backlog == 0
         times = {ONE_STREAM: END_OF_TIME} if ended else {}
         return Take(tuple(slices), at if slices else position, times, (ONE_STREAM,), ended, backlog)

@@ -21,3 +21,7 @@ class CheckpointError(SpringtideError):
     def __reduce__(self) -> tuple[type[CheckpointError], tuple[str, str, str]]:
         """Survive a trip between processes."""
         return type(self), (self.path, self.problem, self.hint)
+
+
+class AwayError(CheckpointError):
+    """A store that could not be reached, and may be there again soon."""

@@ -26,7 +26,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 import pyarrow as pa
 import pyarrow.fs
 
-from springtide.state.errors import CheckpointError
+from springtide.state.errors import AwayError, CheckpointError
 
 WAITS = (0.1, 0.4, 1.6)
 """Seconds before each further try."""
@@ -244,13 +244,17 @@ class Store:
                     raise self._error(verb, path, error) from None
                 raise FileNotFoundError(f"{self.url} has no file {path}") from None
             except (OSError, pa.ArrowException) as error:
-                if wait is None or not isinstance(error, OSError) or _hopeless(error):
+                if not isinstance(error, OSError) or _hopeless(error):
                     raise self._error(verb, path, error) from None
+                if wait is None:
+                    raise self._error(verb, path, error, AwayError) from None
                 time.sleep(wait)
         raise AssertionError  # the last try returns or raises
 
-    def _error(self, verb: str, path: str, error: Exception) -> CheckpointError:
-        return CheckpointError(
+    def _error(
+        self, verb: str, path: str, error: Exception, kind: type[CheckpointError] = CheckpointError
+    ) -> CheckpointError:
+        return kind(
             self.url,
             f"cannot {verb} {path}: {self._hide(str(error))}",
             "check that the place is reachable, has room, and may be read and written by you; then start again",
