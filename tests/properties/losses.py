@@ -44,10 +44,10 @@ class Faults:
         if self._random.random() >= self._unlucky:
             return True
         if self._random.random() < 0.2:  # as if it were killed: nothing is made durable any more
-            engine._persister.wait()
-            engine.close = engine.lease.release  # type: ignore[method-assign]
+            engine.storage.persister.wait()
+            engine.close = engine.storage.lease.release  # type: ignore[method-assign]
             return False
-        self._lose(engine.tiers.memory)
+        self._lose(engine.storage.tiers.memory)
         return True
 
     def afterwards(self) -> None:

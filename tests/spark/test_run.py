@@ -150,6 +150,6 @@ def test_rows_that_spark_read_are_buffered_until_their_state_is_durable(spark: A
         if n == 2 and lost:
             shutil.rmtree(memory)
     assert any("whole again" in text for _, text in run.events()) is lost
-    assert run.checkpoint() == run.status()["epoch"]
+    assert run.checkpoint_now() == run.status()["epoch"]
     run.stop()
     compare(sink.rows(), query.run_reference({"rows": frame(0, 200)}, bounded=False).rows())

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 import springtide
+from springtide.cli.checkpoint import app as checkpoint
 from springtide.cli.control import move, pause, rebalance, resume, scale, stop
 from springtide.cli.demo import demo
 from springtide.cli.explain import explain
@@ -59,6 +60,7 @@ for _command in (
     demo,
 ):
     app.command()(_command)
+app.add_typer(checkpoint, name="checkpoint")
 
 
 def _version(wanted: bool) -> None:

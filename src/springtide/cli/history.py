@@ -55,7 +55,7 @@ def history(
 
 def decision_lines(decisions: Sequence[Decision], *, running: bool, wide: int) -> list[str]:
     """Write decisions as a table, each with its trigger and its reason below."""
-    stamp = _stamps([d.at for d in decisions])
+    stamp = stamps([d.at for d in decisions])
     head = ["time", "subquery", "change", "buckets", "state", "took", "extra", "epoch"]
     rows = [[stamp(d.at), *_cells(d, running)] for d in decisions]
     lines = columns([head, *rows], right=range(3, 8))
@@ -83,7 +83,7 @@ def _cells(decision: Decision, running: bool) -> list[str]:
 
 def refusal_lines(refusals: Sequence[Refusal]) -> list[str]:
     """Write what was wanted and not done."""
-    stamp = _stamps([r.time for r in refusals])
+    stamp = stamps([r.time for r in refusals])
     rows = [
         [stamp(r.time), r.subquery, r.rule, f"{r.wanted}; {r.why}{f' ({r.times} times)' if r.times > 1 else ''}"]
         for r in refusals
@@ -98,7 +98,7 @@ def _refusals(checkpoint: Checkpoint) -> Sequence[Refusal]:
 
 def snapshot_lines(snapshots: Sequence[Snapshot]) -> list[str]:
     """Write a line for each epoch: what came, how long it took, and how busy the instances of each subquery were."""
-    stamp = _stamps([s.time for s in snapshots])
+    stamp = stamps([s.time for s in snapshots])
     names = list(dict.fromkeys(name for s in snapshots for name in s.subqueries))
     head = ["time", "epoch", "took", "rows", "arriving", "backlog", "p50", "p95", *names]
     rows = [
@@ -121,7 +121,7 @@ def snapshot_lines(snapshots: Sequence[Snapshot]) -> list[str]:
     return columns([head, *rows], right=range(1, len(head)))
 
 
-def _stamps(times: Sequence[float]) -> Callable[[float], str]:
+def stamps(times: Sequence[float]) -> Callable[[float], str]:
     """Choose how to write times: with the day when they are not of the last one."""
     if times and time.time() - min(times) > _DAY:
         return lambda at: time.strftime("%F %T", time.localtime(at))

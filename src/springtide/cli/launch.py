@@ -29,7 +29,7 @@ from springtide.query.steps import Sink
 from springtide.query.types import micros
 from springtide.runtime.clocks import SteadyClock
 from springtide.runtime.durability import Durability
-from springtide.runtime.engine import ROWS_PER_EPOCH, identity
+from springtide.runtime.engine import ROWS_PER_EPOCH, begin_from, identity
 from springtide.runtime.heads import check_runs
 from springtide.runtime.query import Query
 from springtide.state.checkpoint import Checkpoint
@@ -60,6 +60,8 @@ class Wish:
     metrics: tuple[str, int] | None = None
     """Host and port for Prometheus."""
     durability: Durability | None = None
+    savepoint: str | None = None
+    """What a new checkpoint begins with."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ def launch(
     root = wish.checkpoint or Path(tempfile.mkdtemp(prefix=f"springtide-{query.name}-"))
     checkpoint = Checkpoint(root)
     check_runs(plan)
+    if wish.savepoint is not None:
+        begin_from(wish.savepoint, plan, root)
     checkpoint.acquire(identity(plan)).release()  # what is wrong with it is told now, not after Spark's long start
     before = checkpoint.latest()
     log = checkpoint.root / "logs" / "spark.log"

@@ -84,6 +84,10 @@ def run(
     retain: Annotated[
         int, typer.Option(metavar="N", min=1, rich_help_panel=_DURABILITY, help="Keep the last N checkpoints.")
     ] = RETAIN,
+    savepoint: Annotated[
+        str | None,
+        typer.Option(metavar="DIR|URL", rich_help_panel=_DURABILITY, help="Begin a new checkpoint with this savepoint."),
+    ] = None,
 ) -> None:
     """Run a query on Spark and show how it is doing.
 
@@ -94,7 +98,7 @@ def run(
     settings = parse_elastic(elastic, least, most, policy, protocol, folder=file_of(file).parent)
     metrics = None if metrics_port is None else (metrics_host, metrics_port)
     durable = Durability(durability, backup, retain)
-    wish = Wish(master, checkpoint, instances or (), trigger, rows_per_epoch, plain, settings, metrics, durable)
+    wish = Wish(master, checkpoint, instances or (), trigger, rows_per_epoch, plain, settings, metrics, durable, savepoint)
     outcome = launch(query, wish, console, module=module_of(file))
     summary(query, outcome, console)
     for sink in query.of_kind(Sink).values():

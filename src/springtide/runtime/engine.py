@@ -7,7 +7,6 @@ How tasks run is somebody else's business: on Spark or in this process.
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -29,7 +28,6 @@ from springtide.kernels.hashing import fingerprint
 from springtide.kernels.slices import NativeSource, Slice
 from springtide.query import steps
 from springtide.query.errors import SpringtideError
-from springtide.runtime.buffers import FOLDER as BUFFERS
 from springtide.runtime.buffers import cannot_be_read_again, record
 from springtide.runtime.clocks import SteadyClock
 from springtide.runtime.durability import Durability
@@ -42,17 +40,18 @@ from springtide.runtime.layout import layout
 from springtide.runtime.measuring import measure
 from springtide.runtime.outcome import state_after
 from springtide.runtime.patience import Patience, of_a_connector
-from springtide.runtime.persisting import Persister, kept_after
 from springtide.runtime.reconfiguring import Reconfiguring
 from springtide.runtime.recovering import Recovery, lost
 from springtide.runtime.shadows import shadow_of, with_shadows
+from springtide.runtime.storage import Storage
 from springtide.sinks.publication import Publication, Publisher
-from springtide.state.checkpoint import Checkpoint, Lease
+from springtide.state.checkpoint import Checkpoint
 from springtide.state.control import Command, receive
 from springtide.state.history import History, Kind
 from springtide.state.manifest import BucketMap, Manifest, SourceState, SubqueryState
-from springtide.state.mirror import Mirror
+from springtide.state.savepoints import adopt
 from springtide.state.segment import BucketSizes
+from springtide.state.stores import Store
 
 ROWS_PER_EPOCH = 4_000_000
 
@@ -98,9 +97,7 @@ class Engine:
         self.plan, self.checkpoint, self.options = plan, checkpoint, options
         self._execute, self._resources = execute, resources or LocalSlots()
         self.history = History(checkpoint.root)
-        durable = options.durability
-        self.tiers = durable.tiers(checkpoint.root)
-        self._sizes = BucketSizes(self.tiers.nearest)
+        self._sizes = BucketSizes(lambda segment: self.storage.tiers.nearest(segment))
         self._now = SteadyClock(options.clock, options.timer)
         self.patience = Patience(options.patience, self.note, self._told_to_stop, options.timer)
         self._ended_at = options.timer()
@@ -114,15 +111,8 @@ class Engine:
         self.intake = Intake(self._sources, options.rows_per_epoch, options.timer, self.patience)
         self.events: list[tuple[float, str]] = []
         """When, and what: scalings, refusals."""
-        self._mirror = Mirror(checkpoint, self.tiers.backup) if self.tiers.backup is not None else None
-        self._persister = Persister(self.tiers, durable.seconds, options.timer, self.note)
-        if self._mirror is not None and self._mirror.restore():
-            self.note(f"the checkpoint was restored from {self._mirror.url}")
-        generation = self._mirror.generation() if self._mirror is not None else 0
-        self.lease: Lease = checkpoint.acquire(identity(plan), after=generation)
+        self.storage = Storage(checkpoint, identity(plan), options.durability, options.timer, self.note)
         try:
-            self._kept = checkpoint.history()
-            self.manifest = self._kept[-1] if self._kept else Manifest(epoch=-1, generation=self.lease.generation)
             self.reconfiguring = Reconfiguring(
                 plan,
                 self.manifest,
@@ -133,33 +123,24 @@ class Engine:
                 self._now,
             )
             self.reconfiguring.begin(options.instances, options.usual)
-            checkpoint.sweep(self._needed(self._kept), self.manifest.epoch)
         except BaseException:
-            self.lease.release()
+            self.storage.lease.release()
             raise
 
     def begin(self) -> None:
         """Make whole what the last run left, and publish what it may not have published."""
-        if self._mirror is not None:
-            self._mirror.claim(self.lease)
-        if self._kept:
-            self._make_whole()
-        if self._mirror is not None:
-            self._mirror.begin(self._needed(self._kept), self._kept)
+        self.storage.begin(self._recover)
         self.publish()
 
     def close(self) -> None:
         """Make the state durable, and let the checkpoint go."""
         self._resources.close()
-        try:
-            if self._persister.in_background and self.manifest.epoch not in self._persister.whole:
-                self._persister.checkpoint(self.manifest)
-            self.tiers.clear_memory()
-        except SpringtideError as error:  # it is in shared memory, where the next start finds it
-            self.note(str(error))
-        if self._mirror is not None:
-            self._mirror.close()
-        self.lease.release()
+        self.storage.close()
+
+    @property
+    def manifest(self) -> Manifest:
+        """The last epoch that was committed."""
+        return self.storage.manifest
 
     @property
     def maps(self) -> dict[str, BucketMap]:
@@ -229,25 +210,22 @@ class Engine:
         """Run the next epoch to the end: of what `has_work` saw, and of Spark's micro-batch `batch` if there is one."""
         self.reconfiguring.prepare()
         started = self.options.timer()
-        epoch = self._plan()
         failpoint("before-job")
-        epoch, reports = self.patience.attempt(f"epoch {epoch.number}", lambda: self._perform(epoch))
+        epoch, reports = self.patience.attempt(f"epoch {self.manifest.epoch + 1}", self._perform)
         failpoint("after-job")
         if self.intake.fails and self._fail_once(epoch.number):
             raise SpringtideError("a test wanted the run to fail here")
         manifest = replace(self._manifest(epoch, reports, started), batch=batch)
-        self.patience.attempt("commit", lambda: self._commit(manifest))
+        self.patience.attempt("commit", lambda: self.storage.commit(manifest))
         failpoint("after-manifest")
         while self._commands:
             self._commands.pop().unlink(missing_ok=True)
-        before, self.manifest = self.manifest, manifest
         self.reconfiguring.committed(manifest)
         backlogs, self._backlogs = self._backlogs, self.intake.backlogs()
         self.intake.done()
         self.publish()
         failpoint("after-publish")
-        self._persister.committed(manifest, now=set(manifest.shadows) != set(before.shadows))
-        self._clean(before)
+        self.storage.settle()
         failpoint("after-clean")
         self._measure(epoch, reports, started, backlogs)
         return manifest
@@ -258,7 +236,7 @@ class Engine:
             return
         for name, sink in self.plan.graph.of_kind(steps.Sink).items():
             deliveries = [d for d in self.manifest.outbox if d.sink == name]
-            files = tuple(self.tiers.fetched(d.file) for d in deliveries)
+            files = tuple(self.storage.tiers.fetched(d.file) for d in deliveries)
             connector = sink.connector
             assert isinstance(connector, Publisher)
             rows = tuple(d.rows for d in deliveries)
@@ -292,7 +270,7 @@ class Engine:
         maps = {name: self.maps[name] for name in instances}
         return Epoch(
             number,
-            self.tiers,
+            self.storage.tiers,
             times,
             greatest,
             slices,
@@ -302,7 +280,7 @@ class Engine:
             compact,
             tuple(shadows),
             windows,
-            self._buffered(slices) if self._persister.in_background else frozenset(),
+            self._buffered(slices) if self.storage.in_background else frozenset(),
         )
 
     def _buffered(self, slices: Mapping[str, Sequence[Sequence[Slice]]]) -> frozenset[str]:
@@ -344,7 +322,7 @@ class Engine:
         outbox = sorted((d for r in reports for d in r.outbox), key=lambda d: (d.sink, d.instance, d.file))
         return Manifest(
             epoch=epoch.number,
-            generation=self.lease.generation,
+            generation=self.storage.lease.generation,
             sources=sources,
             maps={name: bucket_map for name, bucket_map in epoch.maps.items() if name not in gone},
             state={name: stored for name, stored in state.items() if name not in gone},
@@ -353,11 +331,13 @@ class Engine:
             elastic=self.reconfiguring.manager.to_json() if self.reconfiguring.manager else {},
             shadows=shadows,
             ended=all(s.ended for s in sources.values()),
-            log=self._log(epoch, reports) if self._persister.in_background else None,
+            log=self._log(epoch, reports) if self.storage.in_background else None,
         )
 
     def _log(self, epoch: Epoch, reports: Sequence[Report]) -> dict[str, Any]:
-        return record(epoch, reports, idle=self.intake.idle(self.manifest.sources)) | {"memory": self.tiers.memory}
+        return record(epoch, reports, idle=self.intake.idle(self.manifest.sources)) | {
+            "memory": self.storage.tiers.memory
+        }
 
     def _metrics(self, reports: Sequence[Report], started: float) -> dict[str, Any]:
         subqueries, rows = {}, 0
@@ -412,7 +392,7 @@ class Engine:
     def _write_down(self, kind: Kind, record: dict[str, Any]) -> None:
         """Add to the history. A query needs none of it to go on: on a full disk it goes on without."""
         try:
-            self.history.append(kind, self.lease.generation, record)
+            self.history.append(kind, self.storage.lease.generation, record)
         except OSError as error:
             self.note(f"the history could not be written: {error}")
 
@@ -425,95 +405,48 @@ class Engine:
         marker.touch()
         return True
 
-    def _clean(self, before: Manifest) -> None:
-        """Remove what no manifest that is kept speaks of. What an epoch leaves behind is gone some epochs later."""
-        self._kept.append(self.manifest)
-        stay, go = kept_after(self._kept, self.options.durability.retain, self._persister.whole)
-        needed = self._needed(stay) | self._persister.pinned if go else set()
-        gone = {d.file for d in before.outbox}
-        for old in go:
-            gone |= (old.files() | old.buffers()) - needed
-        with suppress(OSError):  # what cannot be removed now is found by the next start
-            for file in gone:
-                self.tiers.remove(file)
-            for old in go:
-                self.checkpoint.forget(old.epoch)
-            self._kept = stay
-            self._persister.whole.intersection_update(m.epoch for m in stay)
-        shutil.rmtree(self.checkpoint.root / "outbox" / f"{before.epoch:09d}", ignore_errors=True)
-        for old in go:
-            shutil.rmtree(self.checkpoint.root / BUFFERS / f"{old.epoch:09d}", ignore_errors=True)
-        if self._mirror is not None:
-            for file in (*gone, *(f"manifests/{old.epoch:09d}" for old in go)):
-                self._mirror.remove(file)
-
-    def _needed(self, kept: Sequence[Manifest]) -> set[str]:
-        """Name the segments and buffers that some manifest may be asked for."""
-        return set().union(*(m.files() | m.buffers() for m in kept))
-
     # ── recovering ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def checkpoint_now(self) -> int:
         """Make the state durable before anything else happens; give the epoch that it is of."""
-        if self.manifest.epoch >= 0:
-            self._persister.checkpoint(self.manifest)
-        return self.manifest.epoch
+        return self.storage.make_durable()
 
-    def _perform(self, epoch: Epoch) -> tuple[Epoch, Sequence[Report]]:
-        """Run the tasks of an epoch; if they fail because state is lost, make it anew first and run them again."""
-        try:
-            return epoch, self._execute(epoch)
-        except Exception:
-            if self.manifest.epoch < 0 or not lost(self.tiers, self.manifest):
-                raise
+    def _perform(self) -> tuple[Epoch, Sequence[Report]]:
+        """Run the tasks of an epoch; if state is lost, make it anew first. Tasks that fail for want of it are run again."""
+        if not (self.storage.in_background and self.storage.has_lost(quickly=True)):
+            epoch = self._plan()
+            try:
+                return epoch, self._execute(epoch)
+            except Exception:
+                if not self.storage.has_lost():
+                    raise
         self._recover()
         epoch = self._plan()
         return epoch, self._execute(epoch)
 
-    def _make_whole(self) -> None:
-        """Bring the state that the last run left in shared memory to the durable tiers, making anew what is lost of it."""
-        own, log = self.tiers, self.manifest.log
-        if log is not None:
-            self.tiers = replace(own, memory=None)
-            left = replace(own, memory=log["memory"])
-            if lost(left, self.manifest):
-                self._recover()
-            for segment in self.manifest.segments():
-                left.persist(segment)
-            left.clear_memory()
-            self.tiers = own
-        elif own.backup is not None:
-            for segment in self.manifest.segments():
-                own.persist(segment)
-        durable = replace(own, memory=None)
-        self._persister.whole = {m.epoch for m in self._kept if all(durable.copies(s) for s in m.segments())}
-        self._persister.whole.add(self.manifest.epoch)
-
     def _recover(self) -> None:
         """Make lost state anew: restore, partition, replay (SE-3). The epoch stays the same; its state is in other files."""
-        started, gone = self.options.timer(), lost(self.tiers, self.manifest)
+        started, tiers = self.options.timer(), self.storage.tiers
+        gone = lost(tiers, self.manifest)
         whose = ", ".join(dict.fromkeys(s.subquery for s in gone))
         self.note(f"{len(gone)} segments of {whose} are lost: their state is being made anew")
         fixed = {n for n, m in self.maps.items() if self.manifest.maps.get(n) != m}
-        durable = self.options.durability
-        recovery = Recovery(self.plan, self.tiers, self._execute, durable.degree, self.options.rows_per_epoch)
-        manifest = recovery.run(self._kept, fixed)
-        self.checkpoint.replace(manifest)
-        if self._mirror is not None:
-            self._mirror.commit(manifest, self.lease)
-        self._kept[-1] = self.manifest = manifest
+        degree, limit = self.options.durability.degree, self.options.rows_per_epoch
+        manifest = Recovery(self.plan, tiers, self._execute, degree, limit).run(self.storage.kept, fixed)
+        self.storage.replace(manifest)
         self.reconfiguring.recovered(manifest, fixed)
         self.note(f"the state of {whose} is whole again after {self.options.timer() - started:.2f} s")
-
-    def _commit(self, manifest: Manifest) -> None:
-        self.checkpoint.commit(manifest, self.lease)
-        if self._mirror is not None:
-            self._mirror.commit(manifest, self.lease)
 
 
 def _finished(old: SubqueryState, last: int) -> bool:
     """Tell whether old owners have given all windows up to the last of theirs."""
     return old.marks.get(CLOSED, gate.BEGINNING) >= last
+
+
+def begin_from(savepoint: str | Path | Store, plan: Plan, checkpoint: str | Path) -> int:
+    """Let a new checkpoint begin with a savepoint; give the epoch that it goes on behind. What does not fit is refused."""
+    names = {s for q in plan.subqueries for s in (q.name, shadow_of(q.name))}
+    return adopt(savepoint, Path(checkpoint), identity(plan), names)
 
 
 def identity(plan: Plan) -> dict[str, Any]:

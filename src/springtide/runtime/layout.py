@@ -1,33 +1,47 @@
-"""How the state of a query is to be read by people: written into the checkpoint, for `springtide state`."""
+"""How the state of a query is to be read: written into the checkpoint, for `springtide state`, and for savepoints, which must fit."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import polars as pl
+
 from springtide.compiler.plan import Plan
 from springtide.query import steps
-from springtide.query.types import COUNT
+from springtide.query.types import COUNT, schema_text
 from springtide.query.windows import Sliding
 
 
 def layout(plan: Plan) -> dict[str, dict[str, Any]]:
-    """Say of each stateful subquery what its state is about: keys, aggregates, and the window's lengths in microseconds.
+    """Say of each stateful subquery what its state is about: columns, keys, aggregates, and the window's lengths in microseconds.
 
     >>> hourly = calls.aggregate(by="src", window=st.sliding("1h", every="1m"), n=st.count(), name="hourly")
     >>> layout(st.Query("hourly", hourly.to(st.memory_sink())).plan())
-    {'hourly': {'keys': ['src'], 'aggregates': ['n'], 'size': 3600000000, 'every': 60000000}}
+    {'hourly': {'columns': 'src:str n:i64', 'keys': ['src'], 'aggregates': ['n'], 'size': 3600000000, 'every': 60000000}}
     """
     heads = {q.name: plan.step(q.head) for q in plan.subqueries if q.head is not None and not q.merges}
     found: dict[str, dict[str, Any]] = {}
     for name, head in heads.items():
+        found[name] = {"columns": _columns(head)}
         if isinstance(head, steps.Aggregate):
-            found[name] = {"keys": list(head.by), "aggregates": [a.name for a in head.aggregates]}
+            found[name] |= {"keys": list(head.by), "aggregates": [a.name for a in head.aggregates]}
         elif isinstance(head, steps.TopK):
-            found[name] = {"keys": [*head.per, *head.by], "aggregates": [COUNT]}
+            found[name] |= {"keys": [*head.per, *head.by], "aggregates": [COUNT]}
         elif isinstance(head, steps.Join):
-            found[name] = {"keys": [k for k in head.left_on if k in head.right_on]}
+            found[name] |= {"keys": [k for k in head.left_on if k in head.right_on]}
         elif isinstance(head, steps.Operate):
-            found[name] = {"keys": list(head.keys)}
+            found[name] |= {"keys": list(head.keys)}
         if isinstance(head, steps.Aggregate | steps.TopK) and isinstance(head.window, Sliding):
             found[name] |= {"size": head.window.size, "every": head.window.every}
     return found
+
+
+def _columns(head: steps.Step) -> str:
+    """Say which columns the state is made of, with their types: what is aggregated, or all of the tuples that are kept."""
+    schema = head.inputs[0].schema
+    if isinstance(head, steps.Aggregate):
+        values = {a.name: a.input_type or a.output_type for a in head.aggregates}
+        return schema_text(pl.Schema({**{k: schema[k] for k in head.by}, **values}))
+    if isinstance(head, steps.TopK):
+        return schema_text(pl.Schema({c: schema[c] for c in (*head.per, *head.by, head.weight) if c in schema}))
+    return " | ".join(schema_text(stream.schema) for stream in head.inputs)

@@ -16,7 +16,7 @@ from springtide.query.graph import Graph
 from springtide.query.types import Length, micros_of
 from springtide.runtime import reference
 from springtide.runtime.durability import Durability, durability_of
-from springtide.runtime.engine import ROWS_PER_EPOCH, Options
+from springtide.runtime.engine import ROWS_PER_EPOCH, Options, begin_from
 
 if TYPE_CHECKING:
     from springtide.runtime.spark.run import Run
@@ -92,6 +92,7 @@ class Query(Graph):
         metrics_host: str = "127.0.0.1",
         patience: Length = "1m",
         durability: Durability | Length | None = None,
+        savepoint: str | Path | None = None,
     ) -> Run:
         """Run the query on a Spark session, in epochs, until its input ends or it is stopped.
 
@@ -108,6 +109,9 @@ class Query(Graph):
         State is durable with every epoch; with `durability="5s"` it is made so every five seconds, in the background, and `st.Durability(…)`
         says more: a backup in an object store, how many checkpoints are kept. Every row comes exactly once in any case.
 
+        With `savepoint`, its folder or address, a new checkpoint begins with the state of that: of this query, or of another form of it, as
+        long as its sources and stateful steps are the same. A start that is repeated goes on with the checkpoint.
+
         With `metrics_port` the run serves its figures to Prometheus there (0: on any free port, see `run.metrics_url`), to this machine
         alone unless `metrics_host` says otherwise.
         """
@@ -117,6 +121,8 @@ class Query(Graph):
         patient = micros_of(f"{self.name} (query)", patience, "patience") / 1e6
         options = Options(instances, rows_per_epoch, usual, elastic_of(elastic), durability_of(durability), patient)
         plan, exporter = self.plan(buckets=buckets), None
+        if savepoint is not None:
+            begin_from(savepoint, plan, checkpoint)
         if metrics_port is not None:
             from springtide.runtime.exporting import Exporter
 

@@ -34,6 +34,11 @@ def lost(tiers: Tiers, manifest: Manifest) -> list[Segment]:
     return [s for s in manifest.segments() if backup.get(s.file) != s.bytes and tiers.nearest(s) is None]
 
 
+def missing(tiers: Tiers, manifest: Manifest) -> bool:
+    """Tell whether any segment is in no tier at all: a look at names, quick enough for every epoch."""
+    return any(not tiers.copies(s) for s in manifest.segments()) and bool(lost(tiers, manifest))
+
+
 def base_of(tiers: Tiers, kept: Sequence[Manifest]) -> int:
     """Find the newest manifest from which the last one can be made anew; give its place. There may be none: then say what is lost."""
     for place in range(len(kept) - 1, -1, -1):

@@ -15,10 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from springtide.state.checkpoint import FORMAT as FORMAT
 from springtide.state.errors import CheckpointError
 from springtide.state.manifest import Manifest
-from springtide.state.resting import Resting, Source, opened, store_of
+from springtide.state.resting import Resting, Source, made_durable, opened, store_of
 from springtide.state.stores import Store
 
 Progress = Callable[[int, int], None]
@@ -47,6 +46,7 @@ def backup(source: Source, to: str | Path | Store, progress: Progress | None = N
     Of a running query the newest epoch is taken; else every epoch that is kept.
     """
     target = Store.at(to)
+    made_durable(source)
     with opened(source) as found, pinned(found) as checkpoint:
         manifests = checkpoint.chain()
         if checkpoint is found:
@@ -56,9 +56,7 @@ def backup(source: Source, to: str | Path | Store, progress: Progress | None = N
         return copy(checkpoint, manifests, target, history=True, progress=progress)
 
 
-def restore(
-    source: Source, to: str | Path | Store, at: int | None = None, progress: Progress | None = None
-) -> Copied:
+def restore(source: Source, to: str | Path | Store, at: int | None = None, progress: Progress | None = None) -> Copied:
     """Make a new checkpoint of one at rest, of a backup or of a savepoint: of its newest epoch, or of epoch `at`.
 
     The new one must be empty. A query that is started with it goes on behind that epoch.
@@ -66,8 +64,9 @@ def restore(
     target = Store.at(to)
     if target.list():
         raise CheckpointError(target.url, "is not empty", "give an empty or a new folder; nothing was changed")
-    with opened(source) as found, pinned(found) if at is None else opened(source) as checkpoint:
-        return copy(checkpoint, checkpoint.chain(at), target, history=at is None, progress=progress)
+    with opened(source) as found, pinned(found, at) as checkpoint:
+        newest = found.epochs()[-1:] == [at] or at is None
+        return copy(checkpoint, checkpoint.chain(at), target, outbox=newest, history=newest, progress=progress)
 
 
 def _check_target(source: Resting, target: Store, newest: int) -> None:
@@ -147,9 +146,7 @@ def copy(
     marker = identity or source.store.read(IDENTITY)
     if IDENTITY not in there or identity is not None:
         target.write(IDENTITY, marker)  # now it is one
-    return Copied(
-        tuple(m.epoch for m in manifests), len(missing) + written, total, len(sizes) - len(missing)
-    )
+    return Copied(tuple(m.epoch for m in manifests), len(missing) + written, total, len(sizes) - len(missing))
 
 
 def alone(manifest: Manifest, *, outbox: bool) -> Manifest:
@@ -198,24 +195,24 @@ def _offsets(source: Resting, batch: int) -> list[str]:
 
 
 @contextmanager
-def pinned(checkpoint: Resting) -> Iterator[Resting]:
-    """Hold the newest epoch of a checkpoint that is in use, by hard links; one that is not in use is taken as it is."""
+def pinned(checkpoint: Resting, at: int | None = None) -> Iterator[Resting]:
+    """Hold the newest epoch of a checkpoint that is in use, or epoch `at`, by hard links; one that is not in use is taken as it is."""
     if checkpoint.remote is not None or not checkpoint.in_use():
         yield checkpoint
         return
     folder = checkpoint.root / SAVEPOINTS / f".pin-{uuid.uuid4().hex[:8]}"
     try:
-        newest_to(checkpoint, folder, outbox=True)
+        link_to(checkpoint, folder, at)
         yield Resting(Store.at(folder), folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def newest_to(checkpoint: Resting, folder: Path, *, outbox: bool) -> int:
-    """Link the newest epoch to a folder; the query that has the checkpoint may go on meanwhile. Give the epoch."""
+def link_to(checkpoint: Resting, folder: Path, at: int | None = None, *, outbox: bool = True) -> int:
+    """Link the newest epoch, or epoch `at`, to a folder; the query that has the checkpoint may go on meanwhile. Give the epoch."""
     for tries in range(1, _TRIES + 1):
         try:
-            manifests = checkpoint.chain()
+            manifests = checkpoint.chain(at)
             copy(checkpoint, manifests, Store.at(folder), link=True, outbox=outbox)
             return manifests[-1].epoch
         except (CheckpointError, FileNotFoundError):

@@ -24,8 +24,17 @@ class Running(Protocol):
     """A query at work: what `query.start` gives."""
 
     @property
+    def active(self) -> bool:
+        """Whether it is still at work."""
+        ...
+
+    @property
     def checkpoint_root(self) -> Path:
         """Where its checkpoint is."""
+        ...
+
+    def checkpoint_now(self) -> int:
+        """Make its state durable; give the epoch that it is of."""
         ...
 
 
@@ -36,6 +45,14 @@ Source = str | Path | Store | Running
 def store_of(source: Source) -> Store:
     """Say where a checkpoint is."""
     return Store.at(source.checkpoint_root if isinstance(source, Running) else source)
+
+
+def made_durable(source: Source) -> bool:
+    """Have a running query make its state durable; False when there is none at work."""
+    if not isinstance(source, Running) or not source.active:
+        return False
+    source.checkpoint_now()
+    return True
 
 
 class Resting(Checkpoint):
@@ -82,6 +99,10 @@ class Resting(Checkpoint):
                 )
             found.insert(0, self.manifest(before[-1]))
         return found
+
+    def generation(self) -> int:
+        """Give the number of the last run."""
+        return self._generation()
 
     @property
     def _sizes(self) -> dict[str, int]:

@@ -436,6 +436,7 @@ def test_what_a_dead_run_left_is_swept(bench: Bench) -> None:
     stray = bench.root / "state" / "counts" / "stray.arrow"
     stray.touch()
     bench.restart()
+    bench.engine.begin()
     assert not stray.exists()
     bench.feed.closed = True
     assert bench.run() == [(0, "x", 1)]

@@ -150,7 +150,7 @@ def test_a_run_that_lost_its_checkpoint_commits_nothing(checkpoint: Path) -> Non
     """On file systems without locks the generation tells a stale run from the newer one."""
 
     def taken_over(engine: Engine) -> bool:
-        (checkpoint / "generation").write_text(str(engine.lease.generation + 1))
+        (checkpoint / "generation").write_text(str(engine.storage.lease.generation + 1))
         return True
 
     manifests = sorted((checkpoint / "manifests").iterdir())

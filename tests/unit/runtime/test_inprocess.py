@@ -38,7 +38,7 @@ def test_a_run_is_checkpointed_at_one_degree_and_resumed_at_another(tmp_path: Pa
     for epoch, instances in enumerate([2, 5, 1, 3]):
         engine = run(query.plan(), tmp_path, Options(instances, rows_per_epoch=10), between=stop_after(epoch))
     assert engine.manifest.ended
-    assert engine.lease.generation == 4
+    assert engine.storage.lease.generation == 4
     compare(sink.rows(), query.run_reference().rows())
 
 

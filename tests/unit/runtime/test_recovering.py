@@ -63,8 +63,8 @@ def killed_after(epoch: int) -> Callable[[Engine], bool]:
     def between(engine: Engine) -> bool:
         if engine.manifest.epoch < epoch:
             return True
-        engine._persister.wait()
-        engine.close = engine.lease.release  # type: ignore[method-assign]
+        engine.storage.persister.wait()
+        engine.close = engine.storage.lease.release  # type: ignore[method-assign]
         return False
 
     return between
@@ -93,7 +93,7 @@ def test_a_checkpoint_is_incremental_and_trims_the_log(folder: Path) -> None:
     written: list[set[str]] = []
 
     def between(engine: Engine) -> bool:
-        engine._persister.wait()
+        engine.storage.persister.wait()
         written.append(arrow_files(folder / "checkpoint"))
         return True
 
@@ -203,7 +203,7 @@ def test_the_recovery_itself_may_fail(folder: Path, step: int) -> None:
         with pytest.raises(RuntimeError, match="killed"):
             engine.begin()
         assert calls == step
-    engine.lease.release()
+    engine.storage.lease.release()
     run(folder, durability(folder))
     every_row_is_there_once(folder)
 

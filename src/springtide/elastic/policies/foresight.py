@@ -95,9 +95,11 @@ class Foresight:
         past = Series.of(*experience.rates(reports, source, self.forecast.memory))
         now = reports[-1].time
         found = self.forecast.forecast(past, [now + 2 * wait * (k + 1) / POINTS for k in range(POINTS)])
-        # A report in which the load jumps has only a part of it; its last epoch has all of it.
-        latest = reports[-1].sources[source].latest
-        if latest is None or latest <= found.upper(JUMP)[0]:
+        # A line that goes through a jump is somewhere between both sides. A report in which the load jumps has only a part of it; its
+        # last epoch has all of it.
+        load = reports[-1].sources[source]
+        latest = sizing.arrivals(load, reports[-1].period) if load.latest is None else load.latest
+        if latest <= found.upper(JUMP)[0]:
             return found
         return replace(found, rates=tuple(max(rate, latest) for rate in found.rates), seen=0.0)
 

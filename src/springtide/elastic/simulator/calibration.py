@@ -30,13 +30,16 @@ def calibrated(snapshots: Sequence[Snapshot], decisions: Iterable[Decision] = ()
     used = [s for s in snapshots if s.rows]
     if len(used) < 2:
         raise ValueError("a model takes two epochs with rows at least")
-    overhead, launch = _fixed(used)
+    switched = [_moved(a, b) for a, b in pairwise(used)]
+    steady = [used[0], *(s for s, moved in zip(used[1:], switched, strict=True) if not moved)]
+    overhead, launch = _fixed(steady)
     full = [s.rows for s in used if s.backlog]
     startup = [d.took - d.outcome.seconds for d in decisions if d.took is not None and d.outcome and _is_more(d)]
     return Model(
         steps={name: _step(used, name) for name in used[-1].subqueries},
         overhead=overhead,
         launch=launch,
+        handover=_handover(used[1:], switched, overhead, launch),
         pace=_pace(used),
         rows_per_epoch=max(full) if full else None,
         slots=used[-1].slots,
@@ -136,10 +139,33 @@ def _pace(used: Sequence[Snapshot]) -> float:
     return max(0.001, median(waited or [pace for pace, _ in paces]))
 
 
+def _moved(before: Snapshot, after: Snapshot) -> float:
+    """Give the share of the buckets that changed hands, added up over the subqueries."""
+    found = 0.0
+    for name, own in after.subqueries.items():
+        old = before.subqueries[name].map.owners if name in before.subqueries else own.map.owners
+        found += sum(a != b for a, b in zip(old, own.map.owners, strict=False)) / len(old) if old else 0.0
+    return found
+
+
+def _handover(used: Sequence[Snapshot], moved: Sequence[float], overhead: float, launch: float) -> float:
+    """Give what the first epoch takes longer when all buckets change hands: state is read by others, new workers warm up."""
+    more = [
+        max(0.0, s.seconds - _critical(s) - overhead - launch * _instances(s)) / share
+        for s, share in zip(used, moved, strict=True)
+        if share
+    ]
+    return median(more) if more else 0.0
+
+
+def _instances(snapshot: Snapshot) -> int:
+    return sum(own.instances for own in snapshot.subqueries.values())
+
+
 def _fixed(used: Sequence[Snapshot]) -> tuple[float, float]:
     """Find what an epoch costs at all and for each instance, by least squares; neither is under 0."""
     costs = np.array([max(0.0, s.seconds - _critical(s)) for s in used])
-    instances = np.array([sum(own.instances for own in s.subqueries.values()) for s in used], dtype=np.float64)
+    instances = np.array([_instances(s) for s in used], dtype=np.float64)
     if np.ptp(instances) == 0:
         return float(np.median(costs)), 0.0
     slope, start = (float(x) for x in np.polyfit(instances, costs, 1))

@@ -27,6 +27,7 @@ from springtide.runtime.spark.rows import combined, row_tasks, spark_sources
 from springtide.runtime.status import status_of
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.manifest import Manifest
+from springtide.state.savepoints import save
 
 if TYPE_CHECKING:
     from springtide.runtime.exporting import Exporter
@@ -66,7 +67,7 @@ class Run:
         executors = options.elastic.executors if options.elastic else None
         resources = resources_of(spark.sparkContext, executors, self._executor.warm_up)
         self._engine = Engine(plan, Checkpoint(checkpoint), self._executor, options, resources)
-        self._group = f"springtide-{plan.graph.name}-{self._engine.lease.generation}"
+        self._group = f"springtide-{plan.graph.name}-{self._engine.storage.lease.generation}"
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping, self._finished = threading.Event(), threading.Event()
         self._at_once = False
@@ -111,12 +112,6 @@ class Run:
             self._spark.sparkContext.cancelJobGroup(self._group)
         self.wait()
 
-    def checkpoint(self) -> int:
-        """Make the state durable now, between two epochs, whatever `durability` says; give the epoch that it is of."""
-        epochs: list[int] = []
-        self._ask(lambda: epochs.append(self._engine.checkpoint_now()))
-        return epochs[0]
-
     def scale(self, step: str, instances: int, *, protocol: Wish | None = None) -> None:
         """Give the subquery of a step another number of instances, from the next epoch on; `protocol` as in `st.Elastic`."""
         self._ask(lambda: self._engine.scale(step, instances, protocol))
@@ -136,6 +131,28 @@ class Run:
     def resume_elasticity(self) -> None:
         """Let the policy decide again."""
         self._ask(self._engine.reconfiguring.resume)
+
+    @property
+    def checkpoint_root(self) -> Path:
+        """Where its checkpoint is."""
+        return self._engine.checkpoint.root
+
+    def checkpoint_now(self) -> int:
+        """Make the state durable between two epochs; give the epoch that it is of."""
+        epochs: list[int] = []
+        self._ask(lambda: epochs.append(self._engine.checkpoint_now()))
+        return epochs[0]
+
+    def savepoint(self, name: str) -> Path:
+        """Keep the state between two epochs under a name; give its folder, with which a query can be started."""
+        places: list[Path] = []
+
+        def keep() -> None:
+            self._engine.checkpoint_now()
+            places.append(save(self.checkpoint_root, name))
+
+        self._ask(keep)
+        return places[0]
 
     @property
     def last_snapshot(self) -> Snapshot | None:

@@ -1,0 +1,155 @@
+"""`springtide checkpoint …`: what is in a checkpoint, whether it is whole, copies of it, savepoints."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from springtide.cli.figures import count, plural, size
+from springtide.cli.history import stamps
+from springtide.cli.show import show
+from springtide.compiler.tables import columns
+from springtide.state.copying import Copied, backup
+from springtide.state.copying import restore as restore_checkpoint
+from springtide.state.manifest import Manifest
+from springtide.state.resting import opened
+from springtide.state.savepoints import save as save_checkpoint
+from springtide.state.savepoints import savepoints
+from springtide.state.stores import Store
+from springtide.state.verifying import Verified
+from springtide.state.verifying import verify as verify_checkpoint
+
+app = typer.Typer(no_args_is_help=True, help="Look at a checkpoint, copy it, keep savepoints.")
+
+Place = Annotated[
+    str, typer.Argument(metavar="CKPT", help="The folder of a checkpoint, a savepoint or a backup, or its URL: s3://….")
+]
+Target = Annotated[str, typer.Argument(metavar="TO", help="Where the copy goes: a folder, or a URL: s3://….")]
+
+
+@app.command("list")
+def list_(ckpt: Place) -> None:
+    """Show the epochs that are kept, and the savepoints."""
+    with opened(ckpt) as checkpoint:
+        name = checkpoint.identity()["query"]
+        kept = checkpoint.history()
+        saved = savepoints(ckpt) if checkpoint.remote is None else {}
+        durable = [checkpoint.whole(m) for m in kept]
+    parts = [f"query {name}, {plural(len(kept), 'epoch')} kept, {plural(len(saved), 'savepoint')}"]
+    when = stamps([m.metrics.get("at", 0.0) for m in (*kept, *saved.values())])
+    if kept:
+        head = ["epoch", "time", "rows in", "segments", "state", ""]
+        rows = [[*_cells(m, when), "" if whole else "not durable"] for m, whole in zip(kept, durable, strict=True)]
+        parts.append("\n".join(columns([head, *rows], right=[0, 2, 3, 4])))
+    if saved:
+        head = ["savepoint", "epoch", "time", "rows in", "segments", "state"]
+        rows = [[label, *_cells(m, when)] for label, m in saved.items()]
+        parts.append("\n".join(columns([head, *rows], right=[1, 3, 4, 5])))
+    show("\n\n".join(parts))
+
+
+def _cells(manifest: Manifest, when: Callable[[float], str]) -> list[str]:
+    segments = list(manifest.segments())
+    return [
+        str(manifest.epoch),
+        when(manifest.metrics.get("at", 0.0)),
+        count(sum(s.accepted for s in manifest.sources.values())),
+        str(len(segments)),
+        size(sum(s.bytes for s in segments)),
+    ]
+
+
+@app.command()
+def verify(ckpt: Place) -> None:
+    """Read every file of a checkpoint and its savepoints; name those that are damaged, and what is in them."""
+    with _bar("verifying") as progress:
+        found = verify_checkpoint(ckpt, progress)
+    show(report(found))
+    if found.damaged:
+        raise typer.Exit(1)
+
+
+def report(found: Verified) -> str:
+    """Write what was found."""
+    of = f"{plural(found.files, 'file')} of {plural(len(found.epochs), 'epoch')}"
+    of += f" and {plural(found.savepoints, 'savepoint')}" if found.savepoints else ""
+    parts = []
+    if found.damaged:
+        parts.append(f"{of}, {len(found.damaged)} damaged")
+        lines = [line for d in found.damaged for line in (f"{d.file} {d.problem}", f"  {d.holds}")]
+        parts.append("\n".join(["what is damaged", *lines]))
+    else:
+        parts.append(f"{of}, {size(found.bytes)} of state: all whole")
+    if found.again:
+        epochs = f"{found.again[0]}–{found.again[-1]}" if len(found.again) > 1 else str(found.again[0])
+        parts.append(f"the state of epoch {epochs} is not durable; a start makes it anew")
+    return "\n\n".join(parts)
+
+
+@app.command()
+def copy(ckpt: Place, to: Target) -> None:
+    """Copy a checkpoint to another folder or store. What is there already is not copied again.
+
+    The query may be running: then its newest epoch is copied.
+    """
+    with _bar("copying") as progress:
+        done = backup(ckpt, to, progress)
+    show(_told(done, Store.at(to)))
+
+
+@app.command()
+def restore(
+    ckpt: Place,
+    to: Target,
+    at: Annotated[
+        int | None, typer.Option(metavar="EPOCH", min=0, help="The epoch to go back to; the newest if not said.")
+    ] = None,
+) -> None:
+    """Make a new checkpoint of a copy, a savepoint or an older epoch.
+
+    A run with the new checkpoint goes on behind that epoch: rows of later epochs come again.
+    """
+    with _bar("restoring") as progress:
+        done = restore_checkpoint(ckpt, to, at, progress)
+    show(_told(done, Store.at(to)))
+
+
+def _told(done: Copied, target: Store) -> str:
+    new = f"{plural(done.files, 'file')}, {size(done.bytes)}" if done.files else "nothing new"
+    there = f"; {plural(done.there, 'file')} there already" if done.there else ""
+    return f"{target.url} has epoch {done.epochs[-1]}: {new}{there}"
+
+
+@app.command()
+def save(
+    ckpt: Place,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called.")],
+) -> None:
+    """Keep the newest epoch as a savepoint, that no clean-up touches. The query may be running."""
+    place = save_checkpoint(ckpt, name)
+    epoch = savepoints(ckpt)[name].epoch
+    show(f"savepoint {name} of epoch {epoch}: {_short(place)}")
+
+
+def _short(path: Path) -> str:
+    """Write a path as it is shortest from here."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Show how far long work is, on a screen."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    parts = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*parts, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,168 @@
+"""What a run keeps: its manifests, the tiers that its state is in, and what becomes of them with every epoch.
+
+begin → ( commit → settle )* → close
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from springtide.query.errors import SpringtideError
+from springtide.runtime.buffers import FOLDER as BUFFERS
+from springtide.runtime.durability import Durability
+from springtide.runtime.persisting import Persister, kept_after
+from springtide.runtime.recovering import lost, missing
+from springtide.state.checkpoint import Checkpoint, Lease
+from springtide.state.manifest import Manifest
+from springtide.state.mirror import Mirror
+
+
+class Storage:
+    """The checkpoint of one run."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        identity: dict[str, Any],
+        durability: Durability,
+        timer: Callable[[], float],
+        note: Callable[[str], None],
+    ) -> None:
+        """Take the checkpoint; an empty one is filled from its backup."""
+        self.checkpoint, self._retain, self._note = checkpoint, durability.retain, note
+        self.tiers = durability.tiers(checkpoint.root)
+        self.persister = Persister(self.tiers, durability.seconds, timer, note)
+        self._mirror = Mirror(checkpoint, self.tiers.backup) if self.tiers.backup is not None else None
+        if self._mirror is not None and self._mirror.restore():
+            note(f"the checkpoint was restored from {self._mirror.url}")
+        generation = self._mirror.generation() if self._mirror is not None else 0
+        self.lease: Lease = checkpoint.acquire(identity, after=generation)
+        try:
+            self.kept: list[Manifest] = checkpoint.history()
+        except BaseException:
+            self.lease.release()
+            raise
+
+    @property
+    def manifest(self) -> Manifest:
+        """The last epoch that was committed; one with the number -1 before there is any."""
+        return self.kept[-1] if self.kept else Manifest(epoch=-1, generation=self.lease.generation)
+
+    @property
+    def in_background(self) -> bool:
+        """Whether epochs are committed before their state is durable."""
+        return self.persister.in_background
+
+    # ── at the start ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin(self, recover: Callable[[], None]) -> None:
+        """Make whole what the last run left; `recover` makes anew what is lost of it."""
+        if self._mirror is not None:
+            self._mirror.claim(self.lease)
+        if self.kept:
+            self._make_whole(recover)
+        self.checkpoint.sweep(_needed(self.kept), self.manifest.epoch)
+        if self._mirror is not None:
+            self._mirror.begin(_needed(self.kept), self.kept)
+
+    def _make_whole(self, recover: Callable[[], None]) -> None:
+        """Bring the state that the last run left in shared memory to the durable tiers."""
+        own, log = self.tiers, self.manifest.log
+        if log is not None:
+            self.tiers, left = replace(own, memory=None), replace(own, memory=log["memory"])
+            if lost(left, self.manifest):
+                recover()
+            for segment in self.manifest.segments():
+                left.persist(segment)
+            left.clear_memory()
+            self.tiers = own
+        elif own.backup is not None:
+            for segment in self.manifest.segments():
+                own.persist(segment)
+        durable = replace(own, memory=None)
+        self.persister.whole = {m.epoch for m in self.kept if all(durable.copies(s) for s in m.segments())}
+        self.persister.whole.add(self.manifest.epoch)
+
+    # ── with every epoch ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def commit(self, manifest: Manifest) -> None:
+        """Let an epoch have happened. Doing it again changes nothing."""
+        self.checkpoint.commit(manifest, self.lease)
+        if self._mirror is not None:
+            self._mirror.commit(manifest, self.lease)
+        if manifest.epoch > self.manifest.epoch:
+            self.kept.append(manifest)
+
+    def settle(self) -> None:
+        """Take note that the last epoch is with the sinks: make its state durable if it is time, and remove what is out of use.
+
+        Where a window recreation begins or ends, it is time: no replay crosses that.
+        """
+        before = self.kept[-2] if len(self.kept) > 1 else None
+        shadows = set(before.shadows) if before is not None else set()
+        self.persister.committed(self.manifest, now=set(self.manifest.shadows) != shadows)
+        self._clean(before)
+
+    def _clean(self, before: Manifest | None) -> None:
+        """Remove what no manifest that is kept speaks of. What an epoch leaves behind is gone some epochs later."""
+        stay, go = kept_after(self.kept, self._retain, self.persister.whole)
+        needed = _needed(stay) | self.persister.pinned if go else set()
+        gone = {d.file for d in before.outbox} if before is not None else set()
+        for old in go:
+            gone |= (old.files() | old.buffers()) - needed
+        with suppress(OSError):  # what cannot be removed now is found by the next start
+            for file in gone:
+                self.tiers.remove(file)
+            for old in go:
+                self.checkpoint.forget(old.epoch)
+            self.kept = stay
+            self.persister.whole.intersection_update(m.epoch for m in stay)
+        if before is not None:
+            shutil.rmtree(self.checkpoint.root / "outbox" / f"{before.epoch:09d}", ignore_errors=True)
+        for old in go:
+            shutil.rmtree(self.checkpoint.root / BUFFERS / f"{old.epoch:09d}", ignore_errors=True)
+        if self._mirror is not None:
+            for file in (*gone, *(f"manifests/{old.epoch:09d}" for old in go)):
+                self._mirror.remove(file)
+
+    # ── when something is lost ────────────────────────────────────────────────────────────────────────────────────
+
+    def has_lost(self, *, quickly: bool = False) -> bool:
+        """Tell whether state is lost; `quickly`: whether files are away, without a look into those that are there."""
+        if self.manifest.epoch < 0:
+            return False
+        return bool(missing(self.tiers, self.manifest) if quickly else lost(self.tiers, self.manifest))
+
+    def replace(self, manifest: Manifest) -> None:
+        """Write the last manifest anew: its state is in other files now."""
+        self.checkpoint.replace(manifest)
+        if self._mirror is not None:
+            self._mirror.commit(manifest, self.lease)
+        self.kept[-1] = manifest
+
+    def make_durable(self) -> int:
+        """Make the state durable before anything else happens; give the epoch that it is of."""
+        if self.manifest.epoch >= 0:
+            self.persister.checkpoint(self.manifest)
+        return self.manifest.epoch
+
+    def close(self) -> None:
+        """Make the state durable, and let the checkpoint go."""
+        try:
+            if self.in_background and self.manifest.epoch not in self.persister.whole:
+                self.make_durable()
+            self.tiers.clear_memory()
+        except SpringtideError as error:  # it is in shared memory, where the next start finds it
+            self._note(str(error))
+        if self._mirror is not None:
+            self._mirror.close()
+        self.lease.release()
+
+
+def _needed(kept: Sequence[Manifest]) -> set[str]:
+    """Name the segments and buffers that some manifest may be asked for."""
+    return set().union(*(m.files() | m.buffers() for m in kept))

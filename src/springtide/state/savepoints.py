@@ -1,0 +1,139 @@
+"""Savepoints: checkpoints with a name, in the folder `savepoints` of the one they were made of, that no clean-up touches.
+
+A query may be started from one in a changed form, as long as the state still fits: stateless steps and sinks may come, go and change, and
+so may the degree. What is refused, and why, is said by `misfit`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Container, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from springtide.state.checkpoint import FORMAT, Checkpoint
+from springtide.state.copying import IDENTITY, SAVEPOINTS, copy, link_to, root_of
+from springtide.state.errors import CheckpointError
+from springtide.state.manifest import Manifest
+from springtide.state.resting import Resting, Source, opened
+from springtide.state.stores import Store
+
+
+def save(source: Source, name: str) -> Path:
+    """Keep the newest epoch of a checkpoint as a savepoint; give its folder. The query may be running."""
+    root = root_of(source)
+    checkpoint = Resting(Store.at(root), root)
+    checkpoint.identity()
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise CheckpointError(str(root), f"cannot have a savepoint named {name!r}", "use letters, digits, - and _")
+    place = root / SAVEPOINTS / name
+    hint = "give another name, or remove its folder"
+    if place.exists():
+        raise CheckpointError(str(root), f"has a savepoint {name} already", hint)
+    partial = place.with_name(f".{name}-{uuid.uuid4().hex[:8]}")
+    try:
+        link_to(checkpoint, partial, outbox=False)
+        os.rename(partial, place)
+    except FileExistsError:
+        raise CheckpointError(str(root), f"has a savepoint {name} already", hint) from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return place
+
+
+def savepoints(source: Source) -> dict[str, Manifest]:
+    """Give the savepoints of a checkpoint by name, with the epoch that each is of; oldest first."""
+    root = root_of(source)
+    found = {}
+    for folder in (root / SAVEPOINTS).glob("*"):
+        if not folder.name.startswith(".") and (newest := Checkpoint(folder).latest()) is not None:
+            found[folder.name] = newest
+    return dict(sorted(found.items(), key=lambda item: (item[1].epoch, item[0])))
+
+
+# ── starting from one ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def adopt(savepoint: str | Path | Store, root: Path, identity: Mapping[str, Any], subqueries: Container[str]) -> int:
+    """Make a new checkpoint of a savepoint, for a query in perhaps another form; give the epoch that it goes on behind.
+
+    A checkpoint that was made of the same savepoint before is left as it is: a start that is repeated goes on. `subqueries` are those of the new form.
+    """
+    with opened(savepoint) as found:
+        manifests = found.chain()
+        origin = {"savepoint": found.store.url, "epoch": manifests[-1].epoch}
+        target = Checkpoint(root)
+        if (target.root / IDENTITY).exists():
+            if json.loads((target.root / IDENTITY).read_bytes()).get("origin") != origin:
+                raise CheckpointError(
+                    str(target.root),
+                    f"has a state of its own, and is not to begin with {found.store.url}",
+                    "leave the savepoint out to go on with this checkpoint, or give a new folder",
+                )
+            return manifests[-1].epoch
+        if target.root.exists() and any(target.root.iterdir()):
+            raise CheckpointError(str(target.root), "is not empty", "give an empty or a new folder")
+        if (reason := misfit(found.identity(), identity)) is not None:
+            raise CheckpointError(found.store.url, f"does not fit this query: {reason[0]}", reason[1])
+        marker = {"format": FORMAT, "identity": dict(identity), "created": time.time(), "origin": origin}
+        copy(
+            found,
+            [_fitted(m, subqueries) for m in manifests],
+            Store.at(target.root),
+            link=True,
+            outbox=False,
+            identity=json.dumps(marker, indent=1).encode(),
+        )
+        return manifests[-1].epoch
+
+
+def _fitted(manifest: Manifest, subqueries: Container[str]) -> Manifest:
+    """Leave out what belongs to stateless subqueries that are no more; what the elastic manager remembers may be about them."""
+    maps = {n: m for n, m in manifest.maps.items() if n in subqueries or n in manifest.state}
+    return replace(manifest, maps=maps, elastic={})
+
+
+def misfit(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Say why the state of one form of a query is of no use to another, and what to do; None when it fits."""
+    anew = "start with a new checkpoint"
+    if found["hash"] != wanted["hash"]:
+        return (
+            f"it was written with another hash of keys (Polars {found['polars']}, here {wanted['polars']})",
+            f"use Polars {found['polars']}, or {anew}",
+        )
+    if found["buckets"] != wanted["buckets"]:
+        return (
+            f"its state lies in {found['buckets']} buckets and cannot be dealt out anew to {wanted['buckets']}",
+            f"start with buckets={found['buckets']}, or {anew}; any number of instances will do",
+        )
+    for what, names in (("source", _sources), ("step", _stateful)):
+        before, after = names(found), names(wanted)
+        for name in sorted(before.keys() | after.keys()):
+            if name not in after:
+                return f"the {what} {name} is no more, and its state would be lost", f"keep {name}, or {anew}"
+            if name not in before:
+                return (
+                    f"the {what} {name} is new, and has no state in it",
+                    f"give {name} a query of its own, or {anew}",
+                )
+            if before[name] != after[name]:
+                was, now = (text[name].removeprefix("source: ") for text in (before, after))
+                return f"the {what} {name} was {was}, and now is {now}", f"keep {name} as it was, or {anew}"
+    return None
+
+
+def _sources(identity: Mapping[str, Any]) -> dict[str, str]:
+    """Give the sources with their columns."""
+    return {n: text for n, text in identity["steps"].items() if text.startswith("source: ")}
+
+
+def _stateful(identity: Mapping[str, Any]) -> dict[str, str]:
+    """Give the stateful steps: what they do, to which columns."""
+    state = identity.get("state", {})
+    return {name: f"{identity['steps'].get(name)} over {of.get('columns')}" for name, of in state.items()}

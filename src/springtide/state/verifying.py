@@ -1,0 +1,190 @@
+"""Looks at every file of a checkpoint, and says of each that is damaged exactly what was in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from springtide.state.copying import GENERATION, SAVEPOINTS
+from springtide.state.errors import CheckpointError
+from springtide.state.manifest import Manifest
+from springtide.state.resting import Resting, Source, opened
+from springtide.state.segment import Segment, checksum, read_segment
+from springtide.state.stores import Store
+
+Progress = Callable[[int, int], None]
+"""Is told how many files are looked at, and of how many."""
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file that is not what it was."""
+
+    file: str
+    problem: str
+    holds: str
+    """What is in it, or was."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was found."""
+
+    epochs: tuple[int, ...]
+    files: int
+    bytes: int
+    damaged: tuple[Damage, ...]
+    again: tuple[int, ...] = ()
+    """Epochs whose state is not durable; a start makes it anew."""
+    savepoints: int = 0
+
+    @property
+    def lost(self) -> bool:
+        """Whether anything is damaged."""
+        return bool(self.damaged)
+
+
+def verify(source: Source, progress: Progress | None = None) -> Verified:
+    """Look at every manifest, segment and buffer of a checkpoint and of its savepoints."""
+    with opened(source) as checkpoint:
+        checkpoint.identity()
+        found = _verify(checkpoint, progress)
+        if checkpoint.remote is not None:
+            return found
+        folders = sorted(f for f in (checkpoint.root / SAVEPOINTS).glob("*") if not f.name.startswith("."))
+        parts = [found]
+        for folder in folders:
+            try:
+                inner = Resting(Store.at(folder), folder)
+                inner.identity()
+                parts.append(_verify(inner, progress))
+            except CheckpointError as error:
+                parts.append(Verified((), 1, 0, (Damage("springtide.json", error.problem, f"savepoint {folder.name}"),)))
+    named = [
+        (found, ""),
+        *((part, f"{SAVEPOINTS}/{folder.name}/") for part, folder in zip(parts[1:], folders, strict=True)),
+    ]
+    damaged = tuple(Damage(f"{prefix}{d.file}", d.problem, d.holds) for part, prefix in named for d in part.damaged)
+    return Verified(
+        found.epochs, sum(p.files for p in parts), sum(p.bytes for p in parts), damaged, found.again, len(folders)
+    )
+
+
+def _verify(checkpoint: Resting, progress: Progress | None) -> Verified:
+    damaged, manifests = [], []
+    for epoch in checkpoint.epochs():
+        try:
+            manifests.append(checkpoint.manifest(epoch))
+        except CheckpointError as error:
+            name = f"manifests/{epoch:09d}"
+            damaged.append(Damage(name, error.problem, f"the commit record of epoch {epoch}: positions, routing, marks"))
+    try:
+        checkpoint.generation()
+    except CheckpointError as error:
+        damaged.append(Damage(GENERATION, error.problem, "the number of the last run"))
+    segments = {s.file: (m, s) for m in reversed(manifests) for s in m.segments()}
+    buffers = {f: m for m in manifests for f in m.buffers()}
+    sizes = checkpoint.store.files("buffer") if buffers else {}
+    problems = {}
+    for number, (file, (manifest, segment)) in enumerate(segments.items(), 1):
+        if (problem := problem_of(checkpoint, manifest, segment)) is not None:
+            problems[file] = problem
+        if progress is not None:
+            progress(number, len(segments))
+    again = _made_anew(manifests, problems)
+    for file, problem in problems.items():
+        manifest, segment = segments[file]
+        if problem != _MISSING or manifest.epoch not in again:
+            damaged.append(Damage(file, problem, contents(checkpoint, manifest, segment)))
+    for file, manifest in buffers.items():
+        if not sizes.get(file):
+            holds = f"what a prefix sent in epoch {manifest.epoch}, for a replay"
+            damaged.append(Damage(file, "is empty" if file in sizes else _MISSING, holds))
+    total = sum(s.bytes for _, s in segments.values()) + sum(sizes.values())
+    files = len(checkpoint.epochs()) + len(segments) + len(buffers) + 2
+    return Verified(tuple(m.epoch for m in manifests), files, total, tuple(damaged), again)
+
+
+_MISSING = "is missing"
+
+
+def problem_of(checkpoint: Resting, manifest: Manifest, segment: Segment) -> str | None:
+    """Say what is wrong with a segment; None when there is a whole copy in every place that has one."""
+    tiers = checkpoint.tiers(manifest)
+    if checkpoint.remote is not None:
+        if not checkpoint.remote.exists(segment.file):
+            return _MISSING
+        path = checkpoint.root / segment.file
+        checkpoint.remote.fetch(segment.file, path)
+        try:
+            return _problem(path, segment)
+        finally:
+            path.unlink(missing_ok=True)
+    problems = [_problem(path, segment) for path in tiers.copies(segment)]
+    return _MISSING if not problems else next((p for p in problems if p is not None), None)
+
+
+def _problem(path: Path, segment: Segment) -> str | None:
+    if (size := path.stat().st_size) != segment.bytes:
+        return f"has {size:,} bytes, not {segment.bytes:,}"
+    if segment.crc is not None and checksum(path) != segment.crc:
+        return "has another content than was written: its checksum does not fit"
+    try:
+        rows = read_segment(path).height
+    except CheckpointError as error:
+        return error.problem
+    return None if rows == segment.rows else f"has {rows:,} rows, not {segment.rows:,}"
+
+
+def contents(checkpoint: Resting, manifest: Manifest, segment: Segment) -> str:
+    """Say exactly what is in a segment, as its manifest and, where it can still be read, its own directory know it."""
+    step = next(name for name, stored in manifest.state.items() if segment in stored.segments)
+    slots = f", slots {segment.low} … {segment.high}" if segment.low <= segment.high else ""
+    return (
+        f"{segment.rows:,} rows of {segment.kind} of {step}, written in epoch {segment.epoch} by instance "
+        f"{segment.instance}{slots}, {_buckets(checkpoint, manifest, step, segment)}"
+    )
+
+
+def _buckets(checkpoint: Resting, manifest: Manifest, step: str, segment: Segment) -> str:
+    for path in checkpoint.tiers(manifest).copies(segment):
+        try:
+            with pa.memory_map(str(path)) as file:
+                meta = pa.ipc.open_file(file).schema.metadata
+                known = [entry[0] for entry in json.loads(meta[b"springtide"])["directory"]]
+            return f"buckets {', '.join(runs(sorted(known)))}"
+        except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
+            continue
+    owned = manifest.maps[step]
+    if owned.version == segment.version:
+        return f"of buckets {', '.join(runs(owned.buckets_of(segment.instance)))}"
+    return f"of the buckets that instance {segment.instance} had under map {segment.version}"
+
+
+def runs(numbers: list[int]) -> Iterator[str]:
+    """Write numbers as runs.
+
+    >>> list(runs([0, 1, 2, 5, 7, 8]))
+    ['0–2', '5', '7–8']
+    """
+    first = 0
+    for i, number in enumerate(numbers):
+        if i + 1 == len(numbers) or numbers[i + 1] != number + 1:
+            yield f"{numbers[first]}" if first == i else f"{numbers[first]}–{number}"
+            first = i + 1
+
+
+def _made_anew(manifests: list[Manifest], problems: dict[str, str]) -> tuple[int, ...]:
+    """Give the newest epochs that lack segments and can be replayed: an older one is whole, and all since say what they took in."""
+    found: list[int] = []
+    for manifest in reversed(manifests):
+        if not any(file in problems for file in manifest.files()):
+            return tuple(reversed(found))
+        if manifest.log is None:
+            return ()
+        found.append(manifest.epoch)
+    return tuple(reversed(found)) if manifests and manifests[0].epoch == 0 else ()
