@@ -1,0 +1,55 @@
+"""The simulator against the live runs: calibrated on the first third of each, how far are its instances from the real ones in the rest?
+
+The runs are those that `autoscale` and `advertising` kept, and those of the diamond and the star, which run here. The load is the one that came; the policy and where it
+begins are those of the run. In `local[32]` all slots are there from the beginning, so new instances have no start-up.
+"""
+
+from dataclasses import replace
+from statistics import fmean
+
+from benchmarks.elastic import advertising, autoscale
+from benchmarks.elastic.live import Lived, elastic, live, lived, session
+from benchmarks.measure import result, say
+from springtide.elastic.simulator import calibration, cluster
+
+THIRD = 1 / 3
+
+
+def main() -> None:
+    here = [autoscale.conf_min("diamond"), autoscale.conf_min("star")]
+    kept = [
+        autoscale.conf_min("linear"),
+        autoscale.conf_expt("linear", {}),
+        advertising.conf_min(),
+        advertising.conf_expt(),
+    ]
+    runs = {case.name: lived(case) for case in kept}
+    missing = [case for case in kept if runs[case.name] is None]
+    if missing:
+        raise SystemExit(f"run the benchmarks autoscale and advertising first: {missing[0].name} is not there")
+    with session() as spark:
+        runs |= live(spark, *here)
+    errors = {name: degree_error_pct(run) for name, run in runs.items() if run is not None}
+    for name, error in errors.items():
+        say(f"{name}: {error:.1f} %")
+    result(
+        "simulator-fidelity",
+        degree_error_pct=fmean(errors.values()),
+        worst_pct=max(errors.values()),
+        by_run={name: round(error, 1) for name, error in errors.items()},
+    )
+
+
+def degree_error_pct(run: Lived) -> float:
+    """Calibrate on the first third, simulate the whole load, compare the rest."""
+    begin = run.snapshots[0].time
+    until = begin + (run.snapshots[-1].time - begin) * THIRD
+    early = [s for s in run.snapshots if s.time <= until]
+    model = calibration.calibrated(early, [d for d in run.decisions if d.at <= until])
+    simulated = cluster.run(
+        replace(model, startup=0.0),
+        calibration.load_of(run.snapshots),
+        elastic(run.case.policy),
+        degrees=calibration.first_degrees(run.snapshots),
+    )
+    return calibration.degree_error_pct(simulated, run.snapshots, since=until)
