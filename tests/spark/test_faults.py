@@ -35,9 +35,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run_to_the_end(folder: Path, spark: SparkSession, instances: int = 2) -> None:
-    """Run the query from files to files."""
+    """Run the query from files to files, without patience."""
     query = crashing.files_to_files(folder)
-    run = query.start(spark, checkpoint=folder / "checkpoint", instances=instances, buckets=8, rows_per_epoch=10)
+    run = query.start(
+        spark, checkpoint=folder / "checkpoint", instances=instances, buckets=8, rows_per_epoch=10, patience="0s"
+    )
     assert run.wait(60)
 
 

@@ -33,11 +33,12 @@ def counting(source: st.Stream) -> tuple[st.Query, Any]:
     return st.Query("counting", counts.to(sink, name="out")), sink
 
 
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+def until(run: Any, condition: Callable[[], bool], seconds: float = 120) -> None:
+    """Wait for something that a run will do; if the run fails first, raise what it failed with."""
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
+        assert not run.wait(0.05) or condition(), f"the run has ended: {run.status()}"
+        assert time.monotonic() < end, f"it did not happen in {seconds} s: {run.status()}, {run.events()}"
 
 
 def accepted(run: Any, source: str) -> int:
@@ -58,7 +59,7 @@ def test_a_streaming_dataframe_is_a_source(spark: Any, tmp_path: Path) -> None:
     for i in range(4, 10):
         frame(i * 25, 25).write_parquet(files / f"{i}.parquet")
     run = query.start(spark, checkpoint=tmp_path / "ckpt", instances=3)
-    until(lambda: accepted(run, "rows") == 250)
+    until(run, lambda: accepted(run, "rows") == 250)
     run.stop()
     expected = query.run_reference({"rows": frame(0, 250)}, bounded=False)
     assert expected.rows().height > 0
@@ -104,14 +105,14 @@ def test_stop_scale_and_attach_while_running(spark: Any, tmp_path: Path) -> None
     (tmp_path / "ckpt" / "spark" / "offsets").mkdir(parents=True)
     (tmp_path / "ckpt" / "spark" / "offsets" / ".0.4711.tmp").touch()
     run = query.start(spark, checkpoint=tmp_path / "ckpt", rows_per_epoch=20)
-    until(lambda: accepted(run, "rows") == 100)
+    until(run, lambda: accepted(run, "rows") == 100)
     run.scale("counts", 3)
     with pytest.raises(st.QueryError, match="did you mean 'counts'"):
         run.scale("count", 3)
     run.attach("rows", "more", st.memory(frame(100, 30)))
-    until(lambda: accepted(run, "rows") == 130)
+    until(run, lambda: accepted(run, "rows") == 130)
     frame(100, 50).write_parquet(files / "1.parquet")
-    until(lambda: accepted(run, "rows") == 180)
+    until(run, lambda: accepted(run, "rows") == 180)
     assert [text for _, text in run.events()] == ["scaled counts: 2 → 3 instances"]
     assert run.status()["subqueries"]["counts"]["instances"] == 3
     run.stop()
@@ -146,7 +147,7 @@ def test_rows_that_spark_read_are_buffered_until_their_state_is_durable(spark: A
     run = query.start(spark, checkpoint=tmp_path / "ckpt", instances=2, durability=durable)
     for n in range(4):
         frame(50 * n, 50).write_parquet(files / str(n) / "rows.parquet")
-        until(lambda n=n: accepted(run, "rows") == 50 * n + 50)  # type: ignore[misc]
+        until(run, lambda n=n: accepted(run, "rows") == 50 * n + 50)  # type: ignore[misc]
         if n == 2 and lost:
             shutil.rmtree(memory)
     assert any("whole again" in text for _, text in run.events()) is lost

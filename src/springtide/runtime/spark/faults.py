@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 
+from py4j.protocol import Py4JNetworkError
+
 from springtide.query.errors import UnavailableError
+
+GONE = "Spark is gone: its JVM has ended, or does not answer any more"
 
 _OURS = re.compile(r"^\s*springtide\.query\.errors\.UnavailableError: (.*)$", re.MULTILINE)
 _DIED = (
@@ -14,6 +18,11 @@ _DIED = (
     "FetchFailedException",
 )
 """What Spark says when a task was given up because its processes died, not because of what it did."""
+
+
+def is_gone(error: BaseException) -> bool:
+    """Tell whether an error of a call to Spark says that there is no Spark any more."""
+    return isinstance(error, Py4JNetworkError | ConnectionError | EOFError)
 
 
 def passing(error: Exception, step: str) -> UnavailableError | None:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from pyspark import RDD, SparkContext, cloudpickle
 
 from springtide.compiler.plan import Plan
+from springtide.query.errors import SpringtideError
 from springtide.runtime.epoch import Epoch, Report
 from springtide.runtime.reports import reports_of
 from springtide.runtime.shadows import with_shadows
-from springtide.runtime.spark.faults import passing
+from springtide.runtime.spark.faults import GONE, is_gone, passing
 from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
 from springtide.runtime.topology import Topology, topology
 
@@ -117,6 +118,8 @@ class SparkExecutor:
         try:
             return reports_of(item for _, item in rdd.collect())
         except Exception as error:
+            if is_gone(error):  # no use to wait for it
+                raise SpringtideError(f"{GONE}; the next start goes on from the last committed epoch") from error
             if (fault := passing(error, f"epoch {epoch.number}")) is not None:
                 raise fault from error
             raise

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -22,6 +21,7 @@ from springtide.elastic.snapshot import Snapshot
 from springtide.kernels.slices import NativeSource
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.runtime.engine import Engine, Options
+from springtide.runtime.spark.faults import GONE, is_gone
 from springtide.runtime.spark.job import SparkExecutor
 from springtide.runtime.spark.rows import combined, row_tasks, spark_sources
 from springtide.runtime.status import status_of
@@ -292,6 +292,24 @@ class Run:
             self._exporter.observe(manifest, self._engine.snapshot)
 
     def _watch(self) -> None:
+        """Wait for the end of the streaming query, and let everything go, whatever happens to Spark: somebody waits for this."""
+        try:
+            self._end_between_epochs()
+        except Exception as error:
+            self._failure = self._failure or _readable(error)
+        try:
+            self._stopping.set()
+            self._engine.patience.end()
+            with self._working:  # what is at work now may be the rest of an epoch, without Spark
+                self._engine.close()
+            if self._exporter is not None:
+                self._exporter.close()
+        except Exception as error:
+            self._failure = self._failure or _readable(error)
+        finally:
+            self._finished.set()
+
+    def _end_between_epochs(self) -> None:
         """End the streaming query while no job runs: interrupting one would make Spark noisy."""
         while not self._stopping.wait(0.1) and self._query.isActive:
             if self._spark_reads and self._working.acquire(blocking=False):  # Spark runs no epoch without rows
@@ -299,23 +317,19 @@ class Run:
                     self._between_epochs()
                 finally:
                     self._working.release()
-        try:
-            with self._working:
-                pass
-            self._query.stop()
-        except StreamingQueryException as error:
-            self._failure = self._failure or _readable(error)
-        finally:
-            self._engine.close()
-            if self._exporter is not None:
-                self._exporter.close()
-            self._finished.set()
+        with self._working:
+            pass
+        self._query.stop()
 
 
 def _readable(error: BaseException) -> SpringtideError:
     """Find the line that matters in what Spark says of a failed job."""
     if isinstance(error, SpringtideError):
         return error
+    if is_gone(error):
+        failure = SpringtideError(f"{GONE}; the next start goes on from the last committed epoch")
+        failure.__cause__ = error
+        return failure
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("springtide.") and "Error: " in line]
     named = [line for line in lines if "Error" in line.partition(":")[0]]
