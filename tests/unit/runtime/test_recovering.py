@@ -152,7 +152,10 @@ def test_a_killed_run_goes_on_from_shared_memory(folder: Path) -> None:
 @pytest.mark.parametrize("every", ["20s", "never"])
 @pytest.mark.parametrize("degree", [1, 3])
 def test_what_was_only_in_memory_is_made_anew(folder: Path, every: str, degree: int, buffer: bool) -> None:
-    """SE-3: recovery is scale-out, to degree 1 or in parallel; from the checkpoint and the buffer state."""
+    """SE-3: recovery is scale-out, to degree 1 or in parallel; from the checkpoint and the buffer state.
+
+    SE-7: without a checkpoint it is upstream backup (sent again) or source replay (read again).
+    """
     lost = False
 
     def between(engine: Engine) -> bool:
