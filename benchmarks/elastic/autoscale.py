@@ -5,7 +5,7 @@ expert degree, that which the peak needs, under the 3-step stream: what is saved
 is `Learned(Foresight())`; AUTOSCALE's own is in the table of all policies, `policies`. Diamond and star run for `simulator-fidelity`.
 """
 
-from benchmarks.elastic.live import FORESIGHT, STATIC, Case, Lived, live, session
+from benchmarks.elastic.live import FORESIGHT, STATIC, Case, Lived, live, lived, session
 from benchmarks.measure import result, say
 from springtide.elastic.simulator import calibration
 
@@ -13,24 +13,39 @@ PEAK = 1300.0
 """Rows per second; at 4 ms a row it takes eight instances at the end, as in table III."""
 
 
-def main() -> None:
+def main(*streams: str) -> None:
+    """Run both streams, or those that are named, and take the other from the last time."""
     with session() as spark:
-        five = live(spark, *(conf_min("linear", static) for static in (True, False)))
-        expert = _expert(five["linear-5-step"])
-        say(f"the expert degree is {expert}")
-        three = live(spark, *(conf_expt("linear", expert, static) for static in (True, False)))
-    static, predictive = three["linear-3-step-static"], three["linear-3-step"]
+        if "5-step" in (streams or ("5-step",)):
+            live(spark, conf_min("linear", static=True), conf_min("linear"))
+        expert = _expert(_kept(conf_min("linear")))
+        if "3-step" in (streams or ("3-step",)):
+            say(f"the expert degree is {expert}")
+            live(spark, conf_expt("linear", expert, static=True), conf_expt("linear", expert))
+    runs = {
+        run.case.name: run
+        for static in (True, False)
+        for run in (_kept(conf_min("linear", static)), _kept(conf_expt("linear", expert, static)))
+    }
+    static, predictive = runs["linear-3-step-static"], runs["linear-3-step"]
     result(
         "autoscale",
-        congested_static=five["linear-5-step-static"].congested,
-        congested_predictive=five["linear-5-step"].congested,
+        congested_static=runs["linear-5-step-static"].congested,
+        congested_predictive=runs["linear-5-step"].congested,
         saved_pct=100 * (1 - predictive.used(_cpu_load) / static.used(_cpu_load)),
         saved_instances_pct=100 * (1 - predictive.instance_seconds / static.instance_seconds),
         throughput_ratio=predictive.rows / static.rows,
         expert=expert,
         peak_rows_per_s=PEAK,
-        runs={name: run.figures() for name, run in {**five, **three}.items()},
+        runs={name: run.figures() for name, run in runs.items()},
     )
+
+
+def _kept(case: Case) -> Lived:
+    run = lived(case)
+    if run is None:
+        raise SystemExit(f"{case.name} was never run: run autoscale without naming a stream")
+    return run
 
 
 def conf_min(topology: str, static: bool = False) -> Case:

@@ -17,19 +17,15 @@ THIRD = 1 / 3
 
 def main() -> None:
     here = [autoscale.conf_min("diamond"), autoscale.conf_min("star")]
-    kept = [
-        autoscale.conf_min("linear"),
-        autoscale.conf_expt("linear", {}),
-        advertising.conf_min(),
-        advertising.conf_expt(),
-    ]
-    runs = {case.name: lived(case) for case in kept}
-    missing = [case for case in kept if runs[case.name] is None]
-    if missing:
-        raise SystemExit(f"run the benchmarks autoscale and advertising first: {missing[0].name} is not there")
+    there = [autoscale.conf_min("linear"), autoscale.conf_expt("linear", {}), advertising.conf_min()]
     with session() as spark:
-        runs |= live(spark, *here)
-    errors = {name: degree_error_pct(run) for name, run in runs.items() if run is not None}
+        for case in here:
+            live(spark, case)
+    runs = {case.name: run for case in (*there, advertising.conf_expt(), *here) if (run := lived(case)) is not None}
+    missing = [case.name for case in there if case.name not in runs]
+    if missing:
+        raise SystemExit(f"run the benchmarks autoscale and advertising first: {missing[0]} is not there")
+    errors = {name: degree_error_pct(run) for name, run in runs.items()}
     for name, error in errors.items():
         say(f"{name}: {error:.1f} %")
     result(

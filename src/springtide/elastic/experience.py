@@ -119,7 +119,10 @@ def _stage_cost(report: Snapshot, name: str) -> float:
 
 
 def rates(reports: Sequence[Snapshot], source: str, seconds: float) -> tuple[list[float], list[float]]:
-    """Give times and rates of what came to a source in the last seconds, oldest first."""
+    """Give times and rates of what came to a source in the last seconds, oldest first.
+
+    What was before the first rows of all is left out: a query that has just begun is no load that grows.
+    """
     times: list[float] = []
     found: list[float] = []
     since = reports[-1].time - seconds if reports else 0.0
@@ -130,6 +133,9 @@ def rates(reports: Sequence[Snapshot], source: str, seconds: float) -> tuple[lis
         if load is not None and report.period > 0:
             times.append(report.time)
             found.append((load.rows if load.arrived is None else load.arrived) / report.period)
+    while len(found) > 1 and not found[-1]:
+        times.pop()
+        found.pop()
     return times[::-1], found[::-1]
 
 
