@@ -48,7 +48,7 @@ from springtide.sinks.publication import Publication, Publisher
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.control import Command, receive
 from springtide.state.history import History, Kind
-from springtide.state.manifest import BucketMap, Manifest, SourceState, SubqueryState
+from springtide.state.manifest import BucketMap, Delivery, Manifest, SourceState, SubqueryState
 from springtide.state.savepoints import adopt
 from springtide.state.segment import BucketSizes
 from springtide.state.stores import Store
@@ -111,7 +111,9 @@ class Engine:
         self.intake = Intake(self._sources, options.rows_per_epoch, options.timer, self.patience)
         self.events: list[tuple[float, str]] = []
         """When, and what: scalings, refusals."""
-        self.storage = Storage(checkpoint, identity(plan), options.durability, options.timer, self.note)
+        self.storage = self.patience.attempt(
+            "restore", lambda: Storage(checkpoint, identity(plan), options.durability, options.timer, self.note)
+        )
         try:
             self.reconfiguring = Reconfiguring(
                 plan,
@@ -129,7 +131,7 @@ class Engine:
 
     def begin(self) -> None:
         """Make whole what the last run left, and publish what it may not have published."""
-        self.storage.begin(self._recover)
+        self.patience.attempt("restore", lambda: self.storage.begin(self._recover))
         self.publish()
 
     def close(self) -> None:
@@ -225,7 +227,7 @@ class Engine:
         self.intake.done()
         self.publish()
         failpoint("after-publish")
-        self.storage.settle()
+        self.patience.attempt("checkpoint", self.storage.settle)
         failpoint("after-clean")
         self._measure(epoch, reports, started, backlogs)
         return manifest
@@ -236,13 +238,15 @@ class Engine:
             return
         for name, sink in self.plan.graph.of_kind(steps.Sink).items():
             deliveries = [d for d in self.manifest.outbox if d.sink == name]
-            files = tuple(self.storage.tiers.fetched(d.file) for d in deliveries)
-            connector = sink.connector
-            assert isinstance(connector, Publisher)
-            rows = tuple(d.rows for d in deliveries)
-            publish = partial(connector.publish, Publication(name, self.manifest.epoch, sink.schema, files, rows))
-            self.patience.attempt(f"{name} (sink)", publish, of_a_connector)
+            self.patience.attempt(f"{name} (sink)", partial(self._give, name, sink, deliveries), of_a_connector)
             failpoint("during-publish")
+
+    def _give(self, name: str, sink: steps.Sink, deliveries: Sequence[Delivery]) -> None:
+        files = tuple(self.storage.tiers.fetched(d.file) for d in deliveries)
+        rows = tuple(d.rows for d in deliveries)
+        connector = sink.connector
+        assert isinstance(connector, Publisher)
+        connector.publish(Publication(name, self.manifest.epoch, sink.schema, files, rows))
 
     # ── planning ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -351,7 +355,7 @@ class Engine:
             }
             rows += sum(r.rows_in for r in own) if q.head is None else 0
         return {
-            "at": self.options.clock(),
+            "at": self._now(),
             "seconds": round(self.options.timer() - started, 6),
             "rows": rows,
             "published": sum(d.rows for r in reports for d in r.outbox),

@@ -74,12 +74,14 @@ class Storage:
         own, log = self.tiers, self.manifest.log
         if log is not None:
             self.tiers, left = replace(own, memory=None), replace(own, memory=log["memory"])
-            if lost(left, self.manifest):
-                recover()
-            for segment in self.manifest.segments():
-                left.persist(segment)
+            try:
+                if lost(left, self.manifest):
+                    recover()
+                for segment in self.manifest.segments():
+                    left.persist(segment)
+            finally:
+                self.tiers = own
             left.clear_memory()
-            self.tiers = own
         elif own.backup is not None:
             for segment in self.manifest.segments():
                 own.persist(segment)

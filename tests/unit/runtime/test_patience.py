@@ -17,12 +17,15 @@ import pytest
 import springtide as st
 from springtide.kernels.slices import Read, Slice, Take
 from springtide.runtime import patience
+from springtide.runtime.durability import Durability
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.inprocess import execute, run
 from springtide.runtime.patience import Patience
 from springtide.sinks.publication import Publication
+from springtide.state import stores
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.control import Command, send
+from springtide.state.stores import Store
 from springtide.testing import compare
 from tests.unit.runtime import crashing
 from tests.unit.runtime.crashing import SCHEMA, numbers
@@ -297,3 +300,59 @@ def test_a_run_that_waits_can_be_stopped(tmp_path: Path) -> None:
     start(made, tmp_path, patient=0)
     compare(sink.rows(), made.run_reference().rows())
     assert list((tmp_path / "ckpt" / "control").iterdir()) == []
+
+
+# ── the backup ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def short_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "WAITS", (0.001,))
+
+
+def kept(folder: Path, every: str) -> Durability:
+    return Durability(every=every, backup=folder / "backup", memory=folder / "memory")
+
+
+@pytest.mark.usefixtures("short_tries")
+@pytest.mark.parametrize("every", ["epoch", "1us"])
+@pytest.mark.parametrize("verb", ["write", "put", "exists", "files"])
+def test_a_backup_that_fails_for_a_while_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, every: str
+) -> None:
+    """Now and then it is away for longer than a store waits by itself."""
+    faults, work = Faults(5, first=6), getattr(Store, verb)
+
+    def failing(store: Store, *arguments: Any) -> Any:
+        return store._try(verb, str(arguments[0]), lambda: (faults(), work(store, *arguments))[1])
+
+    monkeypatch.setattr(Store, verb, failing)
+    sink = st.memory_sink()
+    made = query(st.memory(numbers(40), schema=SCHEMA), sink)
+    options = Options(2, rows_per_epoch=4, patience=60, durability=kept(tmp_path, every))
+    engine = run(made.plan(buckets=8), tmp_path / "ckpt", options)
+    compare(sink.rows(), made.run_reference().rows())
+    assert faults.calls > 11 or verb in ("exists", "files")
+    if faults.calls > 11 and every == "epoch":
+        assert any("works again" in text for text in notes(engine))
+    assert Checkpoint(tmp_path / "backup").epochs()[-1] == engine.manifest.epoch
+
+
+@pytest.mark.usefixtures("short_tries")
+def test_a_backup_that_stays_away_ends_the_run_and_the_next_start_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults, put = Faults(10**9, first=9), Store.put
+
+    def failing(store: Store, local: Path, path: str) -> Any:
+        return store._try("write", path, lambda: (faults(), put(store, local, path))[1])
+
+    monkeypatch.setattr(Store, "put", failing)
+    sink = st.memory_sink()
+    made = query(st.memory(numbers(40), schema=SCHEMA), sink)
+    options = Options(2, rows_per_epoch=4, patience=0.02, durability=kept(tmp_path, "epoch"))
+    with pytest.raises(st.UnavailableError, match=r"step .*backup cannot write .*the cable is out.*; \d+ failures"):
+        run(made.plan(buckets=8), tmp_path / "ckpt", options)
+    faults.times = 0
+    run(made.plan(buckets=8), tmp_path / "ckpt", options)
+    compare(sink.rows(), made.run_reference().rows())
