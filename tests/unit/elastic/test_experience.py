@@ -55,3 +55,9 @@ def test_gain_compares_the_stage_before_and_after() -> None:
     assert experience.gain(before, "heavy") is None
     assert experience.gain([*after(0.4), *before], "heavy") is None, "fewer instances are no scale-out"
     assert experience.gain([*before, after(0.4)[0]], "heavy") is None, "nothing is known yet"
+
+
+def test_what_was_before_the_first_rows_is_no_load() -> None:
+    reports = [measured([0.5], time=5.0 * i, rows=n, arrived=n) for i, n in enumerate((0, 0, 100, 0, 100), 1)]
+    assert experience.rates(reports, "calls", 60.0) == ([15.0, 20.0, 25.0], [20.0, 0.0, 20.0])
+    assert experience.rates(reports[:2], "calls", 60.0) == ([10.0], [0.0])
