@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from springtide.kernels.slices import Slice
-from springtide.runtime.epoch import FULL, TIERS, Report, compaction, deal, with_times
+from springtide.runtime.epoch import ADOPTED, FULL, TIERS, Report, compaction, deal, with_times
 from springtide.state.manifest import BucketMap, Delivery, SubqueryState
 from springtide.state.segment import Segment
 
@@ -172,10 +172,28 @@ def test_totals_are_not_merged() -> None:
 
 
 def test_segments_of_an_older_map_are_adopted_by_all_when_they_are_many() -> None:
-    old = segments(*[10] * (TIERS * 2), version=0)
-    assert decided(old[:-1], version=1) == {}
+    old, new = segments(*[10] * (TIERS * 2), version=0), segments(10, version=1)
+    assert decided(old[:-1], new, version=1) == {}
     names = [s.file for s in old]
-    assert decided(old, version=1) == {0: names, 1: names}
+    assert decided(old, new, version=1) == {0: names, 1: names}
+
+
+def test_nothing_is_adopted_in_the_first_epoch_of_a_map() -> None:
+    old = segments(*[10] * (TIERS * 2), version=0)
+    assert decided(old, version=1) == {}
+    names = tuple(s.file for s in old)
+    copied = compaction(SubqueryState({}, tuple(old)), BucketMap.even(8, 2, 1), (), copy=True)
+    assert copied == {0: names, 1: names}, "state recreation does it at once"
+
+
+def test_a_few_are_adopted_in_each_epoch_the_smallest_first() -> None:
+    old, new = segments(*[ADOPTED // 2] * 6, *[10] * 6, version=0), segments(10, version=1)
+    assert sorted(decided(old, new, version=1)[0]) == sorted(f"panes-0-0-{i}" for i in (6, 7, 8, 9, 10, 11, 0))
+
+
+def test_large_ones_are_adopted_too() -> None:
+    old, new = segments(*[10 * ADOPTED] * 8, version=0), segments(10, version=1)
+    assert len(decided(old, new, version=1)[0]) == 3, "one more than there are instances: they become fewer"
 
 
 @given(some.lists(some.integers(1, 3_000_000), max_size=60))
