@@ -12,6 +12,9 @@ every comparison are known, and most pairs of tiles are ruled out by them. In th
             │  │  │  │▓▓│▓▓│  │
             └──┴──┴──┴──┴──┴──┘
 
+Where the comparison that they are sorted by must hold in any case, and another one falls as it rises (the other end of a band), the tiles that
+can have pairs with a given one stand side by side and are found by bisection; then tiles are small.
+
 Which comparison to sort by is tried out on a sample. Where alternatives have nothing in common (`k = j or k = h`) there is one pass for each
 of them. Values are 32-bit floats: whoever makes them takes care that order is kept, and asks again of the pairs that are found.
 """
@@ -31,6 +34,8 @@ PairsOfRows = tuple[np.ndarray, np.ndarray]
 
 LEFT_TILE, RIGHT_TILE = 32, 256
 """Rows in a tile."""
+BAND_TILE = 64
+"""Rows in a right tile where those that can have pairs with a left one stand side by side."""
 CELLS = 1 << 19
 """How many pairs of rows, and of tiles, are looked at in one go."""
 FEW = 96
@@ -180,6 +185,23 @@ class _Tiles:
         may: np.ndarray = left_low[rows, None] <= right_high
         return may & (right_low <= left_high[rows, None]) if self._same else may
 
+    def may_hold_in(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Tell the same for pairs of tiles."""
+        (left_low, left_high), (right_low, right_high) = self._ends
+        may: np.ndarray = left_low[i] <= right_high[j]
+        return may & (right_low[j] <= left_high[i]) if self._same else may
+
+    def first(self) -> np.ndarray:
+        """Give for each left tile the first right one that it may hold for, where the greatest values of these rise."""
+        found: np.ndarray = np.searchsorted(self._ends[1][1], self._ends[0][0])
+        return found
+
+    def end(self) -> np.ndarray:
+        """Give for each left tile the number of right ones that it may hold for, where the greatest values of these fall."""
+        greatest = self._ends[1][1]
+        found: np.ndarray = greatest.size - np.searchsorted(greatest[::-1], self._ends[0][0])
+        return found
+
     def hold(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Compare all rows of each left tile `i` with all rows of the right tile `j`."""
         compare = np.equal if self._same else np.less_equal
@@ -202,11 +224,16 @@ def _tiled(
 
 def _one_pass(one: _Pass) -> Iterator[PairsOfRows]:
     """Find the pairs of rows in the tiles that are left; those parts of the tree that rule out little are asked last."""
-    rows, columns, tiles = _tiled(one.tree, one.by, LEFT_TILE, RIGHT_TILE)
+    band = _band(one)
+    rows, columns, tiles = _tiled(one.tree, one.by, LEFT_TILE, RIGHT_TILE if band is None else BAND_TILE)
     high, wide = next(iter(tiles.values())).size
     first: list[Tree] = []
     found: list[PairsOfRows] = []
-    for i, j in _pairs_of_tiles(one.tree, tiles, high * wide):
+    if band is None:
+        pairs = _pairs_of_tiles(one.tree, tiles, high * wide)
+    else:
+        pairs = _pairs_in_band(one.tree, tiles, high * wide, *band)
+    for i, j in pairs:
 
         def held(tree: Tree) -> np.ndarray:
             return fold(tree, lambda c: tiles[c].hold(i, j))  # noqa: B023
@@ -229,6 +256,37 @@ def _pairs_of_tiles(tree: Tree, tiles: dict[Compare, _Tiles], cells: int) -> Ite
         part = slice(start, start + step)
         i, j = np.nonzero(fold(tree, lambda c: tiles[c].may_hold(part)))  # noqa: B023
         yield from ((i[k : k + at_once] + start, j[k : k + at_once]) for k in range(0, i.size, at_once))
+
+
+def _band(one: _Pass) -> tuple[Compare, Compare] | None:
+    """Find the two ends of a band: what rows are sorted by, and a comparison whose right values fall as those rise. Both must hold."""
+    parts = together(one.tree)
+    if one.by is None or one.by.same or not any(part is one.by for part in parts) or np.isnan(one.by.right).any():
+        return None
+    columns = _order(one.by.right)
+    for other in parts:
+        if isinstance(other, Compare) and not other.same and other is not one.by:
+            values = other.right.take(columns)
+            if (values[1:] <= values[:-1]).all() and not np.isnan(values).any():
+                return one.by, other
+    return None
+
+
+def _pairs_in_band(
+    tree: Tree, tiles: dict[Compare, _Tiles], cells: int, by: Compare, other: Compare
+) -> Iterator[PairsOfRows]:
+    """Give the same where the right tiles for a left one are known by their ends."""
+    start = tiles[by].first()
+    counts = np.maximum(tiles[other].end() - start, 0)
+    at_once = max(1, CELLS // cells)
+    ends = np.cumsum(counts)
+    for low in range(0, int(ends[-1]), CELLS):
+        places = np.arange(low, min(low + CELLS, int(ends[-1])))
+        i = np.searchsorted(ends, places, side="right")
+        j = start[i] + places - (ends[i] - counts[i])
+        may = fold(tree, lambda c: tiles[c].may_hold_in(i, j))  # noqa: B023
+        i, j = i[may], j[may]
+        yield from ((i[k : k + at_once], j[k : k + at_once]) for k in range(0, i.size, at_once))
 
 
 def _asked(found: list[PairsOfRows], parts: list[Tree]) -> PairsOfRows:

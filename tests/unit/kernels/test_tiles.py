@@ -51,7 +51,8 @@ def at_random(rng: np.random.Generator, left: int, right: int, depth: int = 2) -
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles so small that few rows make many."""
-    for name, value in {"LEFT_TILE": 3, "RIGHT_TILE": 5, "CELLS": 64, "FEW": 2, "_WAITING": 7, "_RARE": 3}.items():
+    sizes = {"LEFT_TILE": 3, "RIGHT_TILE": 5, "BAND_TILE": 4, "CELLS": 64, "FEW": 2, "_WAITING": 7, "_RARE": 3}
+    for name, value in sizes.items():
         monkeypatch.setattr(tiles, name, value)
 
 
@@ -66,6 +67,30 @@ def test_all_pairs_are_found_each_once(seed: int) -> None:
     covered = [(i, j) for a, b in blocks(tree, left, right) for i in a.tolist() for j in b.tolist()]
     assert len(covered) == len(set(covered))
     assert set(wanted) <= set(covered)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("seed", range(60))
+def test_the_tiles_of_a_band_stand_side_by_side(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    left, right = (int(n) for n in rng.integers(20, 60, 2))
+    a, b = (rng.uniform(-30, 30, n).astype(np.float32).round(int(rng.integers(2))) for n in (left, right))
+    a[rng.random(left) < 0.1] = NAN
+    width = np.float32(rng.choice([0, 1, 5]))
+    tree = AllOf((Compare(a - width, b), Compare(-(a + width), -b), at_random(rng, left, right, 1)))
+    assert listed(search(tree, left, right)) == brute(tree, left, right)
+
+
+def test_what_is_a_band() -> None:
+    a, b = floats(1, 5, 3), floats(4, 2, 9)
+    low, high, key = Compare(a - 1, b), Compare(-(a + 1), -b), Compare(a, b, same=True)
+    whole = AllOf((low, high, key))
+    assert tiles._band(tiles._Pass(whole, whole, low)) == (low, high)
+    assert tiles._band(tiles._Pass(whole, whole, key)) is None, "sorted by something else"
+    either = AllOf((low, AnyOf((high, key))))
+    assert tiles._band(tiles._Pass(either, either, low)) is None, "the other end need not hold"
+    gaps = AllOf((low, Compare(-(a + 1), floats(-4, NAN, -9))))
+    assert tiles._band(tiles._Pass(gaps, gaps, low)) is None, "rows without a value have no place in the order"
 
 
 @pytest.mark.parametrize("sizes", [(300, 2000), (97, 97), (1, 5000), (500, 3)])
