@@ -1,28 +1,36 @@
-"""What tests run in a process of its own, with a small Spark session of its own: python -m tests.spark.child WHAT FOLDER.
+"""What tests run in a process of its own, with a small Spark session of its own: python -m tests.spark.child WHAT FOLDER ….
 
 `whole` runs the query of `tests.unit.runtime.crashing` to its end; `stopped` runs one without end and stops it twice, after its
-epoch and at once. What Spark says while it starts is not ours: everything after the line STARTED is.
+epoch and at once; `chaos` runs one of `tests.chaos.queries` until it is stopped. What Spark says while it starts is not ours:
+everything after the line STARTED is.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 import springtide as st
+from benchmarks.elastic.standalone import SETTINGS
+from tests.chaos import queries
 from tests.unit.runtime.crashing import SCHEMA, files_to_files
 
 STARTED = "--- started"
 
 
-def main(what: str, folder: Path) -> None:
-    fast_start = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    spark = st.spark_session("local[2,4]", spark_driver_memory="512m", spark_driver_extraJavaOptions=fast_start)
+def main(what: str, folder: Path, *more: str) -> None:
+    master = more[-1] if what == "chaos" else "local[2,4]"
+    spark = st.spark_session(master, **SETTINGS | {"spark_executorEnv_PYTHONPATH": os.environ.get("PYTHONPATH", "")})
     print(STARTED, file=sys.stderr, flush=True)
-    if what == "whole":
+    if what == "chaos":
+        (folder / "application").write_text(spark.sparkContext.applicationId)
+        torment(spark, folder, *more)
+    elif what == "whole":
         run = files_to_files(folder).start(
             spark, checkpoint=folder / "checkpoint", instances=2, buckets=8, rows_per_epoch=10
         )
@@ -37,6 +45,20 @@ def main(what: str, folder: Path) -> None:
                 time.sleep(0.01)
             run.stop(at_once=at_once)
     spark.stop()
+
+
+def torment(spark: Any, folder: Path, name: str, instances: str, durability: str, _: str) -> None:
+    """Run a query of the chaos runner until it is stopped; everything that it needs is in a backup too."""
+    kept = st.Durability(every=durability, backup=folder / "backup", memory=folder / "memory")
+    run = queries.query(name, folder).start(
+        spark,
+        checkpoint=folder / "checkpoint",
+        instances=int(instances),
+        buckets=16,
+        rows_per_epoch=60,
+        durability=kept,
+    )
+    run.wait()
 
 
 def endless(folder: Path, sums_to: str) -> st.Query:
@@ -54,4 +76,4 @@ def endless(folder: Path, sums_to: str) -> st.Query:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +16,7 @@ import pytest
 import springtide as st
 from springtide.runtime.failpoints import PLACES
 from springtide.testing import compare
+from tests.spark.processes import start_child, wait_for_the_group
 from tests.unit.runtime import crashing
 
 if TYPE_CHECKING:
@@ -25,37 +24,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     crashing.write_input(tmp_path)
     return tmp_path
-
-
-def start_child(folder: Path, **environment: str) -> subprocess.Popen[str]:
-    """Start the query in a driver of its own, in a process group of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.child", "whole", str(folder)],
-        cwd=ROOT,
-        env=os.environ | environment,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def wait_for_the_group(child: subprocess.Popen[str]) -> None:
-    """Wait until the JVM and the workers are gone too: Spark ends them when their driver is."""
-    for _ in range(300):
-        try:
-            os.killpg(child.pid, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.1)
-    os.killpg(child.pid, signal.SIGKILL)
-    pytest.fail("the dead driver's JVM is still there after 30 s")
 
 
 def finish(folder: Path, spark: SparkSession, instances: int = 5) -> None:
@@ -76,7 +49,7 @@ def test_a_driver_killed_at_any_step_of_a_commit_leaves_every_row_once(
 ) -> None:
     """SE-1: after the restart, at another number of instances, the Parquet sinks hold every row exactly once."""
     visit = 3 * (EPOCHS[place] - 1) + 2 if place == "during-publish" else EPOCHS[place]
-    child = start_child(folder, SPRINGTIDE_FAIL=f"{place}:{visit}")
+    child = start_child("whole", folder, SPRINGTIDE_FAIL=f"{place}:{visit}")
     _, noise = child.communicate(timeout=120)
     assert child.returncode == -signal.SIGKILL, noise
     wait_for_the_group(child)
@@ -85,7 +58,7 @@ def test_a_driver_killed_at_any_step_of_a_commit_leaves_every_row_once(
 
 def kill_at_random(folder: Path, random: Random) -> None:
     """Kill a driver some time after it has begun to commit."""
-    child = start_child(folder)
+    child = start_child("whole", folder)
     manifests = folder / "checkpoint" / "manifests"
     while child.poll() is None and not (manifests.exists() and any(manifests.iterdir())):
         time.sleep(0.01)

@@ -1,0 +1,46 @@
+"""Torment queries and compare what they give with the reference: python -m tests.chaos [--seconds 60] [--seed 7] [--queries join] [--cluster].
+
+`make chaos SECONDS=600 SEED=7` does the same. It ends with 1 when a row is wrong or a run ended that should not have.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from random import Random, SystemRandom
+
+from benchmarks.elastic.standalone import standalone
+from tests.chaos.queries import NAMES
+from tests.chaos.runner import Outcome, torment
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60, help="how long, for all queries together")
+    parser.add_argument("--seed", type=int, default=None, help="what happens, and when; without it any")
+    parser.add_argument("--queries", nargs="*", choices=NAMES, default=NAMES)
+    parser.add_argument("--cluster", action="store_true", help="on a standalone cluster, where executors die too")
+    given = parser.parse_args(arguments)
+    seed = SystemRandom().randrange(10**6) if given.seed is None else given.seed
+    print(f"seed {seed}", flush=True)
+    total = Outcome()
+    for name in given.queries:
+        random = Random(f"{seed}-{name}")
+        print(f"query {name}", flush=True)
+        with tempfile.TemporaryDirectory(prefix="springtide-chaos-") as folder:
+            seconds = given.seconds / len(given.queries)
+            if given.cluster:
+                with standalone(Path(folder) / "cluster", workers=2, cores=2) as master:
+                    total += torment(name, Path(folder), random, seconds, master)
+            else:
+                total += torment(name, Path(folder), random, seconds)
+    for line in total.lines():
+        print(line)
+    print(f"again with: make chaos SECONDS={given.seconds:g} SEED={seed}")
+    return 0 if total.good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
