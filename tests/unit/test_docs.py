@@ -68,7 +68,11 @@ def test_commands_exist(page: Path) -> None:
         if called is None:
             continue
         assert called[1] in commands, line
-        known = {option for parameter in commands[called[1]].params for option in parameter.opts}
+        command, rest = commands[called[1]], called[2].split()
+        if hasattr(command, "commands"):  # a group
+            assert rest[0] in command.commands or rest[0] == "…", line
+            command = command.commands.get(rest[0], command)
+        known = {option for parameter in command.params for option in parameter.opts}
         assert set(re.findall(r"--[a-z-]+", called[2])) <= known, line
 
 
@@ -139,6 +143,19 @@ def test_own_policy_does_what_is_said(day: int, instances: int, tmp_path: Path) 
     engine = run(query.plan(), tmp_path / "ckpt", options)
     assert engine.manifest.maps["counts"].instances == instances
     assert ("it is 2 o'clock" if day == 0 else "nobody is here on Sundays") in str(engine.events)
+
+
+def test_primitives_do_what_is_said(in_an_empty_folder: Path) -> None:
+    text = (ROOT / "docs" / "state.md").read_text("utf-8")
+    (code,) = [body for language, body in blocks(text) if language == "python"]
+    rows = [{"k": f"k{i % 5}", "x": i, "ts": at(f"{i}s")} for i in range(60)]
+    source = st.source("rows", st.memory(rows, schema={"k": pl.String, "x": pl.Int64, "ts": st.TIME}), ts="ts")
+    sums = source.aggregate(by="k", window=st.tumbling("50s"), total=st.sum("x"), name="sums")
+    plan = st.Query("sums", sums.to(st.memory_sink())).plan()
+    run(plan, "ckpt", Options(2, rows_per_epoch=10), between=lambda engine: engine.manifest.epoch < 3)
+    exec(compile(code, "state.md", "exec"), {})
+    kept = {f: sorted(m.name[-1] for m in Path(f, "manifests").iterdir()) for f in ("ckpt", "fresh", "node2/ckpt")}
+    assert kept == {"ckpt": ["0", "1", "2", "3"], "fresh": ["2"], "node2/ckpt": ["2", "3"]}
 
 
 @pytest.mark.spark

@@ -41,7 +41,7 @@ def list_(ckpt: Place) -> None:
         name = checkpoint.identity()["query"]
         kept = checkpoint.history()
         saved = savepoints(ckpt) if checkpoint.remote is None else {}
-        durable = [checkpoint.whole(m) for m in kept]
+        durable = [checkpoint.whole(m, memory=False) for m in kept]
     parts = [f"query {name}, {plural(len(kept), 'epoch')} kept, {plural(len(saved), 'savepoint')}"]
     when = stamps([m.metrics.get("at", 0.0) for m in (*kept, *saved.values())])
     if kept:

@@ -34,6 +34,8 @@ from springtide.runtime.heads import check_runs
 from springtide.runtime.query import Query
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError
+from springtide.state.mirror import Mirror
+from springtide.state.stores import Store
 
 if TYPE_CHECKING:
     from springtide.runtime.spark.run import Run
@@ -90,11 +92,8 @@ def launch(
     if wish.metrics is not None:
         _check_port(*wish.metrics)
     root = wish.checkpoint or Path(tempfile.mkdtemp(prefix=f"springtide-{query.name}-"))
-    checkpoint = Checkpoint(root)
     check_runs(plan)
-    if wish.savepoint is not None:
-        begin_from(wish.savepoint, plan, root)
-    checkpoint.acquire(identity(plan)).release()  # what is wrong with it is told now, not after Spark's long start
+    checkpoint = prepare(plan, wish, root)
     before = checkpoint.latest()
     log = checkpoint.root / "logs" / "spark.log"
     plain = wish.plain or not console.is_terminal or console.is_dumb_terminal
@@ -136,6 +135,17 @@ def launch(
             spark.stop()
     latest = checkpoint.latest()
     return Outcome(tracker.reading(clock()), seconds, latest is not None and latest.ended, root)
+
+
+def prepare(plan: Plan, wish: Wish, root: Path) -> Checkpoint:
+    """Make the checkpoint ready; what is wrong with it is told now, not after Spark's long start."""
+    checkpoint = Checkpoint(root)
+    if wish.durability is not None and wish.durability.backup is not None:
+        Mirror(checkpoint, Store.at(wish.durability.backup)).restore()
+    if wish.savepoint is not None:
+        begin_from(wish.savepoint, plan, root)
+    checkpoint.acquire(identity(plan)).release()
+    return checkpoint
 
 
 def _follow(run: Run, view: LiveView | PlainView, tracker: Tracker, interrupts: Interrupts, clock: SteadyClock) -> None:

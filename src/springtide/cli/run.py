@@ -86,7 +86,9 @@ def run(
     ] = RETAIN,
     savepoint: Annotated[
         str | None,
-        typer.Option(metavar="DIR|URL", rich_help_panel=_DURABILITY, help="Begin a new checkpoint with this savepoint."),
+        typer.Option(
+            metavar="DIR|URL", rich_help_panel=_DURABILITY, help="Begin a new checkpoint with this savepoint."
+        ),
     ] = None,
 ) -> None:
     """Run a query on Spark and show how it is doing.
@@ -98,7 +100,9 @@ def run(
     settings = parse_elastic(elastic, least, most, policy, protocol, folder=file_of(file).parent)
     metrics = None if metrics_port is None else (metrics_host, metrics_port)
     durable = Durability(durability, backup, retain)
-    wish = Wish(master, checkpoint, instances or (), trigger, rows_per_epoch, plain, settings, metrics, durable, savepoint)
+    wish = Wish(
+        master, checkpoint, instances or (), trigger, rows_per_epoch, plain, settings, metrics, durable, savepoint
+    )
     outcome = launch(query, wish, console, module=module_of(file))
     summary(query, outcome, console)
     for sink in query.of_kind(Sink).values():

@@ -43,5 +43,6 @@ def _columns(head: steps.Step) -> str:
         values = {a.name: a.input_type or a.output_type for a in head.aggregates}
         return schema_text(pl.Schema({**{k: schema[k] for k in head.by}, **values}))
     if isinstance(head, steps.TopK):
-        return schema_text(pl.Schema({c: schema[c] for c in (*head.per, *head.by, head.weight) if c in schema}))
+        used = [*head.per, *head.by, *([head.weight] if head.weight else [])]
+        return schema_text(pl.Schema({column: schema[column] for column in used}))
     return " | ".join(schema_text(stream.schema) for stream in head.inputs)

@@ -7,6 +7,7 @@ manifests/000000007   the commit record of epoch 7
 state/…               segments
 buffer/…              what went into epochs whose state is not durable yet, where it cannot be read again
 outbox/…              rows on their way to sinks
+savepoints/NAME/…     savepoints: checkpoints of their own
 control/…             commands to the running query
 spark/                Spark's own offsets and commits
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -31,6 +33,8 @@ FORMAT = 1
 KEEP = 10
 """How many manifests are kept."""
 _ATTEMPTS = 5
+_FORGOTTEN = 86_400
+"""Seconds after which what a copy has left behind is removed."""
 
 _BEGUN = ("lock", "springtide.json.partial")
 """What a run leaves that dies while it makes a checkpoint."""
@@ -236,6 +240,9 @@ class Checkpoint:
         for path in self._files("spark"):
             if ".tmp" in path.suffixes[-2:]:  # an unfinished first offset would make Spark refuse the folder
                 path.unlink(missing_ok=True)
+        for folder in (self.root / "savepoints").glob(".*"):  # of a copy; one that is still being made is younger
+            if time.time() - folder.stat().st_mtime > _FORGOTTEN:
+                shutil.rmtree(folder, ignore_errors=True)
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -136,7 +136,7 @@ def trim(source: Source, keep: int) -> Trimmed:
         if found.remote is None and found.in_use():
             raise CheckpointError(found.store.url, "is in use", "the run trims it: give it `retain`, or stop it first")
         kept = found.history()
-        whole = [m.epoch for m in kept if found.whole(m)]
+        whole = [m.epoch for m in kept if found.whole(m, memory=False)]
         if not whole:
             return Trimmed((), 0)
         stays = [m for m in kept if m.epoch in whole[-keep:] or m.epoch > whole[-1]]

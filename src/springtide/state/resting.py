@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -75,12 +76,16 @@ class Resting(Checkpoint):
         except CheckpointError as error:
             raise CheckpointError(self.store.url, error.problem, error.hint) from None
 
-    def whole(self, manifest: Manifest) -> bool:
-        """Tell whether all segments of an epoch are there."""
+    def has(self, manifest: Manifest, segment: Segment, *, memory: bool = True) -> bool:
+        """Tell whether a segment of an epoch is there and whole; without `memory` one that is only in shared memory does not count."""
         if self.remote is not None:
-            return all(self._sizes.get(s.file) == s.bytes for s in manifest.segments())
+            return self._sizes.get(segment.file) == segment.bytes
         tiers = self.tiers(manifest)
-        return all(tiers.nearest(s) is not None for s in manifest.segments())
+        return (tiers if memory else replace(tiers, memory=None)).nearest(segment) is not None
+
+    def whole(self, manifest: Manifest, *, memory: bool = True) -> bool:
+        """Tell whether all segments of an epoch are there."""
+        return all(self.has(manifest, segment, memory=memory) for segment in manifest.segments())
 
     def chain(self, at: int | None = None) -> list[Manifest]:
         """Give the manifests that a start at an epoch needs: its own, and where its state was never durable all since the last that was."""

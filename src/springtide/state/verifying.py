@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,7 +63,9 @@ def verify(source: Source, progress: Progress | None = None) -> Verified:
                 inner.identity()
                 parts.append(_verify(inner, progress))
             except CheckpointError as error:
-                parts.append(Verified((), 1, 0, (Damage("springtide.json", error.problem, f"savepoint {folder.name}"),)))
+                parts.append(
+                    Verified((), 1, 0, (Damage("springtide.json", error.problem, f"savepoint {folder.name}"),))
+                )
     named = [
         (found, ""),
         *((part, f"{SAVEPOINTS}/{folder.name}/") for part, folder in zip(parts[1:], folders, strict=True)),
@@ -81,7 +83,9 @@ def _verify(checkpoint: Resting, progress: Progress | None) -> Verified:
             manifests.append(checkpoint.manifest(epoch))
         except CheckpointError as error:
             name = f"manifests/{epoch:09d}"
-            damaged.append(Damage(name, error.problem, f"the commit record of epoch {epoch}: positions, routing, marks"))
+            damaged.append(
+                Damage(name, error.problem, f"the commit record of epoch {epoch}: positions, routing, marks")
+            )
     try:
         checkpoint.generation()
     except CheckpointError as error:
@@ -110,6 +114,8 @@ def _verify(checkpoint: Resting, progress: Progress | None) -> Verified:
 
 
 _MISSING = "is missing"
+_EVER = -(2**63)
+"""The first slot of rows that are not about any time."""
 
 
 def problem_of(checkpoint: Resting, manifest: Manifest, segment: Segment) -> str | None:
@@ -143,7 +149,7 @@ def _problem(path: Path, segment: Segment) -> str | None:
 def contents(checkpoint: Resting, manifest: Manifest, segment: Segment) -> str:
     """Say exactly what is in a segment, as its manifest and, where it can still be read, its own directory know it."""
     step = next(name for name, stored in manifest.state.items() if segment in stored.segments)
-    slots = f", slots {segment.low} … {segment.high}" if segment.low <= segment.high else ""
+    slots = f", slots {segment.low} … {segment.high}" if segment.low > _EVER else ""
     return (
         f"{segment.rows:,} rows of {segment.kind} of {step}, written in epoch {segment.epoch} by instance "
         f"{segment.instance}{slots}, {_buckets(checkpoint, manifest, step, segment)}"
@@ -165,17 +171,23 @@ def _buckets(checkpoint: Resting, manifest: Manifest, step: str, segment: Segmen
     return f"of the buckets that instance {segment.instance} had under map {segment.version}"
 
 
-def runs(numbers: list[int]) -> Iterator[str]:
-    """Write numbers as runs.
+def runs(numbers: Sequence[int]) -> Iterator[str]:
+    """Write rising numbers shortly: those with the same distance together.
 
-    >>> list(runs([0, 1, 2, 5, 7, 8]))
-    ['0–2', '5', '7–8']
+    >>> list(runs([0, 1, 2, 5, 8, 9, 11, 13, 15]))
+    ['0–2', '5', '8–9', '11–15 by 2']
     """
-    first = 0
-    for i, number in enumerate(numbers):
-        if i + 1 == len(numbers) or numbers[i + 1] != number + 1:
-            yield f"{numbers[first]}" if first == i else f"{numbers[first]}–{number}"
-            first = i + 1
+    at = 0
+    while at < len(numbers):
+        step = numbers[at + 1] - numbers[at] if at + 1 < len(numbers) else 1
+        end = at
+        while end + 1 < len(numbers) and numbers[end + 1] - numbers[end] == step:
+            end += 1
+        if end - at < 2 and step > 1:  # two numbers that are apart are no run
+            end = at
+        by = f" by {step}" if step > 1 else ""
+        yield str(numbers[at]) if end == at else f"{numbers[at]}–{numbers[end]}{by}"
+        at = end + 1
 
 
 def _made_anew(manifests: list[Manifest], problems: dict[str, str]) -> tuple[int, ...]:

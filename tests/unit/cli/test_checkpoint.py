@@ -1,0 +1,204 @@
+"""`springtide checkpoint …`: list, verify, copy, restore, save."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+import springtide as st
+from springtide.cli.launch import Wish, prepare
+from springtide.runtime import inprocess
+from springtide.runtime.engine import Engine, Options
+from springtide.state.checkpoint import Checkpoint
+from springtide.state.errors import CheckpointError
+from springtide.state.stores import Store
+
+Run = Callable[..., Result]
+Make = Callable[..., Path]
+
+
+def segment_of(root: Path) -> Path:
+    return root / next(iter(Checkpoint(root).latest().segments())).file  # type: ignore[union-attr]
+
+
+def test_list(run: Run, checkpoint: Make) -> None:
+    root = checkpoint(3)
+    run("checkpoint", "save", root, "noon")
+    title, epochs, saved = run("checkpoint", "list", root).stdout.split("\n\n")
+    assert title == "query numbers, 3 epochs kept, 1 savepoint"
+    head, *lines = epochs.splitlines()
+    assert head.split() == ["epoch", "time", "rows", "in", "segments", "state"]
+    assert [line.split()[0] for line in lines] == ["0", "1", "2"]
+    assert [line.split()[2] for line in lines] == ["100", "200", "300"]
+    assert lines[0].split()[-1] == "kB"
+    head, line = saved.splitlines()
+    assert head.split()[0] == "savepoint"
+    assert line.split()[:2] == ["noon", "2"]
+
+
+def test_list_of_nothing(run: Run, tmp_path: Path) -> None:
+    result = run("checkpoint", "list", tmp_path / "nothing")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: checkpoint {tmp_path / 'nothing'} is not there")
+
+
+def test_verify_of_a_whole_one(run: Run, checkpoint: Make) -> None:
+    root = checkpoint(3)
+    run("checkpoint", "save", root, "noon")
+    result = run("checkpoint", "verify", root)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("1")
+    assert "files of 3 epochs and 1 savepoint, " in result.stdout
+    assert result.stdout.endswith("of state: all whole\n")
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "changed": (
+        lambda path: path.write_bytes(path.read_bytes()[:-40] + b"!" + path.read_bytes()[-39:]),
+        "has another content than was written: its checksum does not fit",
+    ),
+    "cut": (lambda path: path.write_bytes(path.read_bytes()[:-10]), "bytes, not"),
+    "gone": (lambda path: path.unlink(), "is missing"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("place", ["folder", "s3"])
+def test_verify_names_what_is_damaged(
+    run: Run, checkpoint: Make, damage: str, place: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    root: Path | str = checkpoint(3)
+    manifest = Checkpoint(root).latest()
+    assert manifest is not None
+    segment = manifest.state["counts"].segments[-1]
+    act, problem = DAMAGES[damage]
+    if place == "s3":
+        address = request.getfixturevalue("s3")
+        run("checkpoint", "copy", root, address)
+        store, root = Store.at(address), address
+        store.fetch(segment.file, tmp_path / "one")
+        act(tmp_path / "one")
+        store.delete(segment.file)
+        if (tmp_path / "one").exists():
+            store.put(tmp_path / "one", segment.file)
+    else:
+        act(Path(root) / segment.file)
+    result = run("checkpoint", "verify", root)
+    assert result.exit_code == 1
+    title, what = result.stdout.split("\n\n")
+    assert title.endswith(", 1 damaged")
+    assert what.splitlines()[0] == "what is damaged"
+    first, second = what.splitlines()[1:]
+    assert first.startswith(f"{segment.file} ")
+    assert problem in first
+    assert second.strip().startswith(
+        f"{segment.rows} rows of {segment.kind} of counts, written in epoch {segment.epoch} by instance "
+        f"{segment.instance}, slots {segment.low} … {segment.high}, "
+    )
+    assert "buckets " in second
+
+
+def test_verify_of_a_manifest(run: Run, checkpoint: Make) -> None:
+    root = checkpoint(3)
+    path = root / "manifests" / f"{1:09d}"
+    path.write_bytes(path.read_bytes().replace(b'"epoch":1', b'"epoch":7'))
+    result = run("checkpoint", "verify", root)
+    assert result.exit_code == 1
+    assert "manifests/000000001 cannot be read: the manifest of epoch 1 is damaged (its checksum does" in result.stdout
+    assert "the commit record of epoch 1: positions, routing, marks" in result.stdout
+
+
+def test_verify_of_a_savepoint(run: Run, checkpoint: Make) -> None:
+    root = checkpoint(3)
+    run("checkpoint", "save", root, "noon")
+    path = segment_of(root / "savepoints" / "noon")
+    data = path.read_bytes()
+    path.unlink()  # the checkpoint's own name for it is another link
+    path.write_bytes(data[:-1])
+    result = run("checkpoint", "verify", root)
+    assert result.exit_code == 1
+    assert "1 damaged" in result.stdout
+    assert f"savepoints/noon/{path.relative_to(root / 'savepoints' / 'noon')} has " in result.stdout
+
+
+def test_verify_of_state_that_is_not_durable(run: Run, query: st.Query, tmp_path: Path) -> None:
+    """It is no damage: a start makes it anew."""
+
+    def between(engine: Engine) -> bool:
+        if engine.manifest.epoch == 1:
+            engine.checkpoint_now()
+        if engine.manifest.epoch < 4:
+            return True
+        engine.close = engine.storage.lease.release  # type: ignore[method-assign]  # as if it were killed
+        return False
+
+    durability = st.Durability("never", memory=tmp_path / "memory")
+    options = replace(Options(2, rows_per_epoch=100), durability=durability)
+    inprocess.run(query.plan(), tmp_path / "ckpt", options, between=between)
+    assert "all whole" in run("checkpoint", "verify", tmp_path / "ckpt").stdout
+    shutil.rmtree(tmp_path / "memory")
+    result = run("checkpoint", "verify", tmp_path / "ckpt")
+    assert result.exit_code == 0
+    assert result.stdout.endswith("the state of epoch 2–4 is not durable; a start makes it anew\n")
+    listed = run("checkpoint", "list", tmp_path / "ckpt").stdout.splitlines()
+    assert [line.endswith("not durable") for line in listed[-5:]] == [False, False, True, True, True]
+
+
+@pytest.mark.parametrize("place", ["folder", "s3"])
+def test_copy_and_restore(
+    run: Run, checkpoint: Make, query: st.Query, place: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    root = checkpoint(3)
+    to = str(tmp_path / "node") if place == "folder" else request.getfixturevalue("s3")
+    shown = Store.at(to).url
+    first = run("checkpoint", "copy", root, to)
+    assert first.exit_code == 0
+    assert first.stdout.startswith(f"{shown} has epoch 2: ")
+    assert "hush" not in first.stdout
+    second = run("checkpoint", "copy", root, to).stdout
+    assert second.startswith(f"{shown} has epoch 2: nothing new; ")
+    assert run("checkpoint", "list", to).stdout.startswith("query numbers, 3 epochs kept, 0 savepoints")
+
+    new = tmp_path / "new"
+    assert run("checkpoint", "restore", to, new, "--at", 1).stdout.startswith(f"{new} has epoch 1: ")
+    assert Checkpoint(new).epochs() == [1]
+    inprocess.run(query.plan(), new, Options(1, rows_per_epoch=100))
+    again = run("checkpoint", "restore", to, new)
+    assert again.exit_code == 1
+    assert "is not empty; give an empty or a new folder; nothing was changed" in again.stderr
+    missing = run("checkpoint", "restore", to, tmp_path / "x", "--at", 9)
+    assert missing.stderr == f"error: checkpoint {shown} has no manifest of epoch 9; it has [0, 1, 2]\n"
+
+
+def test_copy_and_save_while_the_query_runs(
+    run: Run, running: Callable[..., AbstractContextManager[Path]], tmp_path: Path
+) -> None:
+    with running() as root:
+        assert run("checkpoint", "copy", root, tmp_path / "node").exit_code == 0
+        saved = run("checkpoint", "save", root, "now")
+        assert saved.exit_code == 0, saved.stderr
+        assert saved.stdout.startswith("savepoint now of epoch ")
+        assert run("checkpoint", "list", root).stdout.splitlines()[0].endswith("1 savepoint")
+    assert run("checkpoint", "verify", root).exit_code == 0
+    assert run("checkpoint", "verify", tmp_path / "node").exit_code == 0
+
+
+def test_a_run_begins_with_a_savepoint_or_a_backup(run: Run, checkpoint: Make, query: st.Query, tmp_path: Path) -> None:
+    """What `springtide run --savepoint` and `--backup` do before Spark starts."""
+    root = checkpoint(3)
+    run("checkpoint", "save", root, "noon")
+    plan, savepoint = query.plan(), str(root / "savepoints" / "noon")
+    begun = prepare(plan, Wish(savepoint=savepoint), tmp_path / "one")
+    assert begun.epochs() == [2]
+    with pytest.raises(CheckpointError, match="256 buckets and cannot be dealt out anew to 8"):
+        prepare(query.plan(buckets=8), Wish(savepoint=savepoint), tmp_path / "two")
+    run("checkpoint", "copy", root, tmp_path / "node")
+    wish = Wish(durability=st.Durability(backup=tmp_path / "node"))
+    assert prepare(plan, wish, tmp_path / "three").epochs() == [0, 1, 2]
+    assert prepare(plan, wish, tmp_path / "three").epochs() == [0, 1, 2]
