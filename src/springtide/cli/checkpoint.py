@@ -114,7 +114,7 @@ def restore(
 ) -> None:
     """Make a new checkpoint of a copy, a savepoint or an older epoch.
 
-    A run with the new checkpoint goes on behind that epoch: rows of later epochs come again.
+    A run with the new checkpoint goes on behind that epoch: rows of later epochs come again, so remove them from its output, or give it another one.
     """
     with _bar("restoring") as progress:
         done = restore_checkpoint(ckpt, to, at, progress)
