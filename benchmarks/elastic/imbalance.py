@@ -26,7 +26,7 @@ KEYS = 10_000
 INSTANCES = 15
 PERIODS = [None, (2000, 100), (4000, 100), (6000, 100), (8000, 100), (8000, 75), (8000, 50), (8000, 25)]
 """Mean and deviation of the keys, one after the other; None: all alike."""
-EPOCHS = 12
+EPOCHS = 9
 """Of a period."""
 SETTLED = 4
 """Epochs of a period in which balancing may still be at work."""

@@ -29,9 +29,9 @@ TARGET = 0.6
 LOW, HIGH = 150, 2250
 """Rows per second at the foot and at the top: one instance at the target does 150."""
 MOST = 24
-HALF = 60.0
+HALF = 50.0
 """Seconds up, and as many down."""
-STEPS = 60
+STEPS = 50
 AFTER = 3
 """Epochs of a second after a change: then the next one may come."""
 WARM = 5.0
