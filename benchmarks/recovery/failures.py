@@ -31,9 +31,9 @@ from benchmarks.recovery import words
 from springtide.charts import COLOURS
 from springtide.runtime.durability import shared_memory
 
-RATES = (1_000, 5_000, 20_000)
+RATES = (5_000, 10_000, 20_000)
 """Fragments in a second."""
-DICTIONARY = 10_000
+DICTIONARY = 100_000
 INTERVAL = 5.0
 LIVE = {"sm": 1.5 * INTERVAL, "ub": 3.0, "sr": 3.0}
 """Seconds from the start of a run to the kill."""
