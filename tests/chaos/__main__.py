@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -38,9 +39,12 @@ def main(arguments: list[str]) -> int:
                 total += torment(name, Path(folder), random, seconds)
     for line in total.lines():
         print(line)
-    print(f"again with: make chaos SECONDS={given.seconds:g} SEED={seed}")
+    more = ["--queries", *given.queries] * (tuple(given.queries) != NAMES) + ["--cluster"] * given.cluster
+    arguments = f' ARGS="{" ".join(more)}"' if more else ""
+    print(f"again with: make chaos SECONDS={given.seconds:g} SEED={seed}{arguments}")
     return 0 if total.good else 1
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended then too
     sys.exit(main(sys.argv[1:]))

@@ -41,7 +41,7 @@ _PATIENCE = 90.0
 """Seconds without an epoch, or without an end, after which something is wrong."""
 _FATES = {"driver": 2, "driver at a step of the commit": 2, "JVM": 1, "stop": 2, "local store": 1}
 """How a run ends, and how often."""
-_CHANGES = {"worker": 4, "executor": 0, "scale": 4, "move": 3, "rebalance": 2}
+_CHANGES = {"worker": 4, "executor": 0, "local state": 2, "scale": 4, "move": 3, "rebalance": 2}
 """What happens to a run meanwhile."""
 
 
@@ -144,7 +144,7 @@ class _Torment:
             self._wait(self.random.uniform(0.1, 1.2))
             if self._has_ended():
                 return
-            if self.random.random() < 0.25 and self.to_die_at is None:
+            if self.random.random() < 0.12 and self.to_die_at is None:
                 return self._end(fate)
             self._change(self._choose(_CHANGES | ({"executor": 4, "worker": 0} if self.master else {})))
 
@@ -251,6 +251,10 @@ class _Torment:
             workers = workers_of(self.child.pid)
             if workers:
                 self._kill(random.choice(workers), kind)
+        elif kind == "local state":  # what there is of it on this machine, while the query runs
+            for place in (self.folder / "memory", self.root / "state"):
+                shutil.rmtree(place, ignore_errors=True)
+            self._count(kind)
         elif kind == "executor":
             application = (self.folder / "application").read_text()
             executors = executors_of(application)

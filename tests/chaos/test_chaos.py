@@ -18,7 +18,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_a_query_in_trouble_gives_every_row_once(capsys: pytest.CaptureFixture[str]) -> None:
-    said = run(capsys, "--seconds", "9", "--seed", "3", "--queries", "operator")
+    said = run(capsys, "--seconds", "6", "--seed", "3", "--queries", "operator")
     assert "faults and changes injected" in said
 
 
