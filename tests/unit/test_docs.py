@@ -147,7 +147,7 @@ def test_own_policy_does_what_is_said(day: int, instances: int, tmp_path: Path) 
 
 def test_primitives_do_what_is_said(in_an_empty_folder: Path) -> None:
     text = (ROOT / "docs" / "state.md").read_text("utf-8")
-    (code,) = [body for language, body in blocks(text) if language == "python"]
+    (code,) = [body for language, body in blocks(text) if language == "python" and "state.partition" in body]
     rows = [{"k": f"k{i % 5}", "x": i, "ts": at(f"{i}s")} for i in range(60)]
     source = st.source("rows", st.memory(rows, schema={"k": pl.String, "x": pl.Int64, "ts": st.TIME}), ts="ts")
     sums = source.aggregate(by="k", window=st.tumbling("50s"), total=st.sum("x"), name="sums")

@@ -231,8 +231,9 @@ def test_restore_after_backup_is_the_identity(one: One, tmp_path: Path, elsewher
     one.finished(tmp_path / "new")
 
 
-def test_restore_of_an_older_epoch(one: One, tmp_path: Path, elsewhere: str) -> None:
+def test_restore_of_an_older_epoch(one: One, tmp_path: Path) -> None:
     """The rows behind that epoch come again; those before it are not published twice."""
+    elsewhere = tmp_path / "node"
     root = one.stopped(tmp_path / "ckpt", 8)
     state.backup(root, elsewhere)
     state.restore(elsewhere, tmp_path / "new", at=4)
@@ -330,7 +331,8 @@ def test_a_query_at_work(one: One, tmp_path: Path, every: str) -> None:
 # ── trim, replay, tiers ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_trim_leaves_the_last_epochs(one: One, tmp_path: Path, elsewhere: str) -> None:
+def test_trim_leaves_the_last_epochs(one: One, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "node"
     root = one.stopped(tmp_path / "ckpt", 9)
     state.backup(root, elsewhere)
     before = state.checkpoint(elsewhere)
