@@ -73,3 +73,27 @@ def test_rows_that_cost_more_are_found(seed: int) -> None:
             own = maps.owned(own, proposal.owners)
     work = maps.totals(own, [10 * c for c in costs])
     assert pstdev(work) / fmean(work) < 0.25, "it began with 1.1"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_load_stays_even_while_the_popular_keys_change(seed: int) -> None:
+    """SC-14 fig. 20: 15 instances, normally distributed keys whose mean moves; a task has a fixed part, and noise."""
+    draw = np.random.default_rng(seed)
+    own, history, bucket_of = BucketMap.even(512, 15), list[Snapshot](), draw.integers(0, 512, 10_000)
+    even, plain = list[float](), list[float]()
+    for mean in (2000, 4000, 6000, 8000):
+        for epoch in range(6):
+            keys = np.round(draw.normal(mean, 100, 100_000)).astype(np.int64)
+            rows = np.bincount(bucket_of[keys], minlength=512).tolist()
+            work = [(0.3 + load / 10_000) * draw.normal(1, 0.1) for load in maps.totals(own, rows)]
+            now = measured(work, rows=100_000, buckets=own, bucket_rows=rows)
+            if epoch >= 2:
+                for found, bucket_map in ((even, own), (plain, BucketMap.even(512, 15))):
+                    loads = maps.totals(bucket_map, rows)
+                    found.append(pstdev(loads) / fmean(loads))
+            for proposal in Balancing(uit=0.02).decide(now, history):
+                assert proposal.owners is not None
+                own = maps.owned(own, proposal.owners)
+            history.append(now)
+    assert fmean(even) < 0.05
+    assert fmean(plain) > 3 * fmean(even)
