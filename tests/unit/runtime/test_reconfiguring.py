@@ -13,6 +13,7 @@ import pytest
 import springtide as st
 from springtide.elastic.decisions import decisions_of
 from springtide.elastic.settings import elastic_of
+from springtide.runtime import epoch
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.inprocess import run
 from springtide.testing import PAUSE, at, compare
@@ -117,6 +118,37 @@ def test_several_steps_at_once_while_the_last_change_is_settling(protocol: Any, 
     assert {d.instruction.subquery: d.outcome is not None for d in changed} == dict.fromkeys(
         ("rows", "counts", "sums"), True
     )
+    compare(sink.rows(), query.run_reference().rows())
+
+
+@pytest.mark.parametrize("window", [st.sliding("80s", every="10s"), st.last_n(7, every=3)], ids=["panes", "versions"])
+def test_state_of_old_maps_is_taken_over_a_few_segments_at_a_time(
+    window: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here two segments are many, and three rows are much."""
+    monkeypatch.setattr(epoch, "TIERS", 2)
+    monkeypatch.setattr(epoch, "ADOPTED", 3)
+    rows: list[Any] = []
+    for i in range(14):
+        rows += [{"k": f"k{j}", "ts": at(f"{i * 10 + j}s")} for j in range(9) if (i + j) % 4] + [PAUSE]
+    sink = st.memory_sink()
+    source = st.source("rows", st.memory(rows, schema={"k": pl.String, "ts": st.TIME}), ts="ts")
+    query = st.Query("few", source.aggregate(by="k", window=window, n=st.count(), name="counts").to(sink))
+    partly = 0
+
+    def between(engine: Engine) -> bool:
+        nonlocal partly
+        own, kept = engine.maps["counts"], engine.manifest.state.get("counts")
+        if kept is not None:
+            foreign = {s.file for s in kept.segments if s.version != own.version}
+            taken = set(epoch.compaction(kept, own, {"totals"}).get(0, ()))
+            partly += 0 < len(foreign & taken) < len(foreign)
+        if engine.manifest.epoch in (3, 6, 9):
+            engine.scale("counts", 5 if engine.manifest.epoch == 6 else 1)
+        return True
+
+    run(query.plan(buckets=16), tmp_path / "ckpt", Options(instances=5), between=between)
+    assert partly > 0
     compare(sink.rows(), query.run_reference().rows())
 
 
