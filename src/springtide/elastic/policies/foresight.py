@@ -19,8 +19,10 @@ from springtide.elastic.snapshot import Snapshot
 
 POINTS = 8
 """Moments ahead that are looked at."""
-JUMP = 4.0
-"""An epoch whose rate is so many standard deviations over what was expected is the beginning of something new."""
+JUMP = 8.0
+"""An epoch whose rate is so many standard deviations over what was expected is the beginning of something new.
+
+They are those of a report; a single epoch fluctuates more than the average of several."""
 
 
 @dataclass(frozen=True)
