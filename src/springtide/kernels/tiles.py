@@ -193,14 +193,12 @@ class _Tiles:
 
     def first(self) -> np.ndarray:
         """Give for each left tile the first right one that it may hold for, where the greatest values of these rise."""
-        found: np.ndarray = np.searchsorted(self._ends[1][1], self._ends[0][0])
-        return found
+        return np.asarray(np.searchsorted(self._ends[1][1], self._ends[0][0]))
 
     def end(self) -> np.ndarray:
         """Give for each left tile the number of right ones that it may hold for, where the greatest values of these fall."""
         greatest = self._ends[1][1]
-        found: np.ndarray = greatest.size - np.searchsorted(greatest[::-1], self._ends[0][0])
-        return found
+        return greatest.size - np.asarray(np.searchsorted(greatest[::-1], self._ends[0][0]))
 
     def hold(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Compare all rows of each left tile `i` with all rows of the right tile `j`."""
