@@ -198,7 +198,7 @@ class _Tiles:
     def end(self) -> np.ndarray:
         """Give for each left tile the number of right ones that it may hold for, where the greatest values of these fall."""
         greatest = self._ends[1][1]
-        return greatest.size - np.asarray(np.searchsorted(greatest[::-1], self._ends[0][0]))
+        return np.asarray(greatest.size - np.searchsorted(greatest[::-1], self._ends[0][0]))
 
     def hold(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Compare all rows of each left tile `i` with all rows of the right tile `j`."""
