@@ -72,6 +72,8 @@ class Report:
     outbox: tuple[Delivery, ...] = ()
     buffers: tuple[str, ...] = ()
     """Files with what a prefix sent, where that is kept."""
+    lost: tuple[str, str, str] | None = None
+    """What it could not do its work without (a `LostError`): the epoch cannot be committed."""
 
     def to_json(self) -> dict[str, Any]:
         """Write it for the way to the driver."""

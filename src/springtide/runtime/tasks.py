@@ -34,6 +34,7 @@ from springtide.runtime.heads.head import Shelf
 from springtide.runtime.patience import of_the_outside, said
 from springtide.runtime.shadows import with_shadows
 from springtide.runtime.topology import Topology, origin_ranks, sources_behind, sources_behind_side, topology
+from springtide.state.errors import LostError
 from springtide.state.manifest import Delivery
 
 REPORT = -1
@@ -233,9 +234,13 @@ def run_prefix(plan: Plan, epoch: Epoch, name: str, instance: int, arrivals: Ite
 def instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: Iterable[Item]) -> Iterator[Item]:
     """Take blobs through the gate into the stateful head, run the steps behind it, send blobs."""
     plan = with_shadows(plan, epoch.shadows)
-    name, _ = topology(plan, epoch.instances).instance_of(level, partition)
+    name, instance = topology(plan, epoch.instances).instance_of(level, partition)
     with outside(f"{name} (subquery)"):
-        yield from _instance_task(plan, epoch, level, partition, items)
+        try:
+            yield from _instance_task(plan, epoch, level, partition, items)
+        except LostError as error:  # Spark would try again, each time with a worker that has to import everything
+            found = Report(name, instance, lost=(error.path, error.problem, error.hint))
+            yield REPORT, 0, json.dumps(found.to_json()).encode()
 
 
 def _instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: Iterable[Item]) -> Iterator[Item]:

@@ -23,5 +23,9 @@ class CheckpointError(SpringtideError):
         return type(self), (self.path, self.problem, self.hint)
 
 
+class LostError(CheckpointError):
+    """A segment of which there is no whole copy any more."""
+
+
 class AwayError(CheckpointError):
     """A store that could not be reached, and may be there again soon."""

@@ -14,7 +14,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from springtide.state.errors import CheckpointError
+from springtide.state.errors import LostError
 from springtide.state.segment import Segment, checksum, flush
 from springtide.state.stores import Store
 
@@ -55,7 +55,7 @@ class Tiers:
             if is_whole(path, segment):
                 return path
             path.unlink(missing_ok=True)
-        raise CheckpointError(
+        raise LostError(
             self.root,
             f"has lost a segment: {segment} is {self.fate(segment)}",
             "restore it from a backup, or go on from an older checkpoint (springtide checkpoint verify says what there is)",
