@@ -67,7 +67,9 @@ def test_a_backup_of_another_checkpoint_is_left_alone(tmp_path: Path) -> None:
     mirror.close()
     lease.release()
     other = Checkpoint(tmp_path / "other")
-    other.acquire(IDENTITY | {"buckets": 16}).release()
+    theirs = other.acquire(IDENTITY | {"buckets": 16})
+    other.commit(Manifest(0, theirs.generation), theirs)
+    theirs.release()
     with pytest.raises(st.CheckpointError, match="is not the one whose backup is in"):
         Mirror(other, store).restore()
 
