@@ -1,6 +1,6 @@
 """All policies on all traces and topologies, in the simulator: what they cost over the optimum, how often they change, how long rows are late.
 
-The policies were written with seed 0 in view; here other seeds count. Left out: what the simulator does not model (see docs/policies.md).
+The policies were written with seed 0 in view, the constant for jumps with seeds 0 and 1; here 1 and 2 count. Left out: what the simulator does not model (see docs/policies.md).
 """
 
 from collections.abc import Mapping, Sequence
