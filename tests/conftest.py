@@ -27,12 +27,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the files in tests/golden")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one process have all tests with Spark, so that they share a session, and let it begin with them."""
-    of_spark = [item for item in items if item.get_closest_marker("spark")]
-    for item in of_spark:
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let one process have all tests with Spark, so that they share a session."""
+    if item.get_closest_marker("spark"):
         item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests with Spark: they take longest."""
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
@@ -52,6 +54,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # no time for better code
         "spark.local.dir": scratch / "local",
         "spark.sql.warehouse.dir": scratch / "warehouse",
         "spark.sql.session.timeZone": "UTC",
