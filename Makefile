@@ -17,7 +17,7 @@ demo: java ## Run a query on Spark for a minute whose instances follow the load,
 	@$(WITH_SPARK) $(PYTHON_IN_VENV) -m springtide.cli demo $(ARGS)
 
 test: java ## Run all tests; the soak and chaos tests with ARGS="-m slow"
-	@$(WITH_SPARK) $(PYTHON_IN_VENV) -m pytest -n 2 --dist loadgroup $(ARGS)
+	@$(WITH_SPARK) $(PYTHON_IN_VENV) -m pytest -n 2 --dist worksteal $(ARGS)
 
 check: venv ## Lint, formatting and types: ruff and mypy --strict
 	@$(PYTHON_IN_VENV) -m ruff check .

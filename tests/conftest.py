@@ -27,14 +27,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the files in tests/golden")
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Let one process have all tests with Spark, so that they share a session."""
-    if item.get_closest_marker("spark"):
-        item.add_marker(pytest.mark.xdist_group("spark"))
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests with Spark: they take longest."""
+    """Begin with the tests with Spark: they take longest, and each process that has some has one session for them."""
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
