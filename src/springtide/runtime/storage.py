@@ -65,10 +65,9 @@ class Storage:
             self._mirror.claim(self.lease)
         if self.kept:
             self._make_whole(recover)
-        needed = self._needed(self.kept)
-        self.checkpoint.sweep(needed, self.manifest.epoch)
+        self.checkpoint.sweep(_needed(self.kept), self.manifest.epoch)
         if self._mirror is not None:
-            self._mirror.begin(needed, self.kept)
+            self._mirror.begin(_needed(self.kept), self.kept)
 
     def _make_whole(self, recover: Callable[[], None]) -> None:
         """Bring the state that the last run left in shared memory to the durable tiers."""
@@ -111,13 +110,10 @@ class Storage:
         self._clean(before)
 
     def _clean(self, before: Manifest | None) -> None:
-        """Remove what nobody will ask for any more. What an epoch leaves behind is gone some epochs later."""
+        """Remove what no manifest that is kept speaks of. What an epoch leaves behind is gone some epochs later."""
         stay, go = kept_after(self.kept, self._retain, self.persister.whole)
+        needed = _needed(stay) | self.persister.pinned if go else set()
         gone = {d.file for d in before.outbox} if before is not None else set()
-        passing = [before] if before is not None and before.epoch not in self.persister.whole else []
-        needed = self._needed(stay) | self.persister.pinned if go or passing else set()
-        for old in passing:  # a replay needs what it took in, not its state
-            gone |= old.files() - needed
         for old in go:
             gone |= (old.files() | old.buffers()) - needed
         with suppress(OSError):  # what cannot be removed now is found by the next start
@@ -134,11 +130,6 @@ class Storage:
         if self._mirror is not None:
             for file in (*gone, *(f"manifests/{old.epoch:09d}" for old in go)):
                 self._mirror.remove(file)
-
-    def _needed(self, kept: Sequence[Manifest]) -> set[str]:
-        """Name the segments and buffers that may be asked for: of the last manifest, and of those whose state is durable."""
-        whole = {*self.persister.whole, self.manifest.epoch}
-        return set().union(*((m.files() if m.epoch in whole else set()) | m.buffers() for m in kept))
 
     # ── when something is lost ────────────────────────────────────────────────────────────────────────────────────
 
@@ -172,3 +163,8 @@ class Storage:
         if self._mirror is not None:
             self._mirror.close()
         self.lease.release()
+
+
+def _needed(kept: Sequence[Manifest]) -> set[str]:
+    """Name the segments and buffers that some manifest may be asked for."""
+    return set().union(*(m.files() | m.buffers() for m in kept))

@@ -256,7 +256,7 @@ def test_a_commit_that_fails_for_a_while_happens_once(
 def test_history_and_cleaning_that_fail_do_not_end_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     faults = Faults(10**9, error=lambda: OSError(errno.ENOSPC, "No space left on device"))
     monkeypatch.setattr("springtide.state.history.History.append", lambda *_: faults())
-    monkeypatch.setattr("springtide.state.checkpoint.Checkpoint.forget", lambda *_: faults())
+    monkeypatch.setattr(Checkpoint, "forget", lambda *_: faults())
     sink = st.memory_sink()
     made = query(st.memory(numbers(60), schema=SCHEMA), sink)
     engine = start(made, tmp_path, patient=0)
