@@ -29,8 +29,9 @@ from springtide.query.steps import Sink
 from springtide.query.types import micros
 from springtide.runtime.clocks import SteadyClock
 from springtide.runtime.durability import Durability
-from springtide.runtime.engine import ROWS_PER_EPOCH, begin_from, identity
+from springtide.runtime.engine import ROWS_PER_EPOCH
 from springtide.runtime.heads import check_runs
+from springtide.runtime.identity import begin_from, identity
 from springtide.runtime.query import Query
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError

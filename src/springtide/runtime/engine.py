@@ -15,8 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from springtide.compiler.plan import Plan
 from springtide.elastic.protocols import Wish
 from springtide.elastic.resources.local import LocalSlots
@@ -24,7 +22,6 @@ from springtide.elastic.resources.resources import Resources
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
 from springtide.kernels import gate
-from springtide.kernels.hashing import fingerprint
 from springtide.kernels.slices import NativeSource, Slice
 from springtide.query import steps
 from springtide.query.errors import SpringtideError
@@ -35,8 +32,8 @@ from springtide.runtime.epoch import Epoch, Report, compaction, deal
 from springtide.runtime.failpoints import failpoint
 from springtide.runtime.heads import check_runs, head_of
 from springtide.runtime.heads.sliding import CLOSED
+from springtide.runtime.identity import identity
 from springtide.runtime.intake import Intake
-from springtide.runtime.layout import layout
 from springtide.runtime.measuring import measure
 from springtide.runtime.outcome import state_after
 from springtide.runtime.patience import Patience, of_a_connector
@@ -49,9 +46,7 @@ from springtide.state.checkpoint import Checkpoint
 from springtide.state.control import Command, receive
 from springtide.state.history import History, Kind
 from springtide.state.manifest import BucketMap, Delivery, Manifest, SourceState, SubqueryState
-from springtide.state.savepoints import adopt
 from springtide.state.segment import BucketSizes
-from springtide.state.stores import Store
 
 ROWS_PER_EPOCH = 4_000_000
 
@@ -445,24 +440,3 @@ class Engine:
 def _finished(old: SubqueryState, last: int) -> bool:
     """Tell whether old owners have given all windows up to the last of theirs."""
     return old.marks.get(CLOSED, gate.BEGINNING) >= last
-
-
-def begin_from(savepoint: str | Path | Store, plan: Plan, checkpoint: str | Path) -> int:
-    """Let a new checkpoint begin with a savepoint; give the epoch that it goes on behind. What does not fit is refused."""
-    names = {s for q in plan.subqueries for s in (q.name, shadow_of(q.name))}
-    return adopt(savepoint, Path(checkpoint), identity(plan), names)
-
-
-def identity(plan: Plan) -> dict[str, Any]:
-    """Say what a checkpoint must have been made by to be gone on with."""
-    inner = {n: s for n, s in plan.graph.steps.items() if not isinstance(s, steps.Source | steps.Sink)}
-    described = {name: f"{step.kind}: {step.describe()}" for name, step in inner.items()}
-    described |= {name: f"source: {dict(step.schema)}" for name, step in plan.graph.of_kind(steps.Source).items()}
-    return {
-        "query": plan.graph.name,
-        "steps": described,
-        "buckets": plan.buckets,
-        "hash": fingerprint(),
-        "polars": pl.__version__,
-        "state": layout(plan),  # for people: two checkpoints that differ in nothing else are the same
-    }

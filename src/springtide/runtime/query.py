@@ -16,7 +16,8 @@ from springtide.query.graph import Graph
 from springtide.query.types import Length, micros_of
 from springtide.runtime import reference
 from springtide.runtime.durability import Durability, durability_of
-from springtide.runtime.engine import ROWS_PER_EPOCH, Options, begin_from
+from springtide.runtime.engine import ROWS_PER_EPOCH, Options
+from springtide.runtime.identity import begin_from
 
 if TYPE_CHECKING:
     from springtide.runtime.spark.run import Run

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import Result
 
 import springtide as st
-from springtide.runtime.engine import identity
+from springtide.runtime.identity import identity
 from springtide.state.checkpoint import Checkpoint
 
 Run = Callable[..., Result]

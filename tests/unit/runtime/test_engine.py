@@ -15,7 +15,8 @@ from springtide.elastic.snapshot import Snapshot
 from springtide.kernels.slices import Read, Slice, Take
 from springtide.query.connectors import Rows
 from springtide.query.types import END_OF_TIME
-from springtide.runtime.engine import Engine, Options, identity
+from springtide.runtime.engine import Engine, Options
+from springtide.runtime.identity import identity
 from springtide.runtime.inprocess import execute
 from springtide.state.checkpoint import KEEP, Checkpoint
 from springtide.state.control import Command, send

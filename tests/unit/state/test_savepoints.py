@@ -16,7 +16,8 @@ import pytest
 import springtide as st
 from springtide import state
 from springtide.runtime import inprocess
-from springtide.runtime.engine import Engine, Options, begin_from, identity
+from springtide.runtime.engine import Engine, Options
+from springtide.runtime.identity import begin_from, identity
 from springtide.sinks.memory import MemorySink
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError
