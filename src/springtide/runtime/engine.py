@@ -280,6 +280,7 @@ class Engine:
             tuple(shadows),
             windows,
             self._buffered(slices) if self.storage.in_background else frozenset(),
+            former=self.reconfiguring.former(state),
         )
 
     def _buffered(self, slices: Mapping[str, Sequence[Sequence[Slice]]]) -> frozenset[str]:

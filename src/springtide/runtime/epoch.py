@@ -39,6 +39,8 @@ class Epoch:
     """Prefixes whose output is kept in the buffer state, because their input could not be read again."""
     replayed: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
     """Prefix subquery → instance → files of the buffer state that it sends again instead of reading anything."""
+    former: Mapping[str, Mapping[int, BucketMap]] = field(default_factory=dict)
+    """Subquery → version → an older map under which there are segments; those that nobody remembers are not here."""
     silent: bool = False
     """It has happened before, and only its state is made anew: nothing goes to sinks."""
 

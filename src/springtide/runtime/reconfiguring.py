@@ -50,6 +50,7 @@ class Reconfiguring:
         """Go on with the maps of the last manifest; those that never ran have none yet."""
         self._plan, self._note, self._remember, self._clock = plan, note, remember, clock
         self.maps: dict[str, BucketMap] = dict(manifest.maps)
+        self._known = {name: {m.version: m} for name, m in manifest.maps.items()}
         elastic = None if elastic is None else elastic.of(self.subquery_of, resources.most())
         patience = elastic.executors.wait if elastic and elastic.executors else 0.0
         self._provisioning = Provisioning(plan, resources, patience)
@@ -239,6 +240,18 @@ class Reconfiguring:
             fresh = SubqueryState(head_of(self._plan, name).beginning(self.shadows[name] + 1))
             state[shadow_of(name)], state[name] = state[name], fresh
         return state
+
+    def former(self, state: Mapping[str, SubqueryState]) -> dict[str, dict[int, BucketMap]]:
+        """Give the older maps under which there are segments, by version, as far as this run knows them."""
+        for name, current in self.maps.items():
+            used = {s.version for s in state[name].segments} if name in state else set()
+            known = self._known.get(name, {}) | {current.version: current}
+            self._known[name] = {v: m for v, m in known.items() if v in used or v == current.version}
+        return {
+            n: {v: m for v, m in ms.items() if v != self.maps[n].version}
+            for n, ms in self._known.items()
+            if n in self.maps
+        }
 
     def committed(self, manifest: Manifest) -> None:
         """Take note that an epoch has happened: what began with it has begun, and what it finished is over."""

@@ -210,8 +210,14 @@ class Shelf:
                     found.append(read_segment(self.epoch.tiers.find(segment)))
             else:
                 own = self.map.buckets_of(self.instance) if own is None else own
-                found.append(read_segment(self.epoch.tiers.find(segment), own))
+                if self._may_have(segment, own):
+                    found.append(read_segment(self.epoch.tiers.find(segment), own))
         return [f for f in found if f.height]
+
+    def _may_have(self, segment: Segment, buckets: Sequence[int]) -> bool:
+        """Tell whether there can be rows of some buckets in a segment: whoever wrote it owned one of them, if anybody knows."""
+        written_under = self.epoch.former.get(self.subquery, {}).get(segment.version)
+        return written_under is None or any(written_under.owners[b] == segment.instance for b in buckets)
 
 
 def keep(head: Head, shelf: Shelf, result: HeadResult) -> tuple[Segment, ...]:
