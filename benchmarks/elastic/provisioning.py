@@ -1,6 +1,6 @@
 """Fig. 21 of the StreamCloud paper: a ramp of load, load-aware provisioning against individual provisioning, live on Spark.
 
-A latency-bound operator (it waits for each row as if for a service outside) in `local[32]`: so that 15 instances are of use on two cores. The
+A latency-bound operator (it waits for each row as if for a service outside) in `local[32]`: so that 15 instances are of use on two cores, and both sides can run at the same time. The
 load goes up steadily from one instance's worth to fifteen and down again, with the paper's thresholds: 50 %, 90 %, target 60 %. Load-aware
 provisioning asks for as many instances as the load needs; individual provisioning for one more or one fewer at a time. Counted are the changes
 of degree, and how far from the target the utilisation was after each of them (`target_error`; the paper: "each provisioning step achieves
@@ -28,24 +28,29 @@ SERVICE = 0.004
 TARGET = 0.6
 LOW, HIGH = 150, 2250
 """Rows per second at the foot and at the top: one instance at the target does 150."""
-MOST = 24
-HALF = 50.0
+MOST = 16
+HALF = 150.0
 """Seconds up, and as many down."""
-STEPS = 50
-AFTER = 3
-"""Epochs of a second after a change: then the next one may come."""
-WARM = 5.0
+STEPS = 150
+PACE = 2.0
+"""Seconds between two epochs."""
+AFTER = 2
+"""Epochs after a change: then the next one may come."""
+WARM = 10.0
 """Seconds at the foot before it goes up, which do not count: the first epochs start workers."""
 
 
 def main() -> None:
     spark = st.spark_session("local[32,4]", spark_driver_memory="4g", spark_sql_shuffle_partitions="2")
     _warm_up(spark)
-    figures: dict[str, dict[str, Any]] = {}
-    seen: dict[str, list[st.Snapshot]] = {}
-    for how in ("load-aware", "individual"):
-        figures[how], seen[how] = _ramp(spark, how)
-        say(f"{how}: {figures[how]}")
+    with scratch() as folder:
+        runs = {how: _ramp(spark, how, folder / how) for how in ("load-aware", "individual")}
+        for run in runs.values():
+            run.wait()
+        figures = {how: _figures(run) for how, run in runs.items()}
+        seen = {how: run.snapshots() for how, run in runs.items()}
+    for how, found in figures.items():
+        say(f"{how}: {found}")
     _draw(seen)
     result(
         "provisioning",
@@ -100,34 +105,35 @@ def _query(source: Any, folder: Path) -> st.Query:
 def _warm_up(spark: Any) -> None:
     """Start as many Python workers as there can be instances, as a pool of ready instances has them."""
     with scratch() as folder:
-        query = _query(st.generate(_rows, rate=None, total=30 * MOST, streams=1), folder)
-        query.start(spark, checkpoint=folder / "checkpoint", instances=MOST, rows_per_epoch=10 * MOST).wait()
+        query = _query(st.generate(_rows, rate=None, total=60 * MOST, streams=1), folder)
+        query.start(spark, checkpoint=folder / "checkpoint", instances=2 * MOST, rows_per_epoch=20 * MOST).wait()
 
 
-def _ramp(spark: Any, how: Literal["load-aware", "individual"]) -> tuple[dict[str, Any], list[st.Snapshot]]:
+def _ramp(spark: Any, how: Literal["load-aware", "individual"], folder: Path) -> Any:
     rates = np.linspace(LOW, HIGH, STEPS).tolist()
     parts = [(WARM, float(LOW)), *((HALF / STEPS, rate) for rate in [*rates, *rates[::-1]])]
     total = int(sum(seconds * rate for seconds, rate in parts))
-    with scratch() as folder:
-        query = _query(st.generate(_rows, rate=st.steps(parts), total=total, streams=1), folder)
-        policy = st.Threshold(lut=0.5, uut=0.9, tut=TARGET, provisioning=how)
-        elastic = st.Elastic(policy=policy, limits={"served": (1, MOST), "rows": (1, 1)}, every=2.0, grace=2.0)
-        run = query.start(spark, checkpoint=folder / "checkpoint", instances=1, elastic=elastic, trigger="1 second")
-        run.wait()
-        snapshots = run.snapshots()
-        changes = [d for d in run.decisions() if d.instruction.subquery == "served" and d.instruction.kind == "scale"]
+    query = _query(st.generate(_rows, rate=st.steps(parts), total=total, streams=1), folder)
+    policy = st.Threshold(lut=0.5, uut=0.9, tut=TARGET, provisioning=how)
+    elastic = st.Elastic(policy=policy, limits={"served": (1, MOST), "rows": (1, 1)}, every=PACE, grace=PACE)
+    trigger = f"{PACE:g} seconds"
+    return query.start(spark, checkpoint=folder / "checkpoint", instances=1, elastic=elastic, trigger=trigger)
+
+
+def _figures(run: Any) -> dict[str, Any]:
+    snapshots = run.snapshots()
+    changes = [d for d in run.decisions() if d.instruction.subquery == "served" and d.instruction.kind == "scale"]
     start = snapshots[0].time
     counted = [s for s in snapshots if s.time - start > WARM]
-    degrees = [s.subqueries["served"].instances for s in counted]
     waits = [s.latency.p95 for s in counted if s.latency]
     return {
         "reconfigurations": len(changes),
         "target_error": round(statistics.fmean(_after(d, snapshots) for d in changes if d.outcome), 4),
         "target_error_all_the_time": round(_error(counted), 4),
-        "most_instances": max(degrees),
+        "most_instances": max(s.subqueries["served"].instances for s in counted),
         "worst_p95_s": round(max(waits), 2),
         "seconds": round(snapshots[-1].time - start, 1),
-    }, snapshots
+    }
 
 
 def _after(decision: Decision, snapshots: Sequence[st.Snapshot]) -> float:

@@ -134,6 +134,18 @@ def test_a_run_tells_what_it_measured(spark: Any, tmp_path: Path) -> None:
     assert sink.rows()["n"].sum() == 40
 
 
+def test_a_query_runs_on_two_checkpoints_at_once(spark: Any, tmp_path: Path) -> None:
+    runs = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        frame(0, 20).write_parquet(tmp_path / name / "0.parquet")
+        query, _ = counting(st.source("rows", st.parquet(tmp_path / name, follow=True), ts="ts"))
+        runs.append(query.start(spark, checkpoint=tmp_path / f"{name}-ckpt", instances=1))
+    for run in runs:
+        until(run, lambda run=run: accepted(run, "rows") == 20)  # type: ignore[misc]
+        run.stop()
+
+
 @pytest.mark.parametrize("lost", [False, True], ids=["stopped", "memory lost"])
 def test_rows_that_spark_read_are_buffered_until_their_state_is_durable(spark: Any, tmp_path: Path, lost: bool) -> None:
     """SE-1: what Spark has read and committed is not read again; a recovery sends what the prefix kept."""

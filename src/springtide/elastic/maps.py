@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from springtide.state.manifest import BucketMap
 
 CLOSE = 0.01
@@ -23,9 +25,9 @@ def moved(before: BucketMap, after: BucketMap) -> tuple[int, ...]:
 
 def totals(bucket_map: BucketMap, loads: Sequence[float]) -> list[float]:
     """Sum the loads of the buckets up by instance."""
-    sums = [0.0] * bucket_map.instances
-    for owner, load in zip(bucket_map.owners, loads, strict=True):
-        sums[owner] += load
+    if len(loads) != len(bucket_map.owners):
+        raise ValueError(f"{len(loads)} loads do not fit {len(bucket_map.owners)} buckets")
+    sums: list[float] = np.bincount(bucket_map.owners, loads, bucket_map.instances).tolist()
     return sums
 
 

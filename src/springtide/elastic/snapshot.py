@@ -9,6 +9,8 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from springtide.elastic import maps
 from springtide.state.manifest import BucketMap
 
@@ -236,11 +238,9 @@ class Snapshot:
         weights = own.bucket_busy or own.bucket_rows
         if not weights:
             return ()
-        used, sums = self.utilisation(name), maps.totals(own.map, weights)
-        return tuple(
-            weight * used[owner] / sums[owner] if sums[owner] else 0.0
-            for weight, owner in zip(weights, own.map.owners, strict=True)
-        )
+        owners, sums = np.array(own.map.owners), np.array(maps.totals(own.map, weights))
+        shares, sums = np.asarray(weights) * np.array(self.utilisation(name))[owners], sums[owners]
+        return tuple(np.divide(shares, sums, out=np.zeros(len(weights)), where=sums != 0).tolist())
 
     def mean_utilisation(self, name: str) -> float:
         """Give the average over the instances: U_av of SC-10."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import pstdev
+
+import numpy as np
 
 from springtide.elastic import maps
 from springtide.elastic.loads import steady_loads
@@ -34,7 +35,7 @@ class Balancing:
         own, loads = snapshot.subqueries[name], steady_loads(snapshot, history, name)
         if own.grid or not any(loads):
             return None
-        deviation = pstdev(maps.totals(own.map, loads))
+        deviation = float(np.std(maps.totals(own.map, loads)))
         if deviation <= self.uit:
             return None
         proposal, left = rebalancing(name, own.map, loads)
@@ -48,7 +49,7 @@ class Balancing:
 def rebalancing(name: str, before: BucketMap, loads: Sequence[float]) -> tuple[Proposal | None, float]:
     """Propose the map that is as even as can be, whatever the thresholds say, and give the deviation that it leaves."""
     after = maps.rebalance(before, loads)
-    left = pstdev(maps.totals(after, loads))
+    left = float(np.std(maps.totals(after, loads)))
     if after is before:
         return None, left
     moved = len(maps.moved(before, after))

@@ -6,6 +6,7 @@ import functools
 import queue
 import threading
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,7 +68,7 @@ class Run:
         executors = options.elastic.executors if options.elastic else None
         resources = resources_of(spark.sparkContext, executors, self._executor.warm_up)
         self._engine = Engine(plan, Checkpoint(checkpoint), self._executor, options, resources)
-        self._group = f"springtide-{plan.graph.name}-{self._engine.storage.lease.generation}"
+        self._group = f"springtide-{plan.graph.name}-{uuid.uuid4().hex[:8]}"  # a query may run on several checkpoints
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping, self._finished = threading.Event(), threading.Event()
         self._at_once = False
