@@ -29,9 +29,9 @@ TARGET = 0.6
 LOW, HIGH = 150, 2250
 """Rows per second at the foot and at the top: one instance at the target does 150."""
 MOST = 16
-HALF = 150.0
+HALF = 300.0
 """Seconds up, and as many down."""
-STEPS = 150
+STEPS = 300
 PACE = 2.0
 """Seconds between two epochs."""
 AFTER = 2
