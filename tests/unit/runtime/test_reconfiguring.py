@@ -15,6 +15,7 @@ from springtide.elastic.decisions import decisions_of
 from springtide.elastic.settings import elastic_of
 from springtide.runtime import epoch
 from springtide.runtime.engine import Engine, Options
+from springtide.runtime.heads import head
 from springtide.runtime.inprocess import run
 from springtide.testing import PAUSE, at, compare
 
@@ -149,6 +150,31 @@ def test_state_of_old_maps_is_taken_over_a_few_segments_at_a_time(
 
     run(query.plan(buckets=16), tmp_path / "ckpt", Options(instances=5), between=between)
     assert partly > 0
+    compare(sink.rows(), query.run_reference().rows())
+
+
+def test_after_a_change_segments_of_others_are_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4 → 5: the old instances keep their buckets and open nothing of others; only the new one has something of everybody."""
+    opened: dict[int, set[int]] = {}
+    whole = head.Shelf._may_have
+
+    def may_have(shelf: head.Shelf, segment: Any, buckets: Sequence[int]) -> bool:
+        found = whole(shelf, segment, buckets)
+        if found:
+            opened.setdefault(shelf.instance, set()).add(segment.instance)
+        return found
+
+    monkeypatch.setattr(head.Shelf, "_may_have", may_have)
+    query, sink = counting(8)
+
+    def between(engine: Engine) -> bool:
+        if engine.manifest.epoch == 4:
+            engine.scale("counts", 5)
+        return True
+
+    run(query.plan(buckets=16), tmp_path / "ckpt", Options(instances=4), between=between)
+    assert opened
+    assert all(others == {instance} for instance, others in opened.items() if instance < 4)
     compare(sink.rows(), query.run_reference().rows())
 
 
