@@ -57,6 +57,11 @@ BENCHMARKS = {
     "provisioning": ("benchmarks.elastic.provisioning", "main", "a ramp of load: load-aware against individual"),
     "elastic-overhead": ("benchmarks.elastic.overhead", "main", "what being elastic costs when nothing changes"),
     "autoscale": ("benchmarks.elastic.autoscale", "main", "AUTOSCALE's experiments live: static against predictive"),
+    "autoscale-all": (
+        "benchmarks.elastic.everything",
+        "main",
+        "all topologies, streams and beginnings of AUTOSCALE live",
+    ),
     "advertising": (
         "benchmarks.elastic.advertising",
         "main",

@@ -2,7 +2,7 @@
 
 ConfMin begins with one instance of everything, under the 5-step stream: is there congestion, that is, does the backlog grow at the end? ConfExpt begins with the
 expert degree, that which the peak needs, under the 3-step stream: what is saved, of the CPU load that table III gives each instance? Static and predictive run side by side. The predictive policy
-is `Learned(Foresight())`; AUTOSCALE's own is in the table of all policies, `policies`. Diamond and star run for `simulator-fidelity`.
+is `Learned(Foresight())`; AUTOSCALE's own is in the table of all policies, `policies`. Diamond and star run for `simulator-fidelity`, and everything for `autoscale-all`.
 """
 
 from benchmarks.elastic.live import FORESIGHT, STATIC, Case, Lived, live, lived, session
@@ -18,14 +18,14 @@ def main(*streams: str) -> None:
     with session() as spark:
         if "5-step" in (streams or ("5-step",)):
             live(spark, conf_min("linear", static=True), conf_min("linear"))
-        expert = _expert(_kept(conf_min("linear")))
+        needed = expert(_kept(conf_min("linear")), PEAK)
         if "3-step" in (streams or ("3-step",)):
-            say(f"the expert degree is {expert}")
-            live(spark, conf_expt("linear", expert, static=True), conf_expt("linear", expert))
+            say(f"the expert degree is {needed}")
+            live(spark, conf_expt("linear", needed, static=True), conf_expt("linear", needed))
     runs = {
         run.case.name: run
         for static in (True, False)
-        for run in (_kept(conf_min("linear", static)), _kept(conf_expt("linear", expert, static)))
+        for run in (_kept(conf_min("linear", static)), _kept(conf_expt("linear", needed, static)))
     }
     static, predictive = runs["linear-3-step-static"], runs["linear-3-step"]
     result(
@@ -35,7 +35,7 @@ def main(*streams: str) -> None:
         saved_pct=100 * (1 - predictive.used(_cpu_load) / static.used(_cpu_load)),
         saved_instances_pct=100 * (1 - predictive.instance_seconds / static.instance_seconds),
         throughput_ratio=predictive.rows / static.rows,
-        expert=expert,
+        expert=needed,
         peak_rows_per_s=PEAK,
         runs={name: run.figures() for name, run in runs.items()},
     )
@@ -60,9 +60,9 @@ def conf_expt(topology: str, expert: dict[str, int], static: bool = False) -> Ca
     return Case(name, topology, "3-step", PEAK, expert, STATIC if static else FORESIGHT)
 
 
-def _expert(run: Lived) -> dict[str, int]:
+def expert(run: Lived, peak: float) -> dict[str, int]:
     """Give the fewest instances that the peak needs, by what rows and epochs cost in a run, with a tenth for what fluctuates."""
-    return calibration.calibrated(run.snapshots, run.decisions).fewest(1.1 * PEAK)
+    return calibration.calibrated(run.snapshots, run.decisions).fewest(1.1 * peak)
 
 
 def _cpu_load(subquery: str) -> float:
