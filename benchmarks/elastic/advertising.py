@@ -1,17 +1,20 @@
 """AUTOSCALE's advertising topology (fig. 11) live on Spark, 3-step: a filter lets a third of the events through, so that the load of the ends grows less than the input.
 
-The overhead is what the predictive policy used over what was needed: the fewest instances that the load needed at each moment, by what rows and epochs cost in
-the same run. ConfMin begins with one instance of everything, ConfExpt with what somebody gives who looks at how long operators take and not at
+The overhead is what the predictive policy used over what was actually needed, as in the paper: the instances that the work of each epoch filled, whole ones. `over_the_optimum_pct` is beside
+it: over the fewest that somebody would have had who knew the load, by what rows and epochs cost in the run. ConfMin begins with one instance of everything, ConfExpt with what somebody gives who looks at how long operators take and not at
 the filter.
 """
+
+import math
 
 from benchmarks.elastic.live import FORESIGHT, SLOTS, Case, Lived, live, lived, session
 from benchmarks.measure import result
 from springtide.elastic.simulator import calibration, optimum
 
-PEAK = 2000.0
-EXPERT = {"events": 1, "join": 1, "ip-processor": 12, "campaign-processor": 12}
-"""Seven or so of each would do at the peak, with the third of the events that is left."""
+PEAK = 1000.0
+ROUNDING = 1e-9
+EXPERT = {"events": 1, "join": 1, "ip-processor": 6, "campaign-processor": 6}
+"""Three or four of each would do at the peak, with the third of the events that is left."""
 
 
 def main(*confs: str) -> None:
@@ -21,7 +24,7 @@ def main(*confs: str) -> None:
         for conf in confs or cases:
             live(spark, cases[conf])
     runs = {conf: run for conf, case in cases.items() if (run := lived(case)) is not None}
-    figures = {"overhead_pct": overhead_pct(runs["min"])}
+    figures = {"overhead_pct": overhead_pct(runs["min"]), "over_the_optimum_pct": over_the_optimum_pct(runs["min"])}
     if "expt" in runs:
         seconds = sum(s.period for s in runs["expt"].snapshots)
         saved = 1 - runs["expt"].instance_seconds / (sum(EXPERT.values()) * seconds)
@@ -45,7 +48,17 @@ def conf_expt() -> Case:
 
 
 def overhead_pct(run: Lived) -> float:
-    """Say how much more instances there were than the load needed, over the run."""
+    """Say how many more instances there were than the work filled, over the run."""
+    filled = (
+        s.period * max(1, math.ceil(own.instances * s.mean_utilisation(name) - ROUNDING))
+        for s in run.snapshots
+        for name, own in s.subqueries.items()
+    )
+    return 100 * (run.instance_seconds / sum(filled) - 1)
+
+
+def over_the_optimum_pct(run: Lived) -> float:
+    """Say how many more instances there were than the load needed in hindsight, over the run."""
     model = calibration.calibrated(run.snapshots, run.decisions)
     needed = optimum.needed(model, calibration.load_of(run.snapshots))
     return float(100 * (run.instance_seconds / (needed.sum() * model.pace) - 1))
