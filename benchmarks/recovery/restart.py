@@ -97,7 +97,7 @@ def _put_back(side: str) -> None:
         shutil.rmtree(folder / part, ignore_errors=True)
         shutil.copytree(folder / "killed" / part, folder / part)
     (folder / "in" / "9999.parquet").unlink(missing_ok=True)
-    _rows(KEYS - MORE // 2, MORE).write_parquet(folder / "in" / "8888.parquet")
+    _more().write_parquet(folder / "in" / "8888.parquet")
 
 
 def _child(what: str, side: str, more: str) -> str:
@@ -120,9 +120,16 @@ def _rows(first: int, count: int) -> pl.DataFrame:
     return pl.select(key=number * 7919 % (2 * KEYS), x=number, ts=(number * 1000 + _DAY).cast(st.TIME))
 
 
+def _more() -> pl.DataFrame:
+    """Make the rows that come after the kill: none is late."""
+    return _rows(KEYS - MORE // 2, MORE).with_columns(
+        (pl.col("ts").to_physical() + MORE * 1000).cast(st.TIME).alias("ts")
+    )
+
+
 def _check(out: Path) -> None:
     """Compare all rows with a plain group-by."""
-    everything = pl.concat([_rows(0, KEYS), _rows(KEYS - MORE // 2, MORE)])
+    everything = pl.concat([_rows(0, KEYS), _more()])
     right = everything.group_by("key").agg(n=pl.len().cast(pl.Int64), total=pl.col("x").sum()).sort("key")
     found = pl.read_parquet(out / "*.parquet", columns=["key", "n", "total"]).sort("key")
     assert right.equals(found.cast(dict(right.schema))), "other rows"

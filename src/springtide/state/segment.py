@@ -23,6 +23,8 @@ from springtide.state.errors import CheckpointError
 
 FORMAT = 1
 _KEY = b"springtide"
+_SMALL = 4096
+"""Pieces of fewer rows are put together: work on many small ones takes longer than copying them."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,10 @@ def read_segment(path: Path, buckets: Iterable[int] | None = None) -> pl.DataFra
         if bucket in wanted:  # neighbours are read in one piece
             first, before = runs.pop() if runs and sum(runs[-1]) == start else (start, 0)
             runs.append((first, before + length))
-    return pl.concat([frame.slice(*run) for run in runs], rechunk=False) if runs else frame.clear()
+    if not runs:
+        return frame.clear()
+    small = sum(length for _, length in runs) < _SMALL * len(runs)
+    return pl.concat([frame.slice(*run) for run in runs], rechunk=small)
 
 
 class BucketSizes:
