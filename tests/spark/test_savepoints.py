@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,26 @@ from tests.spark.test_run import accepted, counting, frame, until
 pytestmark = pytest.mark.spark
 
 
+def _write(folder: Path, number: int) -> None:
+    """Write a file of rows. Spark reads the oldest file first: none is as old as another, however quickly they were written."""
+    path = folder / f"{number}.parquet"
+    frame(number * 25, 25).write_parquet(path)
+    os.utime(path, (path.stat().st_mtime - 100 + 10 * number,) * 2)
+
+
 def test_a_changed_query_goes_on_from_a_savepoint(spark: Any, tmp_path: Path) -> None:
     """SE-2: rows that Spark read before the savepoint come once, those behind it come to the new query, and once too."""
     files = tmp_path / "in"
     files.mkdir()
     for i in range(3):
-        frame(i * 25, 25).write_parquet(files / f"{i}.parquet")
+        _write(files, i)
     schema = spark.read.parquet(str(files)).schema
     stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(files))
     query, sink = counting(st.source("rows", st.spark(stream), ts="ts", max_disorder="60s"))
     run = query.start(spark, checkpoint=tmp_path / "ckpt", instances=2, durability="1h")
     until(run, lambda: accepted(run, "rows") == 75)
     place = run.savepoint("one")
-    frame(75, 25).write_parquet(files / "3.parquet")
+    _write(files, 3)
     saved = state.checkpoint(place)
     assert sink.rows().height > 0
     state.backup(run, tmp_path / "node")
@@ -36,8 +44,7 @@ def test_a_changed_query_goes_on_from_a_savepoint(spark: Any, tmp_path: Path) ->
     for epoch in [e for e in sink.epochs if e > saved.epoch]:
         del sink.epochs[epoch]
 
-    for i in range(4, 5):
-        frame(i * 25, 25).write_parquet(files / f"{i}.parquet")
+    _write(files, 4)
     source = st.source("rows", st.spark(stream), ts="ts", max_disorder="60s")
     counts = source.filter(pl.col("value") >= 0).aggregate(
         by="key", window=st.tumbling("10s"), n=st.count(), total=st.sum("value"), name="counts"
