@@ -1,5 +1,6 @@
 """A run on Spark, and the handle to it: Spark's own sources, stopping, scaling, attaching (ST-3)."""
 
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -27,6 +28,13 @@ def frame(first: int, count: int) -> pl.DataFrame:
     )
 
 
+def write(folder: Path, number: int) -> None:
+    """Write a file of rows. Spark reads the oldest file first: none is as old as another, however quickly they were written."""
+    path = folder / f"{number}.parquet"
+    frame(number * 25, 25).write_parquet(path)
+    os.utime(path, (path.stat().st_mtime - 100 + 10 * number,) * 2)
+
+
 def counting(source: st.Stream) -> tuple[st.Query, Any]:
     sink = st.memory_sink()
     counts = source.aggregate(by="key", window=st.tumbling("10s"), n=st.count(), total=st.sum("value"), name="counts")
@@ -51,13 +59,13 @@ def test_a_streaming_dataframe_is_a_source(spark: Any, tmp_path: Path) -> None:
     files = tmp_path / "in"
     files.mkdir()
     for i in range(4):
-        frame(i * 25, 25).write_parquet(files / f"{i}.parquet")
+        write(files, i)
     schema = spark.read.parquet(str(files)).schema
     stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 2).parquet(str(files))
     query, sink = counting(st.source("rows", st.spark(stream), ts="ts", max_disorder="100s"))
     query.start(spark, checkpoint=tmp_path / "ckpt", instances=2, trigger="available now").wait()
     for i in range(4, 10):
-        frame(i * 25, 25).write_parquet(files / f"{i}.parquet")
+        write(files, i)
     run = query.start(spark, checkpoint=tmp_path / "ckpt", instances=3)
     until(run, lambda: accepted(run, "rows") == 250)
     run.stop()

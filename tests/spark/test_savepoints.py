@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,9 @@ import pytest
 import springtide as st
 from springtide import state
 from springtide.testing import compare
-from tests.spark.test_run import accepted, counting, frame, until
+from tests.spark.test_run import accepted, counting, frame, until, write
 
 pytestmark = pytest.mark.spark
-
-
-def _write(folder: Path, number: int) -> None:
-    """Write a file of rows. Spark reads the oldest file first: none is as old as another, however quickly they were written."""
-    path = folder / f"{number}.parquet"
-    frame(number * 25, 25).write_parquet(path)
-    os.utime(path, (path.stat().st_mtime - 100 + 10 * number,) * 2)
 
 
 def test_a_changed_query_goes_on_from_a_savepoint(spark: Any, tmp_path: Path) -> None:
@@ -29,14 +21,14 @@ def test_a_changed_query_goes_on_from_a_savepoint(spark: Any, tmp_path: Path) ->
     files = tmp_path / "in"
     files.mkdir()
     for i in range(3):
-        _write(files, i)
+        write(files, i)
     schema = spark.read.parquet(str(files)).schema
     stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(files))
     query, sink = counting(st.source("rows", st.spark(stream), ts="ts", max_disorder="60s"))
     run = query.start(spark, checkpoint=tmp_path / "ckpt", instances=2, durability="1h")
     until(run, lambda: accepted(run, "rows") == 75)
     place = run.savepoint("one")
-    _write(files, 3)
+    write(files, 3)
     saved = state.checkpoint(place)
     assert sink.rows().height > 0
     state.backup(run, tmp_path / "node")
@@ -44,7 +36,7 @@ def test_a_changed_query_goes_on_from_a_savepoint(spark: Any, tmp_path: Path) ->
     for epoch in [e for e in sink.epochs if e > saved.epoch]:
         del sink.epochs[epoch]
 
-    _write(files, 4)
+    write(files, 4)
     source = st.source("rows", st.spark(stream), ts="ts", max_disorder="60s")
     counts = source.filter(pl.col("value") >= 0).aggregate(
         by="key", window=st.tumbling("10s"), n=st.count(), total=st.sum("value"), name="counts"
