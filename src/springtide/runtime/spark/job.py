@@ -34,7 +34,7 @@ def unpack(plan: bytes) -> Plan:
 
 
 @functools.lru_cache(maxsize=64)
-def settle(plan: bytes, level: int) -> None:
+def freeze(plan: bytes, level: int) -> None:
     """Have what a worker imported and keeps left out when garbage is collected; called behind every task, done behind the first of each level.
 
     Spark's worker does that behind every task, and went through all modules each time: 30 ms, more than most tasks take.
@@ -59,7 +59,7 @@ class SourceStage:
         plan = unpack(self.plan)
         layout = topology(with_shadows(plan, self.epoch.shadows), self.epoch.instances)
         yield from addressed(layout, 1, source_task(plan, self.epoch, partition))
-        settle(self.plan, 0)
+        freeze(self.plan, 0)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class InstanceStage:
         items = instance_task(plan, self.epoch, self.level, partition, (item for _, item in pairs))
         layout = topology(with_shadows(plan, self.epoch.shadows), self.epoch.instances)
         yield from addressed(layout, self.level + 1, items)
-        settle(self.plan, self.level)
+        freeze(self.plan, self.level)
 
 
 def addressed(layout: Topology, level: int, items: Iterable[Item]) -> Iterator[Pair]:
