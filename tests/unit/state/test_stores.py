@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,9 +31,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The waits between tries, none of which is waited."""
+    """The waits of the store between tries, none of which is waited; other threads of this process sleep as they did."""
     waited: list[float] = []
-    monkeypatch.setattr(stores.time, "sleep", waited.append)
+    monkeypatch.setattr(stores, "time", SimpleNamespace(sleep=waited.append))
     return waited
 
 
