@@ -44,6 +44,7 @@ from springtide.runtime.storage import Storage
 from springtide.sinks.publication import Publication, Publisher
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.control import Command, receive
+from springtide.state.errors import LostError
 from springtide.state.history import History, Kind
 from springtide.state.manifest import BucketMap, Delivery, Manifest, SourceState, SubqueryState
 from springtide.state.segment import BucketSizes
@@ -417,9 +418,11 @@ class Engine:
             epoch = self._plan()
             try:
                 return epoch, self._execute(epoch)
-            except Exception:
+            except Exception as error:
                 if not self.storage.has_lost():
-                    raise
+                    if not isinstance(error, LostError):
+                        raise
+                    return epoch, self._execute(epoch)  # by now a checkpoint has brought it to the disk
         self._recover()
         epoch = self._plan()
         return epoch, self._execute(epoch)

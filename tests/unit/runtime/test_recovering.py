@@ -17,6 +17,7 @@ from springtide.runtime.engine import Engine, Options
 from springtide.runtime.epoch import Epoch, Report
 from springtide.runtime.recovering import batches, partitioned
 from springtide.state.checkpoint import Checkpoint
+from springtide.state.errors import LostError
 from springtide.state.manifest import BucketMap, Manifest
 from springtide.state.segment import Segment
 from tests.unit.runtime.crashing import every_row_is_there_once, files_to_files, write_input
@@ -120,6 +121,30 @@ def test_a_checkpoint_by_hand(folder: Path) -> None:
         return True
 
     run(folder, durability(folder, "never"), between=between)
+
+
+def test_memory_that_is_lost_while_a_checkpoint_copies_it(folder: Path) -> None:
+    """A task finds no copy, as one is lost and the other one not there yet; when the driver looks, it is: the epoch runs again."""
+    failed: list[int] = []
+
+    def between(engine: Engine) -> bool:
+        if engine.manifest.epoch == 3:
+            execute = engine._execute
+
+            def once(epoch: Epoch) -> Sequence[Report]:
+                if not failed:
+                    failed.append(epoch.number)
+                    engine.checkpoint_now()
+                    raise LostError("checkpoint", "has lost a segment", "look again")
+                return execute(epoch)
+
+            engine._execute = once
+        return True
+
+    engine = run(folder, durability(folder, "never"), between=between)
+    assert failed == [4]
+    assert not [text for text in told(engine) if "made anew" in text]
+    every_row_is_there_once(folder)
 
 
 def test_a_checkpoint_that_fails_is_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
