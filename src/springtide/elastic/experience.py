@@ -87,7 +87,8 @@ class Gain:
 def gain(reports: Sequence[Snapshot], name: str, compared: int = 3) -> Gain | None:
     """Measure the last scale-out of a subquery by the time that its stage takes for a row; None if there was none lately.
 
-    A few reports on both sides are compared, not that of the change itself.
+    The last reports before it are compared with the last ones there are, not with that of the change itself: until the buckets are
+    balanced, new instances may bring little.
 
     >>> from springtide.elastic.snapshot import SubqueryLoad
     >>> from springtide.state.manifest import BucketMap
@@ -104,7 +105,7 @@ def gain(reports: Sequence[Snapshot], name: str, compared: int = 3) -> Gain | No
     if change is None or change.after < change.before:
         return None
     old = [c for r in reports[max(0, change.at - compared) : change.at] if (c := _stage_cost(r, name))]
-    new = [c for r in reports[change.at + 1 : change.at + 1 + compared] if (c := _stage_cost(r, name))]
+    new = [c for r in reports[change.at + 1 :][-compared:] if (c := _stage_cost(r, name))]
     if not old or not new:
         return None
     quicker = fmean(old) / fmean(new) - 1

@@ -18,7 +18,7 @@ Costs = NDArray[np.float64]
 def steady_loads(snapshot: Snapshot, history: Sequence[Snapshot], name: str) -> tuple[float, ...]:
     """Give the loads of a subquery's buckets: the rows that they have now, by what rows cost in the last reports.
 
-    How many rows a bucket has is known exactly. What they cost is known by the time of an instance, which other work on the machine makes
+    How many rows a bucket has is known well. What they cost is known by the time of an instance, which other work on the machine makes
     longer now and then. So rows of all buckets are taken to cost the same as far as the differences can be chance: as far as
     they are no greater between buckets than from one report to the next (James and Stein). After a first report what was measured counts.
     """
@@ -30,7 +30,7 @@ def steady_loads(snapshot: Snapshot, history: Sequence[Snapshot], name: str) -> 
     mean = costs.mean(axis=0)
     chance = costs.var(axis=0, ddof=1).mean() / len(costs)
     trust = max(0.0, 1 - chance / mean.var()) if mean.var() else 0.0
-    loads = np.array(own.bucket_rows) * (1 + trust * (mean - 1))
+    loads = np.array(own.bucket_weights) * (1 + trust * (mean - 1))
     return tuple((loads * sum(measured) / loads.sum()).tolist())
 
 

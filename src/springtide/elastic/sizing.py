@@ -81,9 +81,9 @@ def grown(works: Works, degrees: Degrees, available: float = 1.0) -> dict[str, i
     while taken(works, found) > available + ROUNDING:
         step = _best_step(works, found)
         if step is None:
-            break
+            return found
         found.update(step)
-    return found
+    return shrunk(works, found, available, least=degrees)
 
 
 def shrunk(works: Works, degrees: Degrees, available: float = 1.0, least: Degrees | None = None) -> dict[str, int]:
@@ -158,8 +158,8 @@ def _best_step(works: Works, degrees: Degrees) -> dict[str, int] | None:
     for level in sorted({work.level for work in works.values()}):
         stage = {name: work for name, work in works.items() if work.level == level}
         longest = max(work.time(degrees[name]) for name, work in stage.items())
-        # As short as one of them is with an instance more, all of them have to be.
-        for aim in {work.time(degrees[name] + 1) for name, work in stage.items()}:
+        # As short as one of them is, or is with an instance more, all of them have to be.
+        for aim in {work.time(degrees[name] + more) for name, work in stage.items() for more in (0, 1)}:
             tried = {name: _for_time(work, degrees[name], aim) for name, work in stage.items()}
             more = sum(tried[name] - degrees[name] for name in tried)
             gain = longest - max(work.time(tried[name]) for name, work in stage.items())
@@ -197,7 +197,7 @@ def _work(report: Snapshot, name: str) -> Work:
 
 def hottest(report: Snapshot, name: str) -> float:
     """Give the share of the heaviest bucket in the work of a subquery; 0 where nobody knows."""
-    weights = report.subqueries[name].bucket_busy or report.subqueries[name].bucket_rows
+    weights = report.subqueries[name].bucket_weights
     total = sum(weights)
     return max(weights) / total if total else 0.0
 
@@ -241,13 +241,6 @@ def factors(report: Snapshot, wanted: Mapping[str, float]) -> dict[str, float]:
 def arrivals(source: SourceLoad, period: float) -> float:
     """Give the rows that came to a source, per second."""
     return (source.rows if source.arrived is None else source.arrived) / period if period else 0.0
-
-
-def excess(report: Snapshot, before: Snapshot | None) -> dict[str, float]:
-    """Give the rows that wait at each source beyond those of an epoch and a half: they wait in any case."""
-    epochs = max(1, report.epoch - before.epoch) if before is not None else 1
-    usual = 1.5 * report.period / epochs
-    return {n: max(0.0, s.backlog - arrivals(s, report.period) * usual) for n, s in report.sources.items()}
 
 
 def _ratio(report: Snapshot, source: str, wanted: float) -> float:

@@ -10,11 +10,14 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from springtide.elastic import maps
 from springtide.state.manifest import BucketMap
 
 FORMAT = 1
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,26 @@ class SubqueryLoad:
     def instances(self) -> int:
         """Give the degree of parallelism."""
         return self.map.instances
+
+    @cached_property
+    def bucket_weights(self) -> tuple[float, ...]:
+        """Say of the buckets what they have to do, beside each other: by their work, else by their rows; empty if unknown.
+
+        Where few rows came, which buckets got them is chance. So buckets are taken to have the same rows as far as they differ no more than
+        chance would have it (James and Stein): a bucket without rows in an epoch will have some in the next one.
+
+        >>> SubqueryLoad(BucketMap.even(4, 1), (4,), (4,), (1.0,), bucket_rows=(2, 0, 1, 1)).bucket_weights
+        (1.0, 1.0, 1.0, 1.0)
+        >>> SubqueryLoad(BucketMap.even(4, 1), (4,), (4,), (1.0,), bucket_rows=(400, 0, 0, 0)).bucket_weights
+        (399.0, 0.333..., 0.333..., 0.333...)
+        """
+        if self.bucket_busy or not any(self.bucket_rows):
+            return self.bucket_busy or tuple(map(float, self.bucket_rows))
+        return tuple(evened(np.array(self.bucket_rows, dtype=np.float64)).tolist())
+
+    def to_json(self) -> dict[str, Any]:
+        """Write it for the checkpoint."""
+        return {f.name: getattr(self, f.name) for f in fields(self)} | {"map": maps.to_json(self.map)}
 
     @property
     def most(self) -> int | None:
@@ -225,17 +248,13 @@ class Snapshot:
         return sum(self.utilisation(name)) * self.period * waiting / read if read else 0.0
 
     def is_behind(self, name: str) -> bool:
-        """Tell whether rows wait for a subquery that should be done by now: more than came in this time.
-
-        Those that came while the last epoch ran wait in any case.
-        """
-        origins = self.origins(name).values()
-        return sum(s.backlog for s in origins) > _arrived(origins)
+        """Tell whether rows wait for a subquery that an epoch had no room for."""
+        return any(s.backlog for s in self.origins(name).values())
 
     def bucket_loads(self, name: str) -> tuple[float, ...]:
         """Share the utilisation of each instance out to its buckets: by their work, else by their rows; empty if unknown."""
         own = self.subqueries[name]
-        weights = own.bucket_busy or own.bucket_rows
+        weights = own.bucket_weights
         if not weights:
             return ()
         owners, sums = np.array(own.map.owners), np.array(maps.totals(own.map, weights))
@@ -254,7 +273,7 @@ class Snapshot:
         return plain | {
             "format": FORMAT,
             "sources": {name: asdict(s) for name, s in self.sources.items()},
-            "subqueries": {name: vars(s) | {"map": maps.to_json(s.map)} for name, s in self.subqueries.items()},
+            "subqueries": {name: s.to_json() for name, s in self.subqueries.items()},
             "latency": asdict(self.latency) if self.latency else None,
             "took": dict(self.took),
             "coming": dict(self.coming),
@@ -274,6 +293,14 @@ class Snapshot:
                 "latency": Latency(**data["latency"]) if data["latency"] else None,
             }
         )
+
+
+def evened(rows: Floats) -> Floats:
+    """Take counts to be the same as far as they differ no more than chance would have it."""
+    mean, variance = float(rows.mean()), float(rows.var())
+    trust = max(0.0, 1 - mean / variance) if variance else 0.0
+    found: Floats = mean + trust * (rows - mean)
+    return found
 
 
 def _arrived(loads: Iterable[SourceLoad]) -> int:

@@ -300,7 +300,7 @@ class Reconfiguring:
         if self._last is None or name not in self._last.subqueries:
             return ()
         loads = self._last.bucket_loads(name)
-        loads = loads if any(loads) else tuple(map(float, self._last.subqueries[name].bucket_rows))
+        loads = loads if any(loads) else self._last.subqueries[name].bucket_weights
         return loads if len(loads) == len(self.maps[name].owners) else ()
 
     def _check(self, name: str, instances: int) -> None:

@@ -12,7 +12,6 @@ from springtide.elastic import sizing
 from springtide.elastic.sizing import Work, fewer_changes, fewest, grown, shrunk, taken
 from springtide.elastic.snapshot import Snapshot, SourceLoad, SubqueryLoad
 from springtide.state.manifest import BucketMap
-from tests.unit.elastic.measured import measured
 
 works = some.lists(some.tuples(some.integers(0, 2), some.floats(0.01, 2)), min_size=1, max_size=3).map(
     lambda found: {f"s{i}": Work(level, seconds) for i, (level, seconds) in enumerate(found)}
@@ -103,8 +102,3 @@ def test_as4_more_rows_go_along_the_plan() -> None:
     c = SubqueryLoad(BucketMap.even(4, 1), (100,), (1,), (0.1,), upstream=("a", "b"))
     now = Snapshot(0.0, 0, 1.0, 1.0, {"x": SourceLoad(100), "y": SourceLoad(100)}, {"a": a, "b": b, "c": c})
     assert sizing.factors(now, {"x": 300.0, "y": 100.0}) == pytest.approx({"a": 3.0, "b": 1.0, "c": 1.2})
-
-
-def test_rows_of_the_running_epoch_are_no_backlog() -> None:
-    assert sizing.excess(measured([1.0], rows=1000, backlog=1000), None) == {"calls": 0}
-    assert sizing.excess(measured([1.0], rows=1000, backlog=5000), None) == {"calls": 3500}

@@ -81,10 +81,9 @@ def test_what_the_backlog_will_cost() -> None:
     assert query(backlog=1000).backlog == 1000
 
 
-def test_behind_is_more_than_came_in_the_time() -> None:
-    assert not measured([0.5], arrived=100, backlog=100).is_behind("heavy")
-    assert measured([0.5], arrived=100, backlog=101).is_behind("heavy")
-    assert not measured([0.5], arrived=0).is_behind("heavy")
+def test_behind_is_who_has_rows_that_an_epoch_had_no_room_for() -> None:
+    assert not measured([0.5], arrived=100).is_behind("heavy")
+    assert measured([0.5], arrived=100, backlog=1).is_behind("heavy")
 
 
 def test_a_subquery_knows_only_its_own_sources() -> None:
@@ -98,10 +97,23 @@ def test_a_subquery_knows_only_its_own_sources() -> None:
 
 
 def test_loads_of_buckets_add_up_to_the_utilisation() -> None:
-    loads = query().bucket_loads("heavy")
-    #   instance 0 has buckets 0 and 2 (50 and 10 rows), instance 1 has 1 and 3 (30 and 10)
-    assert loads == pytest.approx([0.8 * 50 / 60, 0.4 * 30 / 40, 0.8 * 10 / 60, 0.4 * 10 / 40])
+    loads = with_bucket_rows(50_000, 30_000, 10_000, 10_000).bucket_loads("heavy")
+    #   instance 0 has buckets 0 and 2 (5 and 1 of 6), instance 1 has 1 and 3 (3 and 1 of 4)
+    assert loads == pytest.approx([0.8 * 5 / 6, 0.4 * 3 / 4, 0.8 * 1 / 6, 0.4 * 1 / 4], rel=1e-3)
     assert query().bucket_loads("top") == ()
+
+
+def test_a_few_rows_say_little_about_buckets() -> None:
+    """Which buckets got them is chance: none of them is without work for that."""
+    assert with_bucket_rows(2, 0, 1, 1).bucket_loads("heavy") == pytest.approx([0.4, 0.2, 0.4, 0.2])
+    some = with_bucket_rows(20, 0, 10, 10).bucket_loads("heavy")
+    assert some[0] > some[2] > some[1] > 0
+    assert sum(some) == pytest.approx(1.2)
+
+
+def with_bucket_rows(*rows: int) -> Snapshot:
+    now = query()
+    return replace(now, subqueries={**now.subqueries, "heavy": replace(now.subqueries["heavy"], bucket_rows=rows)})
 
 
 def test_measured_work_counts_more_than_rows() -> None:

@@ -60,7 +60,8 @@ class Foresight:
         wait = (self.delay if measured is None else measured) + experience.steps(reports)
         ahead = {name: self._ahead(reports, name, wait) for name in snapshot.sources}
         before = history[-1] if history else None
-        waiting, left = sizing.excess(snapshot, before), sizing.available(snapshot, before)
+        waiting = {name: float(source.backlog) for name, source in snapshot.sources.items()}
+        left = sizing.available(snapshot, before)
         degrees = {name: snapshot.coming.get(name, own.instances) for name, own in snapshot.subqueries.items()}
         works = sizing.works(snapshot)
         soon = {

@@ -13,13 +13,18 @@ from springtide.elastic.decisions import Decision
 from springtide.elastic.simulator.cluster import Run
 from springtide.elastic.simulator.model import Model, Step
 from springtide.elastic.simulator.traces import Floats, Trace
-from springtide.elastic.snapshot import Snapshot, SubqueryLoad
+from springtide.elastic.snapshot import Snapshot, SubqueryLoad, evened
 
+ROUNDS = 20
+"""After so many rounds a fit changes no more."""
+DEVIATION = 1.4826
+"""A standard deviation is so many median ones."""
 WAITED = 0.1
 """An epoch before which so much of the time was idle, as a share, was waited for."""
-
-SURE = 4.0
-"""What is within so many standard errors of 0 may be nothing."""
+SOONEST = 0.1
+"""This share of the epochs that were waited for came sooner than the pace: by chance, the others by it or not as soon."""
+WARMUP = 30.0
+"""Seconds at the beginning of a run in which workers start and code is compiled; at most half of what is known of it."""
 
 
 def calibrated(snapshots: Sequence[Snapshot], decisions: Iterable[Decision] = ()) -> Model:
@@ -27,7 +32,7 @@ def calibrated(snapshots: Sequence[Snapshot], decisions: Iterable[Decision] = ()
 
     Snapshots are those of epochs, decisions say how long new instances took to come; without any it is the model's default.
     """
-    used = [s for s in snapshots if s.rows]
+    used = _warm([s for s in snapshots if s.rows])
     if len(used) < 2:
         raise ValueError("a model takes two epochs with rows at least")
     switched = [_moved(a, b) for a, b in pairwise(used)]
@@ -36,11 +41,12 @@ def calibrated(snapshots: Sequence[Snapshot], decisions: Iterable[Decision] = ()
     full = [s.rows for s in used if s.backlog]
     startup = [d.took - d.outcome.seconds for d in decisions if d.took is not None and d.outcome and _is_more(d)]
     return Model(
-        steps={name: _step(used, name) for name in used[-1].subqueries},
+        steps=_steps(used),
         overhead=overhead,
         launch=launch,
         handover=_handover(used[1:], switched, overhead, launch),
-        pace=_pace(used),
+        pace=_pace(snapshots),
+        pause=_pause(used),
         rows_per_epoch=max(full) if full else None,
         slots=used[-1].slots,
         **{"startup": max(0.0, median(startup))} if startup else {},
@@ -48,12 +54,19 @@ def calibrated(snapshots: Sequence[Snapshot], decisions: Iterable[Decision] = ()
 
 
 def load_of(snapshots: Sequence[Snapshot]) -> Trace:
-    """Give the rows that came to the sources, second by second, from when the first epoch of the run began."""
+    """Give the rows that came to the sources, second by second, from when the first epoch of the run began.
+
+    What an epoch says that came, came between the looks at the sources with which it and the one before it began.
+    """
     begin = snapshots[0].time - snapshots[0].period
     times, came = [0.0], [0.0]
     for snapshot in snapshots:
-        times.append(snapshot.time - begin)
-        came.append(came[-1] + snapshot.rate * snapshot.period)
+        start = snapshot.time - snapshot.seconds - begin
+        came.append(came[-1] + snapshot.rate * (start - times[-1]))
+        times.append(start)
+    end = snapshots[-1].time - begin
+    came.append(came[-1] + snapshots[-1].rate * (end - times[-1]))
+    times.append(end)
     whole = np.arange(max(2, int(times[-1]) + 1), dtype=np.float64)
     return Trace("run", np.diff(np.interp(whole, times, came)))
 
@@ -81,7 +94,26 @@ def degree_error_pct(run: Run, snapshots: Sequence[Snapshot], since: float = -ma
     return 100 * off / total
 
 
-def _step(used: Sequence[Snapshot], name: str) -> Step:
+def _warm(used: Sequence[Snapshot]) -> Sequence[Snapshot]:
+    """Leave out the beginning of a run."""
+    return [s for s in used if s.time > min(used[0].time + WARMUP, (used[0].time + used[-1].time) / 2)]
+
+
+def _steps(used: Sequence[Snapshot]) -> dict[str, Step]:
+    """Find what a row costs in each subquery, and what an instance costs in each epoch, which is the same for all of them.
+
+    A policy gives a subquery as many instances as it has rows: by itself, it would not tell the two costs apart.
+    """
+    names = list(used[-1].subqueries)
+    loads = [(place, s.subqueries[name]) for s in used for place, name in enumerate(names)]
+    known = np.zeros((len(loads), len(names) + 1))
+    for row, (place, own) in enumerate(loads):
+        known[row, place], known[row, -1] = sum(own.rows_in), own.instances
+    *costs, task = _least_deviations(known, np.array([sum(own.busy) for _, own in loads]))
+    return {name: _step(used, name, cost, task) for name, cost in zip(names, costs, strict=True)}
+
+
+def _step(used: Sequence[Snapshot], name: str, cost: float, task: float) -> Step:
     loads = [s.subqueries[name] for s in used]
     last = loads[-1]
     rows, out = sum(sum(x.rows_in) for x in loads), sum(sum(x.rows_out) for x in loads)
@@ -89,8 +121,7 @@ def _step(used: Sequence[Snapshot], name: str) -> Step:
         above = sum(sum(s.subqueries[up].rows_out) for s in used for up in last.upstream)
     else:
         above = sum(s.rows for s in used)
-    cost, task = _cost(loads)
-    costs = np.array([(sum(x.busy) - task * x.instances) / n for x in loads if (n := sum(x.rows_in))])
+    off = [sum(x.busy) / expected - 1 for x in loads if (expected := cost * sum(x.rows_in) + task * x.instances)]
     return Step(
         cost=cost,
         task=task,
@@ -99,44 +130,55 @@ def _step(used: Sequence[Snapshot], name: str) -> Step:
         selectivity=out / rows if rows else 1.0,
         buckets=len(last.map.owners) or None,
         weights=_weights(loads),
-        noise=float(costs.std() / costs.mean()) if costs.size > 1 else 0.0,
+        by_chance=bool(last.bucket_rows),
+        noise=DEVIATION * median(abs(share) for share in off) if off else 0.0,
     )
 
 
-def _cost(loads: Sequence[SubqueryLoad]) -> tuple[float, float]:
-    """Find what a row costs, and what an instance costs in each epoch, by least squares.
-
-    A policy gives as many instances as there are rows: where the two cannot be told apart, it is all the rows' cost.
-    """
-    rows = np.array([sum(x.rows_in) for x in loads], dtype=np.float64)
-    busy = np.array([sum(x.busy) for x in loads])
-    if not rows.any():
-        return 0.0, 0.0
-    both = np.stack([rows, np.array([x.instances for x in loads], dtype=np.float64)], axis=1)
-    (cost, task), _, rank, _ = np.linalg.lstsq(both, busy, rcond=None)
-    if rank == 2 and cost > 0 and len(loads) > 2:
-        rest = busy - both @ np.array([cost, task])
-        error = math.sqrt(float(rest @ rest) / (len(loads) - 2) * float(np.linalg.inv(both.T @ both)[1, 1]))
-        if task > SURE * error:
-            return float(cost), float(task)
-    return float(busy.sum() / rows.sum()), 0.0
+def _least_deviations(known: Floats, found: Floats) -> list[float]:
+    """Fit coefficients of which none is under 0, by the least sum of deviations: single epochs that took much longer do not count more for it."""
+    left = list(range(known.shape[1]))
+    weights = np.ones(found.size)
+    fit = np.zeros(known.shape[1])
+    for _ in range(ROUNDS):
+        roots = np.sqrt(weights)
+        while left:
+            solved = np.linalg.lstsq(known[:, left] * roots[:, None], found * roots, rcond=None)[0]
+            if solved.min() >= 0:
+                break
+            del left[int(solved.argmin())]
+        fit[:] = 0.0
+        fit[left] = solved if left else 0.0
+        off = np.abs(found - known @ fit)
+        weights = 1 / np.maximum(off, 1e-6 + 1e-3 * float(np.median(off)))
+    return [float(x) for x in fit]
 
 
 def _weights(loads: Sequence[SubqueryLoad]) -> tuple[float, ...] | None:
     """Give the share of each bucket in the work; None where nobody knows."""
-    known = [weights for x in loads if (weights := x.bucket_busy or x.bucket_rows)]
-    if not known or len({len(b) for b in known}) > 1:
+    known = [x for x in loads if x.bucket_busy or x.bucket_rows]
+    if not known or len({len(x.bucket_busy or x.bucket_rows) for x in known}) > 1:
         return None
-    sums: Floats = np.sum(np.array(known, dtype=np.float64), axis=0)
+    measured = [x.bucket_busy for x in known]
+    all_measured = all(measured)
+    sums: Floats = np.sum(
+        np.array(measured if all_measured else [x.bucket_rows for x in known], dtype=np.float64), axis=0
+    )
+    sums = sums if all_measured else evened(sums)
     total = float(sums.sum())
     return tuple((sums / total).tolist()) if total else None
 
 
-def _pace(used: Sequence[Snapshot]) -> float:
-    """Give the time from the start of an epoch to that of the next, by those that waited: others had no time to."""
-    paces = [(b.time - b.seconds - (a.time - a.seconds), b.period - b.seconds) for a, b in pairwise(used)]
+def _pace(snapshots: Sequence[Snapshot]) -> float:
+    """Give the time from the start of an epoch to that of the next, by those that waited no longer than others: they had no time to do more."""
+    paces = [(b.time - b.seconds - (a.time - a.seconds), b.period - b.seconds) for a, b in pairwise(snapshots)]
     waited = [pace for pace, idle in paces if idle > WAITED * pace]
-    return max(0.001, median(waited or [pace for pace, _ in paces]))
+    return max(0.001, float(np.quantile(waited or [pace for pace, _ in paces], SOONEST)))
+
+
+def _pause(used: Sequence[Snapshot]) -> float:
+    """Give the time between two epochs where nothing was waited for: the shortest there was."""
+    return max(0.0, min(b.period - b.seconds for b in used[1:]))
 
 
 def _moved(before: Snapshot, after: Snapshot) -> float:
@@ -163,15 +205,10 @@ def _instances(snapshot: Snapshot) -> int:
 
 
 def _fixed(used: Sequence[Snapshot]) -> tuple[float, float]:
-    """Find what an epoch costs at all and for each instance, by least squares; neither is under 0."""
+    """Find what an epoch costs at all and for each instance."""
     costs = np.array([max(0.0, s.seconds - _critical(s)) for s in used])
-    instances = np.array([_instances(s) for s in used], dtype=np.float64)
-    if np.ptp(instances) == 0:
-        return float(np.median(costs)), 0.0
-    slope, start = (float(x) for x in np.polyfit(instances, costs, 1))
-    if slope <= 0:
-        return float(np.median(costs)), 0.0
-    return (start, slope) if start >= 0 else (0.0, float(np.median(costs / instances)))
+    overhead, launch = _least_deviations(np.array([[1.0, _instances(s)] for s in used]), costs)
+    return overhead, launch
 
 
 def _critical(snapshot: Snapshot) -> float:

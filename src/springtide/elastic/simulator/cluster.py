@@ -99,7 +99,7 @@ class _Cluster:
         self.failure = self._next_failure(0.0)
 
     def run(self) -> Run:
-        start, before, taken, number = 0.0, 0.0, 0.0, 0
+        start, before, looked, taken, number = 0.0, 0.0, 0.0, 0.0, 0
         length = float(self.result.trace.seconds)
         while start < length:
             extra = self._take_effect(start)
@@ -113,11 +113,11 @@ class _Cluster:
                 seconds += max(0.0, self.failure - start) + self.model.recovery
                 self.failure = self._next_failure(start + seconds)
             end = start + seconds
-            self._measure(number, start, end, before, taken, rows, loads, times, failed)
+            self._measure(number, start, end, before, looked, taken, rows, loads, times, failed)
             taken += rows
-            before, number = end, number + 1
+            before, looked, number = end, start, number + 1
             # Rows that were there and not taken are not made to wait for the pace.
-            start = end if there - taken >= 1 else max(end, start + self.model.pace)
+            start = max(end + self.model.pause, 0.0 if there - taken >= 1 else start + self.model.pace)
         return self.result
 
     # ── an epoch ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -128,7 +128,10 @@ class _Cluster:
         found: dict[str, tuple[float, float, Floats]] = {}
         for (name, step), shock in zip(self.model.steps.items(), noise, strict=True):
             came = step.takes * (sum(found[up][1] for up in step.upstream) if step.upstream else float(rows))
-            busy = self.shares[name] * (came * step.cost * max(0.0, 1 + step.noise * float(shock))) + step.task
+            share = self.shares[name]
+            if step.by_chance and came >= 1:
+                share = self.random.multinomial(int(came), share / share.sum()) / int(came)
+            busy = share * (came * step.cost * max(0.0, 1 + step.noise * float(shock))) + step.task
             found[name] = (came, came * step.selectivity, busy)
         times = {}
         for level, names in self.levels.items():
@@ -143,6 +146,7 @@ class _Cluster:
         start: float,
         end: float,
         before: float,
+        looked: float,
         taken: float,
         rows: int,
         loads: Mapping[str, tuple[float, float, Floats]],
@@ -169,13 +173,16 @@ class _Cluster:
                 failed,
             )
         )
-        arrived = round(self._came(end) - self._came(before))
+        # As in a real run, sources are looked at when an epoch begins: what comes meanwhile is not known at its end.
+        came, between = self._came(start) - self._came(looked), start - looked
+        arrived = round(came * (end - before) / between) if between else round(came)
+        left = self._came(start) - taken - rows
         snapshot = Snapshot(
             time=end,
             epoch=number,
             seconds=end - start,
             period=end - before,
-            sources={SOURCE: SourceLoad(rows, arrived, max(0, round(waiting)))},
+            sources={SOURCE: SourceLoad(rows, arrived, max(0, int(left)))},
             subqueries={name: self._load(name, *load, times) for name, load in loads.items()},
             latency=Latency(p50, p95, p99) if rows else None,
             slots=self.model.slots,

@@ -36,6 +36,8 @@ class Step:
     """None for a stateless prefix, whose rows are dealt out evenly."""
     weights: tuple[float, ...] | None = None
     """The share of each bucket in the rows; None: all alike."""
+    by_chance: bool = False
+    """Whether rows fall on buckets by chance: of a few rows one instance gets more than another."""
     noise: float = 0.02
     """By how much the cost of a row differs from epoch to epoch, as a standard deviation."""
 
@@ -67,6 +69,8 @@ class Model:
     """What an epoch costs for each instance: the driver starts one task after the other (ST-9)."""
     pace: float = 1.0
     """From the start of an epoch to that of the next, if there is time."""
+    pause: float = 0.0
+    """From the end of an epoch to the start of the next, at least."""
     startup: float = 30.0
     """From the wish for more instances until they are there."""
     handover: float = 1.0

@@ -47,6 +47,8 @@ def test_a_scale_out_that_brought_nothing_is_not_repeated_at_once() -> None:
     assert not decided([*useless, replace(useless[-1], time=700.0)]).held_back, "later it may be tried again"
     assert not decided(spans(*[(2, 2.0)] * 3, *[(4, 1.0)] * 3)).held_back, "this one helped"
     assert not decided(spans(*[(2, 2.0)] * 3)).held_back
+    balanced = spans(*[(2, 2.0)] * 3, *[(4, 2.0)] * 4, *[(4, 1.0)] * 3)
+    assert not decided(balanced).held_back, "this one helped when the buckets were balanced"
 
 
 def test_what_is_held_back_is_told() -> None:
@@ -62,7 +64,7 @@ def hot(rows: list[int], owners: tuple[int, ...], instances: int) -> Snapshot:
     busy = [0.0] * instances
     for bucket, owner in enumerate(owners):
         busy[owner] += rows[bucket] / sum(rows)
-    return measured(busy, buckets=BucketMap(0, instances, owners), bucket_rows=rows)
+    return measured(busy, buckets=BucketMap(0, instances, owners), bucket_rows=[1000 * n for n in rows])
 
 
 def test_a_hot_bucket_is_balanced_not_scaled() -> None:

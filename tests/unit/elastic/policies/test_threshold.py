@@ -83,8 +83,9 @@ def test_nothing_is_taken_away_while_the_rest_of_a_backlog_waits() -> None:
     assert wanted(SC_10, measured([1.0] * 10, rows=1000, arrived=0)) == 1
 
 
-def test_what_came_during_the_last_epoch_is_no_backlog() -> None:
-    assert wanted(SC_10, measured([0.3] * 10, rows=1000, arrived=1000, backlog=200)) == 5
+def test_nobody_goes_while_rows_wait() -> None:
+    assert wanted(SC_10, measured([0.3] * 10, rows=1000, arrived=1000)) == 5
+    assert wanted(SC_10, measured([0.3] * 10, rows=1000, arrived=1000, backlog=200)) is None
 
 
 def test_a_stage_that_takes_hardly_any_time_is_left_alone() -> None:

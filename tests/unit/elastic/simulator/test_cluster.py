@@ -119,6 +119,7 @@ def test_skew_is_balanced_not_scaled() -> None:
     """One bucket has a sixth of the rows: from some number on, more instances only cost more."""
     model = replace(one(0.01, startup=5.0), steps={"only": Step(0.01, weights=zipf(64, 1.2), buckets=64)})
     load = steady(500, 600)  # the hot bucket alone is busy all the time
+    model = model.paced(1.0, 500)
     wild = cluster.run(model, load, Elastic(policy=Threshold()), degrees={"only": 2})
     learned = cluster.run(model, load, Elastic(policy=Learned(Threshold())), degrees={"only": 2})
     assert max(e.degrees["only"] for e in learned.epochs) < max(e.degrees["only"] for e in wild.epochs)
