@@ -31,7 +31,7 @@ def merged(snapshots: Sequence[Snapshot]) -> Snapshot:
         seconds=sum(s.seconds for s in same),
         period=sum(s.period for s in same),
         sources={
-            name: _source([s.sources[name] for s in same if name in s.sources], last.period) for name in last.sources
+            name: _source([(s.sources[name], s.period) for s in same if name in s.sources]) for name in last.sources
         },
         subqueries={name: _subquery(name, same) for name in last.subqueries},
         latency=Latency(*(max(getattr(x, p) for x in latencies) for p in ("p50", "p95", "p99"))) if latencies else None,
@@ -42,13 +42,19 @@ def _maps(snapshot: Snapshot) -> dict[str, tuple[int, int]]:
     return {name: (s.map.version, s.instances) for name, s in snapshot.subqueries.items()}
 
 
-def _source(loads: Sequence[SourceLoad], seconds: float) -> SourceLoad:
-    """Sum up; the last epoch took so many seconds."""
-    last = loads[-1]
+def _source(epochs: Sequence[tuple[SourceLoad, float]]) -> SourceLoad:
+    """Sum up epochs that took so many seconds."""
+    loads = [load for load, _ in epochs]
     unknown = all(s.arrived is None for s in loads)
-    arrived = None if unknown else sum(s.rows if s.arrived is None else s.arrived for s in loads)
-    latest = (last.rows if last.arrived is None else last.arrived) / seconds if seconds else None
-    return replace(last, rows=sum(s.rows for s in loads), arrived=arrived, latest=latest)
+    came = [s.rows if s.arrived is None else s.arrived for s in loads]
+    rates = [rows / seconds if seconds else None for rows, (_, seconds) in zip(came, epochs, strict=True)]
+    return replace(
+        loads[-1],
+        rows=sum(s.rows for s in loads),
+        arrived=None if unknown else sum(came),
+        latest=rates[-1],
+        sooner=rates[-2] if len(rates) > 1 else None,
+    )
 
 
 def _subquery(name: str, snapshots: Sequence[Snapshot]) -> SubqueryLoad:

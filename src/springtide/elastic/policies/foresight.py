@@ -58,7 +58,10 @@ class Foresight:
         reports = (*history, snapshot)
         measured = experience.delay(reports)
         wait = (self.delay if measured is None else measured) + experience.steps(reports)
-        ahead = {name: self._ahead(reports, name, wait) for name in snapshot.sources}
+        looked = {name: self._ahead(reports, name, wait) for name in snapshot.sources}
+        ahead = {name: forecast for name, forecast in looked.items() if forecast is not None}
+        if len(ahead) < len(looked):
+            return ()  # instances for a part of a jump would be in the way of those for all of it
         before = history[-1] if history else None
         waiting = {name: float(source.backlog) for name, source in snapshot.sources.items()}
         left = sizing.available(snapshot, before)
@@ -93,8 +96,11 @@ class Foresight:
         wanted = sizing.fewer_changes(todo, degrees, wanted, left, self.spare)
         return self._proposals(snapshot, degrees, wanted, fullness, later, wait)
 
-    def _ahead(self, reports: Sequence[Snapshot], source: str, wait: float) -> Forecast:
-        """Look as far as the decision after this one could work; the first half is until one of the next report would."""
+    def _ahead(self, reports: Sequence[Snapshot], source: str, wait: float) -> Forecast | None:
+        """Look as far as the decision after this one could work; the first half is until one of the next report would.
+
+        None: a jump has begun in the last epoch, and how high it goes the next report knows.
+        """
         past = Series.of(*experience.rates(reports, source, self.forecast.memory))
         now = reports[-1].time
         found = self.forecast.forecast(past, [now + 2 * wait * (k + 1) / POINTS for k in range(POINTS)])
@@ -102,8 +108,10 @@ class Foresight:
         # last epoch has all of it.
         load = reports[-1].sources[source]
         latest = sizing.arrivals(load, reports[-1].period) if load.latest is None else load.latest
-        if latest <= found.upper(JUMP)[0]:
+        if latest <= (most := found.upper(JUMP)[0]):
             return found
+        if load.sooner is not None and load.sooner <= most:
+            return None
         return replace(found, rates=tuple(max(rate, latest) for rate in found.rates), seen=0.0)
 
     def _behind(self, snapshot: Snapshot, source: str, waiting: float, wait: float) -> float:

@@ -58,6 +58,8 @@ def test_of_a_jump_the_last_epoch_has_all() -> None:
     known = replace(last, sources={n: replace(s, latest=160.0) for n, s in last.sources.items()})
     assert part is None, "320 in 5 s, for which 4 instances are enough"
     assert wanted([*seen[:-1], known]) == 9, "160 a second, with 1 % noise"
+    begun = replace(last, sources={n: replace(s, latest=160.0, sooner=40.0) for n, s in last.sources.items()})
+    assert wanted([*seen[:-1], begun]) is None, "its last epoch may have but a part of it: the next report knows"
     noise = replace(last, sources={n: replace(s, latest=65.0) for n, s in last.sources.items()})
     assert wanted([*seen[:-1], noise]) is None, "hardly more than the report has anyway"
 
@@ -72,7 +74,7 @@ def test_just_after_a_change_only_what_is_urgent_is_done() -> None:
 
 def test_a_backlog_is_worked_off_in_as_long_as_instances_take_to_come() -> None:
     steady = reports([390] * 20, backlog=7000)
-    #   390 in 5 s and 7,000 − 585 in 35 s: 390 + 916, with 1 % noise
+    #   390 in 5 s and 7,000 in 35 s: 390 + 1,000, with 1 % noise
     assert wanted(steady) == 14
 
 
