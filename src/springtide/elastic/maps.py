@@ -11,8 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from springtide.state.manifest import BucketMap
+
+Floats = npt.NDArray[np.float64]
 
 CLOSE = 0.01
 """An instance whose load is this near to the average, as a share of it, gives nothing away when the number changes."""
@@ -27,7 +30,7 @@ def totals(bucket_map: BucketMap, loads: Sequence[float]) -> list[float]:
     """Sum the loads of the buckets up by instance."""
     if len(loads) != len(bucket_map.owners):
         raise ValueError(f"{len(loads)} loads do not fit {len(bucket_map.owners)} buckets")
-    sums: list[float] = np.bincount(bucket_map.owners, loads, bucket_map.instances).tolist()
+    sums: list[float] = np.bincount(bucket_map.array, loads, bucket_map.instances).tolist()
     return sums
 
 
@@ -113,12 +116,12 @@ def rebalance(before: BucketMap, loads: Sequence[float], worth: float = 0.02) ->
     >>> rebalance(BucketMap.even(6, 2), [9, 1, 1, 1, 1, 1])
     BucketMap(version=1, instances=2, owners=(0, 1, 1, 1, 1, 1))
     """
-    owners = list(before.owners)
-    sums = totals(before, loads)
-    least = worth * sum(sums) / before.instances
+    owners, weights = list(before.owners), np.array(loads, dtype=np.float64)
+    sums = np.array(totals(before, loads))
+    least = worth * float(sums.sum()) / before.instances
     has = _held(before, before.instances)
     for _ in range(4 * len(owners)):  # each step narrows a difference, so this ends by itself long before
-        step = _step(sums, has, loads, least)
+        step = _step(sums, has, weights, least)
         if step is None:
             break
         giver, taker, (given, returned) = step
@@ -174,19 +177,25 @@ def _by_number(before: BucketMap, instances: int) -> list[int]:
 
 def _by_load(before: BucketMap, instances: int, loads: Sequence[float]) -> list[int]:
     """Whoever has too much lets go of what fits best, then all that is free goes, heaviest first, where there is least."""
-    average = sum(loads) / instances
+    average, weights = sum(loads) / instances, np.array(loads, dtype=np.float64)
     owners, has = list(before.owners), _held(before, instances)
     free = [b for b, owner in enumerate(owners) if owner >= instances]
     sums = totals(before, loads)[:instances] + [0.0] * (instances - before.instances)
     for i in range(min(instances, before.instances)):
-        own = [b for b in has[i] if loads[b] > 0]
-        while own and (excess := sums[i] - average) > CLOSE * average:
-            best = min(own, key=lambda b: (abs(excess - loads[b]), b))
-            if loads[best] >= 2 * excess:  # without it the instance would be farther from the average than with it
+        if sums[i] - average <= CLOSE * average:
+            continue
+        own = np.array([b for b in has[i] if loads[b] > 0], dtype=np.intp)
+        left = weights[own]
+        for _ in range(own.size):
+            excess = sums[i] - average
+            best = int(np.abs(excess - left).argmin())
+            if (
+                excess <= CLOSE * average or left[best] >= 2 * excess
+            ):  # without it, it would be farther from the average
                 break
-            own.remove(best)
-            free.append(best)
-            sums[i] -= loads[best]
+            free.append(int(own[best]))
+            sums[i] -= loads[own[best]]
+            left[best] = np.inf
     # Buckets without load count a little, or all of them would go to the instance that has least.
     little = 0.001 * sum(loads) / len(loads)
     kept = set(range(len(owners))) - set(free)
@@ -211,33 +220,32 @@ Exchange = tuple[int, int | None]
 """The bucket that is given, and the one that is given back."""
 
 
-def _step(
-    sums: Sequence[float], has: Sequence[list[int]], loads: Sequence[float], least: float
-) -> tuple[int, int, Exchange] | None:
+def _step(sums: Floats, has: Sequence[list[int]], loads: Floats, least: float) -> tuple[int, int, Exchange] | None:
     """Find what helps the most loaded instance that can be helped: giver, taker, exchange."""
-    average = sum(sums) / len(sums)
-    taker = min(range(len(sums)), key=lambda i: (sums[i], i))
-    for giver in sorted(range(len(sums)), key=lambda i: (-sums[i], i)):
-        gap = sums[giver] - sums[taker]
+    average, taker = float(sums.mean()), int(sums.argmin())
+    for giver in np.argsort(-sums, kind="stable").tolist():
+        gap = float(sums[giver] - sums[taker])
         if gap <= least:
             return None
-        gain, best = _narrowing(gap, ((loads[a], (a, None)) for a in has[giver]))
-        if best is not None and max(loads[b] for b in has[giver]) > average:
+        given = loads[has[giver]]
+        gain, place = _narrowing(gap, given)
+        best: Exchange | None = (has[giver][place], None) if gain else None
+        if best is not None and given.max() > average:
             return giver, taker, best
-        if gain < gap / 2:
-            pairs = ((loads[a] - loads[b], (a, b)) for a in has[giver] for b in has[taker])
-            more, pair = _narrowing(gap, pairs)
+        if gain < gap / 2 and has[taker]:
+            more, place = _narrowing(gap, (given[:, None] - loads[has[taker]]).ravel())
             if more > 2 * gain:  # an exchange is two moves: it must be worth more than two
-                gain, best = more, pair
+                one, other = divmod(place, len(has[taker]))
+                gain, best = more, (has[giver][one], has[taker][other])
         if best is not None and gain > least:
             return giver, taker, best
     return None
 
 
-def _narrowing(gap: float, choices: Iterable[tuple[float, Exchange]]) -> tuple[float, Exchange | None]:
-    """Give the choice that narrows the gap most, and by how much, when so much load changes sides."""
-    best: tuple[float, Exchange | None] = (0.0, None)
-    for load, choice in choices:
-        if 0 < load < gap and (gain := 2 * min(load, gap - load)) > best[0]:
-            best = (gain, choice)
-    return best
+def _narrowing(gap: float, loads: Floats) -> tuple[float, int]:
+    """Give by how much the gap is narrowed when the best of some loads changes sides, and its place; 0 if none does."""
+    if not loads.size:
+        return 0.0, 0
+    gains = 2 * np.minimum(loads, gap - loads)
+    place = int(gains.argmax())
+    return max(0.0, float(gains[place])), place

@@ -94,16 +94,23 @@ def shrunk(works: Works, degrees: Degrees, available: float = 1.0, least: Degree
     """
     found = dict(degrees)
     floor = {name: max(work.least, (least or {}).get(name, 1)) for name, work in works.items()}
+    stages: dict[int, dict[str, float]] = {}
+    for name, work in works.items():
+        stages.setdefault(work.level, {})[name] = work.time(found[name])
     while True:
+        total = sum(max(stage.values()) for stage in stages.values())
         best: tuple[float, str] | None = None
-        for name in works:
+        for name, work in works.items():
             if found[name] > floor[name]:
-                time = taken(works, {**found, name: found[name] - 1})
+                longest = max(stages[work.level].values())
+                time = total + max(0.0, work.time(found[name] - 1) - longest)
                 if time <= available + ROUNDING and (best is None or time < best[0]):
                     best = (time, name)
         if best is None:
             return found
-        found[best[1]] -= 1
+        name = best[1]
+        found[name] -= 1
+        stages[works[name].level][name] = works[name].time(found[name])
 
 
 def fewer_changes(

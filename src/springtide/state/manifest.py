@@ -6,7 +6,11 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from springtide.state.segment import Segment
 
@@ -65,6 +69,15 @@ class BucketMap:
             return BucketMap.even(rows * columns, instances, version)
         owners = [r * high // rows * wide + c * wide // columns for r in range(rows) for c in range(columns)]
         return BucketMap(version, instances, tuple(owners))
+
+    def __reduce__(self) -> tuple[type[BucketMap], tuple[int, int, tuple[int, ...]]]:
+        """Go to the tasks as it was made."""
+        return BucketMap, (self.version, self.instances, self.owners)
+
+    @cached_property
+    def array(self) -> npt.NDArray[np.intp]:
+        """Give the owners for sums over many buckets."""
+        return np.array(self.owners, dtype=np.intp)
 
     def buckets_of(self, instance: int) -> list[int]:
         """Give the buckets that an instance owns."""

@@ -32,8 +32,11 @@ class Balancing:
         return [proposal for proposal in found if proposal]
 
     def _proposal(self, snapshot: Snapshot, history: Sequence[Snapshot], name: str) -> Proposal | None:
-        own, loads = snapshot.subqueries[name], steady_loads(snapshot, history, name)
-        if own.grid or not any(loads):
+        own = snapshot.subqueries[name]
+        if own.grid or (own.bucket_busy and snapshot.deviation(name) <= self.uit):
+            return None
+        loads = steady_loads(snapshot, history, name)
+        if not any(loads):
             return None
         deviation = float(np.std(maps.totals(own.map, loads)))
         if deviation <= self.uit:

@@ -91,6 +91,7 @@ class _Cluster:
         self.seconds = np.arange(self.arrived.size, dtype=np.float64)
         self.maps = {n: BucketMap.even(s.buckets or 0, degrees[n]) for n, s in model.steps.items()}
         self.weights = {n: _weights(s.buckets, s.weights) for n, s in model.steps.items()}
+        self.proportions = {n: tuple(weights.tolist()) for n, weights in self.weights.items()}
         self.shares = {n: self._shared(n) for n in model.steps}
         self.todo: list[tuple[float, Instruction]] = []
         self.levels: dict[int, list[str]] = {}
@@ -196,7 +197,6 @@ class _Cluster:
     def _load(self, name: str, came: float, gone: float, busy: Floats, times: Mapping[int, float]) -> SubqueryLoad:
         step, share = self.model.steps[name], self.shares[name]
         rows_in, rows_out = _dealt(share, came), _dealt(share, gone)
-        weights = self.weights[name]
         return SubqueryLoad(
             map=self.maps[name],
             rows_in=rows_in,
@@ -205,8 +205,8 @@ class _Cluster:
             span=times[self.model.levels[name]] if self.model.slots else float(busy.max()),
             upstream=step.upstream,
             sources=() if step.upstream else (SOURCE,),
-            # Not rounded: a few rows on many buckets would look uneven.
-            bucket_busy=tuple((weights * float(busy.sum())).tolist()),
+            # Not as rows: a few on many buckets would look uneven.
+            bucket_busy=self.proportions[name],
         )
 
     # ── changes ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -257,7 +257,8 @@ def _dealt(share: Floats, rows: float) -> tuple[int, ...]:
     (2, 3, 3, 2)
     """
     upto = np.rint(np.cumsum(share) * rows).astype(np.int64)
-    return tuple(np.diff(upto, prepend=0).tolist())
+    upto[1:] -= upto[:-1].copy()
+    return tuple(upto.tolist())
 
 
 def _weights(buckets: int | None, weights: tuple[float, ...] | None) -> Floats:
