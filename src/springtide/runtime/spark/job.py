@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark import RDD, SparkContext, cloudpickle
@@ -24,6 +25,12 @@ from springtide.runtime.topology import Topology, topology
 
 Pair = tuple[int, Item]
 """The partition of the next level, and what goes there."""
+
+PER_SLOT = 2
+"""Tasks of a stage for each slot at most: what more there is of instances shares tasks.
+
+A task costs Spark tens of milliseconds whatever it does. With two for each slot Spark can still even out what the bucket map does not.
+"""
 
 
 @functools.lru_cache(maxsize=8)
@@ -49,16 +56,18 @@ class SourceStage:
 
     plan: bytes
     epoch: Epoch
+    tasks: int
 
-    def __call__(self, partition: int, nothing: Iterable[int]) -> Iterator[Pair]:
-        """Run one task."""
+    def __call__(self, task: int, nothing: Iterable[int]) -> Iterator[Pair]:
+        """Run one task: an instance, or several one after the other."""
         for _ in (
             nothing
         ):  # a worker that leaves input unread is thrown away by Spark, and the next one must import everything anew
             pass
         plan = unpack(self.plan)
         layout = topology(with_shadows(plan, self.epoch.shadows), self.epoch.instances)
-        yield from addressed(layout, 1, source_task(plan, self.epoch, partition))
+        for partition in range(task, layout.partitions(0), self.tasks):
+            yield from addressed(layout, 1, source_task(plan, self.epoch, partition))
         freeze(self.plan, 0)
 
 
@@ -69,14 +78,28 @@ class InstanceStage:
     plan: bytes
     epoch: Epoch
     level: int
+    tasks: int
 
-    def __call__(self, partition: int, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """Run one task."""
+    def __call__(self, task: int, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        """Run one task: an instance, or several one after the other."""
         plan = unpack(self.plan)
-        items = instance_task(plan, self.epoch, self.level, partition, (item for _, item in pairs))
         layout = topology(with_shadows(plan, self.epoch.shadows), self.epoch.instances)
-        yield from addressed(layout, self.level + 1, items)
+        mine = range(task, layout.partitions(self.level), self.tasks)
+        yield from addressed(layout, self.level + 1, self._run(plan, mine, (item for _, item in pairs)))
         freeze(self.plan, self.level)
+
+    def _run(self, plan: Plan, mine: Sequence[int], items: Iterable[Item]) -> Iterator[Item]:
+        if len(mine) == 1:
+            yield from instance_task(plan, self.epoch, self.level, mine[0], items)
+            return
+        inboxes: dict[int, list[Item]] = {partition: [] for partition in mine}
+        for item in items:
+            if item[0] == self.level:
+                inboxes[item[1]].append(item)
+            else:
+                yield item
+        for partition in mine:
+            yield from instance_task(plan, self.epoch, self.level, partition, inboxes.pop(partition))
 
 
 def addressed(layout: Topology, level: int, items: Iterable[Item]) -> Iterator[Pair]:
@@ -105,6 +128,8 @@ class SparkExecutor:
         self._packed: bytes = cloudpickle.dumps(plan)  # type: ignore[no-untyped-call]
         self.rows: Callable[[bytes, Epoch], RDD[Pair]] | None = None
         """Further tasks of level 0, on rows that Spark reads itself."""
+        self.slots: Callable[[], int | None] = lambda: None
+        """Tells how many tasks can run at once, where that is known."""
 
     def warm_up(self, tasks: int) -> Callable[[], bool]:
         """Begin so many tasks that only bring a worker to where an epoch can begin: everything imported, the plan unpacked.
@@ -118,16 +143,16 @@ class SparkExecutor:
     def __call__(self, epoch: Epoch) -> list[Report]:
         """Run the tasks of an epoch."""
         layout = topology(with_shadows(self._plan, epoch.shadows), epoch.instances)
-        tasks = layout.partitions(0)
-        sources = self._context.parallelize(range(tasks), tasks)
-        rdd: RDD[Pair] = sources.mapPartitionsWithIndex(SourceStage(self._packed, epoch))
+        most = PER_SLOT * (self.slots() or 0)
+        tasks = [min(layout.partitions(level), most or sys.maxsize) for level in range(len(layout.levels))]
+        sources = self._context.parallelize(range(tasks[0]), tasks[0])
+        rdd: RDD[Pair] = sources.mapPartitionsWithIndex(SourceStage(self._packed, epoch, tasks[0]))
         if self.rows is not None and not epoch.silent:
             rdd = self._context.union([rdd, self.rows(self._packed, epoch)])
         later = replace(epoch, slices={})
         for level in range(1, len(layout.levels)):
-            partitions = layout.partitions(level)
-            shuffled = rdd.partitionBy(partitions, _same)
-            rdd = shuffled.mapPartitionsWithIndex(InstanceStage(self._packed, later, level))
+            shuffled = rdd.partitionBy(tasks[level], _same)  # partition p goes to task p modulo tasks
+            rdd = shuffled.mapPartitionsWithIndex(InstanceStage(self._packed, later, level, tasks[level]))
         try:
             return reports_of(item for _, item in rdd.collect())
         except Exception as error:

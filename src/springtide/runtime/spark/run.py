@@ -67,6 +67,7 @@ class Run:
         self._spark_reads = spark_sources(plan)
         executors = options.elastic.executors if options.elastic else None
         resources = resources_of(spark.sparkContext, executors, self._executor.warm_up)
+        self._executor.slots = resources.slots
         self._engine = Engine(plan, Checkpoint(checkpoint), self._executor, options, resources)
         self._group = f"springtide-{plan.graph.name}-{uuid.uuid4().hex[:8]}"  # a query may run on several checkpoints
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
