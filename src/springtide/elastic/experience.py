@@ -65,7 +65,8 @@ def settling(reports: Sequence[Snapshot], name: str, last: int = LAST) -> float 
         costs = [cost for r in after if (cost := r.subqueries[name].seconds_per_row)]
         if len(costs) >= 3:
             final = median(costs)
-            steady = next(i for i, cost in enumerate(costs) if abs(cost - final) <= NEAR * final)
+            near = (i for i, cost in enumerate(costs) if abs(cost - final) <= NEAR * final)
+            steady = next(near, len(costs))  # none, where half of them are much more and half much less
             found.append(sum(r.period for r in after[:steady]))
         if len(found) == last:
             break

@@ -8,6 +8,7 @@ now          + delay + report            + delay + report
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -110,9 +111,19 @@ class Foresight:
         latest = sizing.arrivals(load, reports[-1].period) if load.latest is None else load.latest
         if latest <= (most := found.upper(JUMP)[0]):
             return found
-        if load.sooner is not None and load.sooner <= most:
+        if self._sooner(reports, source) <= most:
             return None
         return replace(found, rates=tuple(max(rate, latest) for rate in found.rates), seen=0.0)
+
+    def _sooner(self, reports: Sequence[Snapshot], source: str) -> float:
+        """Give the rate in the epoch before the last; where that is all there is, it is no sooner."""
+        load, before = reports[-1].sources[source], reports[-2] if len(reports) > 1 else None
+        if load.sooner is not None:
+            return load.sooner
+        if load.latest is not None or before is None or source not in before.sources:
+            return math.inf
+        earlier = before.sources[source]
+        return sizing.arrivals(earlier, before.period) if earlier.latest is None else earlier.latest
 
     def _behind(self, snapshot: Snapshot, source: str, waiting: float, wait: float) -> float:
         """Count the rows that will wait when new instances come."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 
@@ -21,8 +21,6 @@ DEVIATION = 1.4826
 """A standard deviation is so many median ones."""
 WAITED = 0.1
 """An epoch before which so much of the time was idle, as a share, was waited for."""
-SOONEST = 0.1
-"""This share of the epochs that were waited for came sooner than the pace: by chance, the others by it or not as soon."""
 WARMUP = 30.0
 """Seconds at the beginning of a run in which workers start and code is compiled; at most half of what is known of it."""
 
@@ -74,6 +72,12 @@ def load_of(snapshots: Sequence[Snapshot]) -> Trace:
 def first_degrees(snapshots: Sequence[Snapshot]) -> dict[str, int]:
     """Give the instances that the run began with."""
     return {name: own.instances for name, own in snapshots[0].subqueries.items()}
+
+
+def known_degrees(snapshots: Sequence[Snapshot], until: float) -> list[tuple[float, Mapping[str, int]]]:
+    """Give the instances that the run had up to a time, and from when on, since its beginning."""
+    begin = snapshots[0].time - snapshots[0].period
+    return [(s.time - s.seconds - begin, first_degrees([s])) for s in snapshots if s.time <= until]
 
 
 def degree_error_pct(run: Run, snapshots: Sequence[Snapshot], since: float = -math.inf) -> float:
@@ -170,10 +174,12 @@ def _weights(loads: Sequence[SubqueryLoad]) -> tuple[float, ...] | None:
 
 
 def _pace(snapshots: Sequence[Snapshot]) -> float:
-    """Give the time from the start of an epoch to that of the next, by those that waited no longer than others: they had no time to do more."""
-    paces = [(b.time - b.seconds - (a.time - a.seconds), b.period - b.seconds) for a, b in pairwise(snapshots)]
-    waited = [pace for pace, idle in paces if idle > WAITED * pace]
-    return max(0.001, float(np.quantile(waited or [pace for pace, _ in paces], SOONEST)))
+    """Give the time from the start of an epoch to that of the next, if both were waited for: others had no time for it."""
+    starts = [s.time - s.seconds for s in snapshots]
+    paces = [b - a for a, b in pairwise(starts)]
+    waited = [start - s.time > WAITED * pace for s, start, pace in zip(snapshots, starts[1:], paces, strict=False)]
+    both = [pace for pace, one, other in zip(paces[1:], waited, waited[1:], strict=False) if one and other]
+    return max(0.001, median(both) if both else min(paces))
 
 
 def _pause(used: Sequence[Snapshot]) -> float:

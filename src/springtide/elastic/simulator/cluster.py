@@ -9,7 +9,7 @@ Deterministic: the same model, trace and seed give the same run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -73,18 +73,32 @@ def run(
     *,
     seed: int = 0,
     degrees: Mapping[str, int] | None = None,
+    known: Sequence[tuple[float, Mapping[str, int]]] = (),
     keep: bool = False,
 ) -> Run:
-    """Run a trace through a model; without degrees it begins with the fewest that the first load needs."""
-    return _Cluster(model, trace, elastic, seed, degrees or model.fewest(float(trace.rates[0])), keep).run()
+    """Run a trace through a model; without degrees it begins with the fewest that the first load needs.
+
+    Where it is `known` what degrees there were from some times on, it is those until the last of these times, and nobody decides before.
+    """
+    first = degrees or model.fewest(float(trace.rates[0]))
+    return _Cluster(model, trace, elastic, seed, first, known, keep).run()
 
 
 class _Cluster:
     def __init__(
-        self, model: Model, trace: Trace, elastic: Elastic, seed: int, degrees: Mapping[str, int], keep: bool
+        self,
+        model: Model,
+        trace: Trace,
+        elastic: Elastic,
+        seed: int,
+        degrees: Mapping[str, int],
+        known: Sequence[tuple[float, Mapping[str, int]]],
+        keep: bool,
     ) -> None:
         self.model, self.keep = model, keep
-        self.manager = Manager(elastic)
+        self.manager, self.known = Manager(elastic), list(known)
+        if self.known:
+            self.manager.pause()
         self.result = Run(model, trace)
         self.random = np.random.default_rng(seed)
         self.arrived = trace.arrived()
@@ -103,7 +117,7 @@ class _Cluster:
         start, before, looked, taken, number = 0.0, 0.0, 0.0, 0.0, 0
         length = float(self.result.trace.seconds)
         while start < length:
-            extra = self._take_effect(start)
+            extra = self._take_effect(start) if not self.known else self._follow(start)
             there = self._came(start)
             most = self.model.rows_per_epoch
             rows = int(there - taken) if most is None else min(int(there - taken), most)
@@ -223,6 +237,17 @@ class _Cluster:
             buckets = len(instruction.after.owners)
             extra += self.model.handover * len(instruction.moved) / buckets if buckets else 0.0
         return extra
+
+    def _follow(self, now: float) -> float:
+        """Use the degrees that are known to have been there; after the last of them the manager decides."""
+        while self.known and self.known[0][0] <= now + self.model.pace:
+            for name, instances in self.known.pop(0)[1].items():
+                if instances != self.maps[name].instances:
+                    self.maps[name] = maps.scale(self.maps[name], instances, self.proportions[name])
+                    self.shares[name] = self._shared(name)
+        if not self.known:
+            self.manager.resume()
+        return 0.0
 
     def _shared(self, name: str) -> Floats:
         """Give the share of each instance in the rows of a subquery."""
