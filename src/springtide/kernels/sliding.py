@@ -100,6 +100,7 @@ class SlidingAggregate:
         self.columns = [*self._groups, PANE, *self.partials.columns]
         """The columns of pane rows."""
         self._input = step.inputs[0].schema
+        self._nothing = pl.DataFrame(schema=step.schema)
 
     def combine(self, tuples: pl.LazyFrame) -> pl.LazyFrame:
         """Fold tuples into partial results per key and pane. Runs before the exchange; buckets are added there."""
@@ -198,12 +199,8 @@ class SlidingAggregate:
     ) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         geometry, columns = self.panes, self.partials.columns
         before = totals if totals is not None else self._no_totals(panes)
-        everyone = (
-            pl.concat([before.select(self._groups), panes.select(self._groups)])
-            .unique()
-            .sort(BUCKET)
-            .with_row_index(_ID)
-        )
+        groups = pl.concat([before[self._groups], panes[self._groups]]).lazy()
+        everyone = groups.unique().sort(BUCKET).with_row_index(_ID).collect()
         rows = panes.join(everyone, on=self._groups, nulls_equal=True)
         sums = before.join(everyone, on=self._groups, nulls_equal=True)
         pane = rows[PANE].to_numpy()
@@ -226,7 +223,7 @@ class SlidingAggregate:
             block = everyone[low:high]
             running: dict[str, np.ndarray] = {}
             ahead: dict[str, np.ndarray] = {}
-            known = sums.filter(pl.col(_ID).is_between(low, high - 1))
+            known = sums if high - low == height else sums.filter(pl.col(_ID).is_between(low, high - 1))
             for column in columns:
                 values = rows[column].to_numpy()
                 delta = np.zeros((high - low, grid.size), dtype=values.dtype)
@@ -237,12 +234,12 @@ class SlidingAggregate:
                 running[column], ahead[column] = total[:, :-1], total[:, -1]
             key, window = np.nonzero(running[ROWS] > 0)
             results.append(
-                block[key].with_columns(
-                    pl.Series(_WINDOW, windows[window]), *(pl.Series(c, running[c][key, window]) for c in columns)
+                block[key].hstack(
+                    [pl.Series(_WINDOW, windows[window]), *(pl.Series(c, running[c][key, window]) for c in columns)]
                 )
             )
             alive = np.nonzero(ahead[ROWS] > 0)[0]
-            kept.append(block[alive].drop(_ID).with_columns(*(pl.Series(c, ahead[c][alive]) for c in columns)))
+            kept.append(block[self._groups][alive].hstack([pl.Series(c, ahead[c][alive]) for c in columns]))
         return self._finished(pl.concat(results).lazy()), pl.concat(kept)
 
     def _candidates(self, closed: int | None, last: int, panes: np.ndarray) -> np.ndarray:
@@ -274,7 +271,18 @@ class SlidingAggregate:
 
     def no_windows(self) -> pl.DataFrame:
         """Give an empty frame of results."""
-        return pl.DataFrame(schema=self.schema)
+        return self._nothing
+
+
+def between(rows: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
+    """Give the rows of panes `low ≤ pane < high`; most often that is all of them or none, and a look at the least and the greatest will do."""
+    panes = rows[PANE]
+    least, greatest = panes.min(), panes.max()
+    if least is None or least >= high or greatest < low:  # type: ignore[operator]
+        return rows.clear()
+    if least >= low and greatest < high:  # type: ignore[operator]
+        return rows
+    return rows.filter((pl.col(PANE) >= low) & (pl.col(PANE) < high))
 
 
 def _bucket_chunks(rows: pl.DataFrame, chunk: int) -> list[pl.DataFrame]:

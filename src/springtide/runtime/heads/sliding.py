@@ -9,7 +9,7 @@ import polars as pl
 from springtide.compiler.plan import Exchange, Hash
 from springtide.kernels import gate, order
 from springtide.kernels.hashing import bucket_of
-from springtide.kernels.sliding import PANE, SlidingAggregate
+from springtide.kernels.sliding import PANE, SlidingAggregate, between
 from springtide.query import steps
 from springtide.query.types import END_OF_TIME, WINDOW_START
 from springtide.runtime.heads.head import Clock, Head, HeadResult, Kind, Shelf
@@ -62,7 +62,7 @@ class SlidingHead(Head):
         if new is not None:
             writes[PANES] = new
         oldest = self.oldest(marks)
-        kept = {n: w.filter(pl.col(PANE) >= oldest[n]) if n in oldest else w for n, w in writes.items()}
+        kept = {n: between(w, oldest[n], END_OF_TIME + 1) if n in oldest else w for n, w in writes.items()}
         if PANES in kept and kernel.panes.size == 1:
             kept[PANES] = kernel.merge(kept[PANES])
         return HeadResult(rows, marks, kept)
@@ -101,10 +101,9 @@ class SlidingHead(Head):
         """Read the panes and totals that closing windows needs."""
         kernel, parts = self.kernel, []
         for low, high in kernel.panes_to_close(before, upto):
-            within = (pl.col(PANE) >= low) & (pl.col(PANE) < high)
             found = [*shelf.read(PANES, low, high), *([new] if new is not None else [])]
-            parts += [f.filter(within) for f in found]
-        parts = [p.select(kernel.columns) for p in parts if p.height]
+            parts += [between(f, low, high) for f in found]
+        parts = [p[kernel.columns] for p in parts if p.height]
         panes = pl.concat(parts) if parts else kernel.no_panes()
         totals = shelf.read(TOTALS) if before is not None else []
         return panes, pl.concat(totals) if totals else None
