@@ -74,3 +74,42 @@ def test_model_and_run_agree() -> None:
 def test_two_epochs_at_least() -> None:
     with pytest.raises(ValueError, match="two epochs with rows"):
         calibration.calibrated([])
+
+
+def test_what_is_known_is_followed() -> None:
+    """Up to a time the instances are those of the run, whatever a policy thinks; then it decides."""
+    model = Model({"only": Step(0.01)}).paced(1.0, 400)
+    load = Trace("steady", np.full(60, 300.0))
+    known = [(0.0, {"only": 7}), (20.0, {"only": 2}), (30.0, {"only": 9})]
+    run = cluster.run(replace(model, startup=0.0), load, Elastic(policy=Threshold()), degrees={"only": 7}, known=known)
+    at = {round(e.start): e.degrees["only"] for e in run.epochs}
+    assert [at[t] for t in (5, 15, 25)] == [7, 7, 2]
+    assert at[min(t for t in at if t >= 30)] == 9
+    assert run.epochs[-1].degrees["only"] < 9, "3 rows' worth of work in a second"
+    assert all(instruction.time >= 30 for instruction in run.done)
+
+
+def test_the_known_degrees_of_a_run() -> None:
+    model = Model({"only": Step(0.01)}).paced(1.0, 400)
+    real = cluster.run(
+        model, Trace("steady", np.full(30, 100.0)), Elastic(policy=Manual()), degrees={"only": 3}, keep=True
+    )
+    known = calibration.known_degrees(real.snapshots, until=10.0)
+    assert len(known) == 10
+    assert all(degrees == {"only": 3} for _, degrees in known)
+    assert [round(time) for time, _ in known] == list(range(10))
+
+
+def test_a_few_long_epochs_do_not_make_rows_dear() -> None:
+    """Workers that start, other work on the machine: single epochs that took ten times as long."""
+    model = Model({"only": Step(0.01, noise=0.01)}).paced(1.0, 800)
+    load = Trace("wave", 400 + 300 * np.sin(np.arange(120) / 10))
+    real = cluster.run(model, load, Elastic(policy=Manual(), balancing=None), degrees={"only": 12}, keep=True)
+    slow = [
+        replace(s, subqueries={"only": replace(own, busy=tuple(10 * b for b in own.busy))}) if i % 9 == 0 else s
+        for i, s in enumerate(real.snapshots)
+        for own in s.subqueries.values()
+    ]
+    found = calibration.calibrated(slow).steps["only"]
+    assert found.cost == pytest.approx(0.01, rel=0.05)
+    assert found.noise < 0.05

@@ -184,3 +184,31 @@ def test_the_optimum_is_enough_and_just_that() -> None:
     rates = load.averaged(model.pace)
     assert (needed * 10 >= rates * 0.995).all()
     assert ((needed - 1) * 10 < rates * 1.01).all()
+
+
+def test_rows_that_fall_by_chance_fall_unevenly() -> None:
+    even, uneven = (
+        cluster.run(
+            Model({"only": Step(0.01, by_chance=chance, noise=0.0)}).paced(1.0, 400),
+            Trace("steady", np.full(30, 100.0)),
+            STILL,
+            degrees={"only": 4},
+            keep=True,
+        )
+        for chance in (False, True)
+    )
+    assert all(len(set(s.subqueries["only"].busy)) == 1 for s in even.snapshots if s.rows)
+    busy = [s.subqueries["only"].busy for s in uneven.snapshots if s.rows]
+    assert any(max(b) > 1.2 * min(b) for b in busy)
+    assert all(sum(b) == pytest.approx(1.0, rel=0.05) for b in busy[1:])
+
+
+def test_sources_are_looked_at_when_an_epoch_begins() -> None:
+    """As in a real run: what comes while it runs is not known at its end, and only what it had no room for waits."""
+    model = Model({"only": Step(0.02)}).paced(1.0, 100)
+    run = cluster.run(model, Trace("jump", np.repeat([50.0, 400.0], 20)), STILL, degrees={"only": 2}, keep=True)
+    before = [s for s in run.snapshots if s.time < 20]
+    assert all(s.backlog == 0 for s in before)
+    first = next(s for s in run.snapshots if s.backlog)
+    assert first.rows == 100
+    assert first.time - first.seconds >= 20
