@@ -34,7 +34,9 @@ from springtide.state.history import History
 ANSWER = 0.000_75
 """Seconds that the contracts' service takes for one answer."""
 _LOW, _HIGH = 10_000, 30_000
-"""Calls per second, at the beginning and half-way."""
+"""Calls per second, at the beginning and at the end, and between them."""
+_WAVE = 0.75
+"""So much of the time the load rises and falls; then it stays low, so that instances can be seen to go."""
 _MEAN = (_LOW + _HIGH) // 2
 _STREAMS = 2
 _PER_SECOND = 100
@@ -80,11 +82,11 @@ class HotCallers:
 
 
 def source(seconds: int) -> st.Stream:
-    """Make calls for some seconds: few, three times as many half-way, few."""
+    """Make calls for some seconds: few, three times as many, few."""
     records = st.call_records(callers=_CALLERS, per_second=_PER_SECOND, begin=_BEGIN)
-    total = _MEAN * seconds
-    swing = (_HIGH - _LOW) / 2
-    rates = [_MEAN - swing * math.cos(2 * math.pi * (i + 0.5) / (2 * seconds)) for i in range(2 * seconds)]
+    swing, wave = (_HIGH - _LOW) / 2, _WAVE * 2 * seconds
+    rates = [_MEAN - swing * math.cos(2 * math.pi * min(1.0, (i + 0.5) / wave)) for i in range(2 * seconds)]
+    total = round(sum(rates) / 2)
     generated = st.generate(
         HotCallers(records, total // _STREAMS // 2),
         rate=st.trace(rates, every="500ms"),
@@ -107,7 +109,7 @@ def demo(
     for part in (contracts, heavy_callers):
         console.print(inspect.getsource(part), markup=False, soft_wrap=True)
     console.print(
-        f"Calls come in for {plural(seconds, 'second')}: {_LOW:,} per second, {_HIGH:,} half-way, and {_LOW:,} at the end. Every eighth is by "
+        f"Calls come in for {plural(seconds, 'second')}: {_LOW:,} per second, soon {_HIGH:,}, and {_LOW:,} at the end. Every eighth is by "
         "one and the same caller, half-way it becomes another one. The step [bold]heavy[/bold] has 1 to "
         f"{_SLOTS} instances, as many as keep them busy for 60 % of the time; [bold]calls[/bold] always has 2.\n"
         f"The service is made up: it sleeps for {ANSWER * 1000:.2f} ms per answer. So this query waits more than it computes, and {_SLOTS} "
