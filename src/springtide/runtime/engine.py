@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from springtide.compiler.plan import Plan
@@ -27,6 +25,7 @@ from springtide.query import steps
 from springtide.query.errors import SpringtideError
 from springtide.runtime.buffers import cannot_be_read_again, record
 from springtide.runtime.clocks import SteadyClock
+from springtide.runtime.commands import Commands
 from springtide.runtime.durability import Durability
 from springtide.runtime.epoch import Epoch, Report, compaction, deal
 from springtide.runtime.failpoints import failpoint
@@ -43,7 +42,6 @@ from springtide.runtime.shadows import shadow_of, with_shadows
 from springtide.runtime.storage import Storage
 from springtide.sinks.publication import Publication, Publisher
 from springtide.state.checkpoint import Checkpoint
-from springtide.state.control import Command, receive
 from springtide.state.errors import LostError
 from springtide.state.history import History, Kind
 from springtide.state.manifest import BucketMap, Delivery, Manifest, SourceState, SubqueryState
@@ -95,12 +93,11 @@ class Engine:
         self.history = History(checkpoint.root)
         self._sizes = BucketSizes(lambda segment: self.storage.tiers.nearest(segment))
         self._now = SteadyClock(options.clock, options.timer)
-        self.patience = Patience(options.patience, self.note, self._told_to_stop, options.timer)
+        self._commands = Commands(checkpoint.root, self.note)
+        self.patience = Patience(options.patience, self.note, self._commands.told_to_stop, options.timer)
         self._ended_at = options.timer()
         self._started_at: float | None = None
         self._backlogs: dict[str, int] = {}
-        self._commands: list[Path] = []
-        """Files of commands that take effect with the next epoch."""
         self.snapshot: Snapshot | None = None
         """What the last epoch of this run was like."""
         self._sources = plan.graph.of_kind(steps.Source)
@@ -145,49 +142,11 @@ class Engine:
         """The bucket maps of the next epoch."""
         return self.reconfiguring.maps
 
-    # ── commands ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── for people ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def take_commands(self) -> bool:
         """Do what the control folder asks for, from the next epoch on; True when the run is to stop."""
-        stop = False
-        for command in receive(self.checkpoint.root, self._commands):
-            assert command.file is not None
-            if command.name == "stop":
-                stop = True
-                command.file.unlink(missing_ok=True)
-                continue
-            try:
-                self._do(command)
-                self._commands.append(command.file)  # done for good with the next manifest, which has the new map
-            except (SpringtideError, KeyError, TypeError, ValueError) as error:
-                self.note(f"the command {command.name!r} was refused: {error}")
-                command.file.unlink(missing_ok=True)
-        return stop
-
-    def _told_to_stop(self) -> bool:
-        """Tell whether somebody wants the run to stop while it waits for something."""
-        with suppress(OSError):  # what it waits for may be the checkpoint's own disk
-            for command in receive(self.checkpoint.root, self._commands):
-                if command.name == "stop" and command.file is not None:
-                    command.file.unlink(missing_ok=True)
-                    return True
-        return False
-
-    def _do(self, command: Command) -> None:
-        given, change, protocol = command.options, self.reconfiguring, command.options.get("protocol")
-        match command.name:
-            case "scale":
-                change.scale(str(given["step"]), int(given["instances"]), protocol)
-            case "move":
-                change.move(str(given["step"]), [int(b) for b in given["buckets"]], int(given["to"]), protocol)
-            case "rebalance":
-                change.rebalance(str(given["step"]), protocol)
-            case "pause":
-                change.pause()
-            case "resume":
-                change.resume()
-            case _:
-                self.note(f"the command {command.name!r} is unknown and was left out")
+        return self._commands.take(self.reconfiguring)
 
     def scale(self, step: str, instances: int, protocol: Wish | None = None) -> None:
         """Give the subquery of a step another number of instances, from the next epoch on."""
@@ -216,8 +175,7 @@ class Engine:
         manifest = replace(self._manifest(epoch, reports, started), batch=batch)
         self.patience.attempt("commit", lambda: self.storage.commit(manifest))
         failpoint("after-manifest")
-        while self._commands:
-            self._commands.pop().unlink(missing_ok=True)
+        self._commands.done()
         self.reconfiguring.committed(manifest)
         backlogs, self._backlogs = self._backlogs, self.intake.backlogs()
         self.intake.done()
