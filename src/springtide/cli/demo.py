@@ -130,7 +130,7 @@ def demo(
         ("", f"{program} pause {ckpt}"),
         ("", f"{program} scale {ckpt} heavy 5"),
     ]
-    wish = Wish(f"local[{_SLOTS},4]", ckpt, ("calls=2", "heavy=3"), None, _HIGH, plain, elastic)
+    wish = Wish(f"local[{_SLOTS},4]", ckpt, ("calls=2", "heavy=3"), "1s", _HIGH, plain, elastic)
     outcome = launch(query, wish, console, tips)
     summary(query, outcome, console)
     _elasticity(outcome, folder, console)

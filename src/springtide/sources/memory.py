@@ -64,7 +64,7 @@ class Memory:
     def read(self, part: Slice) -> Read:
         """Unpack the rows that the driver packed."""
         frame, rejected = part.data
-        return Read(pl.read_ipc(io.BytesIO(frame)).lazy(), tuple(rejected))
+        return Read(pl.read_ipc_stream(frame).lazy(), tuple(rejected))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the rows in the driver: tasks get theirs in slices."""
@@ -73,7 +73,8 @@ class Memory:
     def _pack(self, rows: Rows, position: int, ts: str | None) -> tuple[bytes, list[dict[str, Any]]]:
         rejected: list[dict[str, Any]] = []
         if isinstance(rows, pl.DataFrame):
-            frame = rows.with_columns(pl.int_range(position, position + rows.height, dtype=pl.Int64).alias(POSITION))
+            place = pl.int_range(position, position + rows.height, dtype=pl.Int64, eager=True)
+            frame = rows.hstack([place.alias(POSITION)])
         else:
             frames = [pl.DataFrame(schema={**self.columns, POSITION: pl.Int64()})]
             for i, row in enumerate(rows, position):
@@ -83,7 +84,7 @@ class Memory:
                     rejected.append({"position": i, "reason": str(misfit), "row": row_text(row)})
             frame = pl.concat(frames)
         out = io.BytesIO()
-        frame.write_ipc(out)
+        frame.write_ipc_stream(out)  # a few rows take a tenth of the time that a file would
         return out.getvalue(), rejected
 
 
