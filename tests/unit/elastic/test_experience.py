@@ -42,6 +42,13 @@ def test_settling_is_the_time_in_which_rows_cost_more() -> None:
     assert experience.settling(reports[:3], "heavy") is None
 
 
+def test_costs_without_a_middle_have_not_settled() -> None:
+    """Half of the reports are far over the median and half far under it: none is near it."""
+    costs = [0.01] * 3 + [0.03, 0.03, 0.01, 0.01]
+    reports = [report(5.0 * i, 2 if i < 3 else 4, cost) for i, cost in enumerate(costs)]
+    assert experience.settling(reports, "heavy") == pytest.approx(20.0)
+
+
 def test_gain_compares_the_stage_before_and_after() -> None:
     before = [report(5.0 * i, 2, 0.01, span=0.8) for i in range(3)]
 
