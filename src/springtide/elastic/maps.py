@@ -189,9 +189,8 @@ def _by_load(before: BucketMap, instances: int, loads: Sequence[float]) -> list[
         for _ in range(own.size):
             excess = sums[i] - average
             best = int(np.abs(excess - left).argmin())
-            if (
-                excess <= CLOSE * average or left[best] >= 2 * excess
-            ):  # without it, it would be farther from the average
+            # Without it the instance would be farther from the average than with it.
+            if excess <= CLOSE * average or left[best] >= 2 * excess:
                 break
             free.append(int(own[best]))
             sums[i] -= loads[own[best]]

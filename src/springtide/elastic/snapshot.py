@@ -28,7 +28,7 @@ class SourceLoad:
     arrived: int | None = None
     """Came in this time, read or not; None where nobody knows, and then it is taken that all was read that came."""
     backlog: int = 0
-    """Wait at the end of it: an epoch had no room for them."""
+    """Were there when the last epoch began, which had no room for them."""
     latest: float | None = None
     """Rows per second that came in the last epoch, where there were several: after a jump it is all of it, and the average is not."""
     sooner: float | None = None

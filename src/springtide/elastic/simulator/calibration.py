@@ -160,15 +160,12 @@ def _least_deviations(known: Floats, found: Floats) -> list[float]:
 
 def _weights(loads: Sequence[SubqueryLoad]) -> tuple[float, ...] | None:
     """Give the share of each bucket in the work; None where nobody knows."""
-    known = [x for x in loads if x.bucket_busy or x.bucket_rows]
-    if not known or len({len(x.bucket_busy or x.bucket_rows) for x in known}) > 1:
+    busy, rows = [x.bucket_busy for x in loads if x.bucket_busy], [x.bucket_rows for x in loads if x.bucket_rows]
+    known: Sequence[Sequence[float]] = busy or rows
+    if not known or len({len(buckets) for buckets in known}) > 1:
         return None
-    measured = [x.bucket_busy for x in known]
-    all_measured = all(measured)
-    sums: Floats = np.sum(
-        np.array(measured if all_measured else [x.bucket_rows for x in known], dtype=np.float64), axis=0
-    )
-    sums = sums if all_measured else evened(sums)
+    sums: Floats = np.sum(np.array(known, dtype=np.float64), axis=0)
+    sums = sums if busy else evened(sums)
     total = float(sums.sum())
     return tuple((sums / total).tolist()) if total else None
 
