@@ -53,9 +53,8 @@ def test_decisions(run: Run, past: Path) -> None:
     head, first, why, second, reason = table.splitlines()
     assert head.split() == ["time", "subquery", "change", "buckets", "state", "took", "extra", "epoch"]
     assert first.split()[1:6] == ["counts", "2", "→", "4", "instances"]
-    moved, of = first.split()[6].split("/")
-    assert 2 <= int(moved) < 128, "the three buckets with rows, and of those without a share: they may have some soon"
-    assert of == "256"
+    told = next(r for r in History(past).read("decisions") if "kind" in r)
+    assert first.split()[6] == f"{len(told['moved'])}/256", "how many depends on how long each instance took"
     assert first.split()[-1] == "1"  # decided behind epoch 0
     assert why.strip() == "utilisation 0.97 > 0.9 – it is written"
     assert second.split()[1:4] == ["counts", "moved", "1/256"]
