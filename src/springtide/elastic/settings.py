@@ -41,7 +41,7 @@ class Elastic:
     executors: Executors | None = field(default_factory=Executors)
     """On a cluster, executors come and go with the instances; None: they are left as they are."""
     every: float = 5.0
-    """Seconds that a report sums up; a decision is taken with each. Shorter is quicker, and more nervous."""
+    """Seconds that a report sums up, as nearly as whole epochs can; a decision is taken with each. Shorter is quicker, and more nervous."""
     grace: float = 10.0
     """Seconds after a change in which the same subquery is left alone: what is measured meanwhile is the change."""
     patience: int = 2

@@ -81,13 +81,22 @@ class Cluster:
 
 
 def test_short_epochs_are_gathered() -> None:
-    #   period   2    2    2    2    2    2
+    #   period  1.5  1.5  1.5  1.5  1.5  1.5
     #   decide             ×              ×
     manager = wanting(2)
-    answers = [manager.handle(measured([0.5], time=2.0 * i, period=2)) for i in range(6)]
+    answers = [manager.handle(measured([0.5], time=1.5 * i, period=1.5)) for i in range(6)]
     assert [bool(a) for a in answers] == [False, False, True, False, False, False]
-    assert [report.period for report in manager.history] == [6, 6]
+    assert [report.period for report in manager.history] == [4.5, 4.5]
     assert rules(manager) == ["underway"]
+
+
+@pytest.mark.parametrize(("period", "epochs"), [(1.0, 5), (0.98, 5), (1.2, 4), (1.8, 3), (4.0, 1), (4.8, 1), (30.0, 1)])
+def test_a_report_is_as_long_as_whole_epochs_can_make_it(period: float, epochs: int) -> None:
+    manager = wanting()
+    for epoch in range(epochs):
+        assert not manager.history
+        manager.handle(measured([0.5], time=period * (epoch + 1), period=period))
+    assert len(manager.history) == 1, "an epoch of 4.8 s is a report: waiting for 9.6 would be further from 5"
 
 
 def test_a_policy_sees_what_was_before() -> None:
