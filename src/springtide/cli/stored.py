@@ -20,6 +20,7 @@ from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError
 from springtide.state.manifest import Manifest, SubqueryState
 from springtide.state.segment import Segment, read_segment
+from springtide.state.tiers import Tiers
 
 Layout = Mapping[str, Any]
 """What the checkpoint says of a stateful step: keys, aggregates, the window's size and advance in microseconds."""
@@ -63,8 +64,11 @@ def _map(checkpoint: Checkpoint, manifest: Manifest, step: str, layout: Layout, 
     if kind is not None and kind not in kinds:
         raise CommandError(f"{step} has no {kind!r} in its state; {nearest(kind, kinds)}")
     wanted = kind or next(iter(kinds), None)
+    tiers = Tiers(str(checkpoint.root), (manifest.log or {}).get("memory"))
     frames = [
-        read_segment(checkpoint.root / s.file).lazy().with_columns(epoch=pl.lit(s.epoch, dtype=pl.Int64))
+        read_segment(next(iter(tiers.copies(s)), checkpoint.root / s.file))
+        .lazy()
+        .with_columns(epoch=pl.lit(s.epoch, dtype=pl.Int64))
         for s in main_segments(state)
         if s.kind == wanted
     ]

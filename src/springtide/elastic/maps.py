@@ -130,8 +130,8 @@ def rebalance(before: BucketMap, loads: Sequence[float], worth: float = 0.02) ->
                 has[origin].remove(bucket)
                 has[target].append(bucket)
                 owners[bucket] = target
-                sums[origin] -= loads[bucket]
-                sums[target] += loads[bucket]
+        # Not by adding and subtracting: rounding would make it depend on how this map came to be.
+        sums = np.bincount(owners, weights, before.instances)
     return owned(before, owners)
 
 

@@ -19,10 +19,12 @@ class Commands:
         self._root, self._note = root, note
         self._taken: list[Path] = []
         """Files of commands that take effect with the next epoch."""
+        self.stopped = False
+        """Whether the run was told to stop while it waited for something."""
 
     def take(self, change: Reconfiguring) -> bool:
         """Do what people ask for, from the next epoch on; True when the run is to stop."""
-        stop = False
+        stop = self.stopped
         for command in receive(self._root, self._taken):
             assert command.file is not None
             if command.name == "stop":
@@ -42,9 +44,9 @@ class Commands:
         with suppress(OSError):  # what it waits for may be the checkpoint's own disk
             for command in receive(self._root, self._taken):
                 if command.name == "stop" and command.file is not None:
+                    self.stopped = True
                     command.file.unlink(missing_ok=True)
-                    return True
-        return False
+        return self.stopped
 
     def done(self) -> None:
         """Forget what has taken effect: the manifest has it."""

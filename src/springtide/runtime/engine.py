@@ -148,6 +148,11 @@ class Engine:
         """Do what the control folder asks for, from the next epoch on; True when the run is to stop."""
         return self._commands.take(self.reconfiguring)
 
+    @property
+    def is_told_to_stop(self) -> bool:
+        """Tell whether somebody wanted the run to stop while it waited for something: what failed then is no failure."""
+        return self._commands.stopped
+
     def scale(self, step: str, instances: int, protocol: Wish | None = None) -> None:
         """Give the subquery of a step another number of instances, from the next epoch on."""
         self.reconfiguring.scale(step, instances, protocol)

@@ -27,7 +27,8 @@ class Persister:
         self._failure: Exception | None = None
         self.whole: set[int] = set()
         """The epochs that are kept and whose state is durable."""
-        self._done = -1
+        self._done: int | None = None
+        """The epoch of the checkpoint that ended last, if it ended well."""
         self.pinned: frozenset[str] = frozenset()
         """Segments that are being copied."""
 
@@ -53,11 +54,17 @@ class Persister:
             self._begin(manifest)
             self.wait()
         if self._failure is not None:
-            failure, self._failure = self._failure, None
+            failure = self._failure
             if of_the_outside(failure):
                 raise UnavailableError(f"checkpoint of epoch {manifest.epoch}", said(failure)) from failure
             raise SpringtideError(f"the checkpoint of epoch {manifest.epoch} failed: {failure}") from failure
         self.whole.add(manifest.epoch)
+
+    def forget(self, epoch: int) -> None:
+        """Take note that an epoch's state is in other files now: what was made durable of it counts no more."""
+        if self.in_background:
+            self.wait()
+            self.whole.discard(epoch)
 
     def wait(self) -> None:
         """Wait for the checkpoint that is under way."""
@@ -68,6 +75,7 @@ class Persister:
     def _begin(self, manifest: Manifest) -> None:
         self.wait()
         self._last = self._timer()
+        self._failure, self._done = None, None
         self.pinned = frozenset(manifest.files())
         self._thread = threading.Thread(
             target=self._persist, args=(manifest,), name="springtide-checkpoint", daemon=True
@@ -79,7 +87,7 @@ class Persister:
             for segment in manifest.segments():
                 self._tiers.persist(segment)
             self._done = manifest.epoch
-        except (OSError, SpringtideError) as error:
+        except Exception as error:  # whatever it is, the epoch is not whole
             self._failure = error
 
     def _finish(self) -> None:
@@ -87,7 +95,7 @@ class Persister:
         if self._thread is None or self._thread.is_alive():
             return
         self._thread, self.pinned = None, frozenset()
-        if self._done >= 0:
+        if self._done is not None:
             self.whole.add(self._done)
         if self._failure is not None:
             self._note(f"a checkpoint failed and will be tried again: {self._failure}")

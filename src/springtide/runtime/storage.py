@@ -112,23 +112,21 @@ class Storage:
     def _clean(self, before: Manifest | None) -> None:
         """Remove what no manifest that is kept speaks of. What an epoch leaves behind is gone some epochs later."""
         stay, go = kept_after(self.kept, self._retain, self.persister.whole)
-        needed = _needed(stay) | self.persister.pinned if go else set()
-        gone = {d.file for d in before.outbox} if before is not None else set()
-        for old in go:
-            gone |= (old.files() | old.buffers()) - needed
+        gone = _needed(go) - _needed(stay) - self.persister.pinned if go else set()
+        gone |= {d.file for d in before.outbox} if before is not None else set()
         with suppress(OSError):  # what cannot be removed now is found by the next start
-            for file in gone:
-                self.tiers.remove(file)
-            for old in go:
-                self.checkpoint.forget(old.epoch)
+            for manifest in go:  # before its files: nobody is to find a manifest without them
+                self.checkpoint.forget(manifest.epoch)
             self.kept = stay
             self.persister.whole.intersection_update(m.epoch for m in stay)
+            for file in gone:
+                self.tiers.remove(file)
         if before is not None:
             shutil.rmtree(self.checkpoint.root / "outbox" / f"{before.epoch:09d}", ignore_errors=True)
-        for old in go:
-            shutil.rmtree(self.checkpoint.root / BUFFERS / f"{old.epoch:09d}", ignore_errors=True)
+        for manifest in go:
+            shutil.rmtree(self.checkpoint.root / BUFFERS / f"{manifest.epoch:09d}", ignore_errors=True)
         if self._mirror is not None:
-            for file in (*gone, *(f"manifests/{old.epoch:09d}" for old in go)):
+            for file in (*(f"manifests/{manifest.epoch:09d}" for manifest in go), *gone):
                 self._mirror.remove(file)
 
     # ── when something is lost ────────────────────────────────────────────────────────────────────────────────────
@@ -141,6 +139,7 @@ class Storage:
 
     def replace(self, manifest: Manifest) -> None:
         """Write the last manifest anew: its state is in other files now."""
+        self.persister.forget(manifest.epoch)
         self.checkpoint.replace(manifest)
         if self._mirror is not None:
             self._mirror.commit(manifest, self.lease)

@@ -13,6 +13,7 @@ import polars as pl
 
 from springtide.query.errors import QueryError, shown
 from springtide.sinks.publication import Publication
+from springtide.state.segment import flush
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,9 @@ class ParquetSink:
                 # another file system: copy under a hidden name, then rename
                 hidden = folder / f".{target.name}.partial"
                 shutil.copyfile(file, hidden)
+                flush(hidden)
                 os.replace(hidden, target)
+                flush(folder)
                 file.unlink()
 
 

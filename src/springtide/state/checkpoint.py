@@ -20,7 +20,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -159,7 +159,7 @@ class Checkpoint:
         except FileNotFoundError:
             return False
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # two who look do not take each other for a run
             return False
         except OSError:
             return True
@@ -175,8 +175,8 @@ class Checkpoint:
 
     def latest(self) -> Manifest | None:
         """Read the newest manifest."""
-        epochs = self.epochs()
-        return self.manifest(epochs[-1]) if epochs else None
+        found = self._read(self.epochs()[-1:]) or self._read(self.epochs()[-1:])
+        return found[-1] if found else None
 
     def manifest(self, epoch: int) -> Manifest:
         """Read the manifest of an epoch."""
@@ -220,7 +220,7 @@ class Checkpoint:
 
     def history(self) -> list[Manifest]:
         """Read the manifests that are kept, oldest first."""
-        return [self.manifest(epoch) for epoch in self.epochs()]
+        return self._read(self.epochs())
 
     def forget(self, epoch: int) -> None:
         """Remove an old manifest."""
@@ -245,6 +245,17 @@ class Checkpoint:
                 shutil.rmtree(folder, ignore_errors=True)
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _read(self, epochs: Sequence[int]) -> list[Manifest]:
+        """Read manifests, but for those that a run forgets at this moment."""
+        found = []
+        for epoch in epochs:
+            try:
+                found.append(self.manifest(epoch))
+            except CheckpointError:
+                if self._manifest_path(epoch).exists():
+                    raise
+        return found
 
     def _files(self, folder: str) -> Iterator[Path]:
         return (f for f in (self.root / folder).rglob("*") if f.is_file())

@@ -47,6 +47,8 @@ def receive(root: Path, known: Collection[Path] = ()) -> list[Command]:
         try:
             data = json.loads(path.read_text())
             commands.append(Command(data["command"], dict(data.get("options", {})), path))
+        except FileNotFoundError:  # whoever left it has thought better of it
+            continue
         except (ValueError, KeyError, TypeError):
             path.rename(path.with_suffix(".unreadable"))
     return commands

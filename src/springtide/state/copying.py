@@ -213,8 +213,12 @@ def link_to(checkpoint: Resting, folder: Path, at: int | None = None, *, outbox:
     for tries in range(1, _TRIES + 1):
         try:
             manifests = checkpoint.chain(at)
-            copy(checkpoint, manifests, Store.at(folder), link=True, outbox=outbox)
-            return manifests[-1].epoch
+            target, newest = Store.at(folder), manifests[-1]
+            copy(checkpoint, manifests, target, link=True, outbox=outbox)
+            # Once there is a later epoch, sinks have the rows of this one, and what was on its way to them may be gone.
+            if checkpoint.epochs()[-1] > newest.epoch:
+                target.write(f"manifests/{newest.epoch:09d}", alone(newest, outbox=False).encode())
+            return newest.epoch
         except (CheckpointError, FileNotFoundError):
             if tries == _TRIES or not checkpoint.in_use():
                 raise

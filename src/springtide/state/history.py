@@ -58,7 +58,11 @@ class History:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    for line in path.read_bytes().splitlines():
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:  # the run that writes it has just let its oldest part go
+        return
+    for line in lines:
         try:
             yield json.loads(line)
         except ValueError:  # cut short by a crash

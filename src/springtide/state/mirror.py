@@ -46,7 +46,8 @@ class Mirror:
         names = self._store.list("manifests")
         newest = max((int(Path(n).name) for n in names), default=-1)
         here = max(self._checkpoint.epochs(), default=-1)
-        if here < 0:  # empty, or made a moment ago
+        cut_short = not (self._root / _IDENTITY).exists()
+        if here < 0 or cut_short:  # empty, made a moment ago, or a restore that did not come to its end
             for file in (*names, *self._store.list("spark"), _GENERATION, _IDENTITY):  # what makes it a checkpoint last
                 self._store.fetch(file, self._root / file)
             return True

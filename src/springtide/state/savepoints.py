@@ -6,6 +6,7 @@ so may the degree. What is refused, and why, is said by `misfit`.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -40,7 +41,9 @@ def save(source: Source, name: str) -> Path:
     try:
         link_to(checkpoint, partial, outbox=False)
         os.rename(partial, place)
-    except FileExistsError:
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
         raise CheckpointError(str(root), f"has a savepoint {name} already", hint) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)

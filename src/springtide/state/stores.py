@@ -16,6 +16,7 @@ import itertools
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -130,8 +131,8 @@ class Store:
         def look() -> dict[str, int]:
             if self.local is not None:
                 base = self.local
-                found = (f for f in (base / folder).rglob("*") if f.is_file())
-                return {f.relative_to(base).as_posix(): f.stat().st_size for f in found}
+                there = ((f, _size(f)) for f in (base / folder).rglob("*"))  # some may go meanwhile
+                return {f.relative_to(base).as_posix(): size for f, size in there if size is not None}
             system, root = self._open()
             selector = pyarrow.fs.FileSelector(_join(root, folder), allow_not_found=True, recursive=True)
             start = len(root.rstrip("/")) + 1
@@ -225,7 +226,7 @@ class Store:
         def look() -> int | None:
             if self.local is not None:
                 target = self.local / path
-                return target.stat().st_size if target.is_file() else None
+                return _size(target)
             system, root = self._open()
             info = system.get_file_info(_join(root, path))
             return int(info.size) if info.type == pyarrow.fs.FileType.File else None
@@ -318,6 +319,15 @@ def _join(root: str, path: str) -> str:
 def _beside(path: Path) -> Path:
     """Give a name for a file on its way, that no other writer has."""
     return path.with_name(f"{path.name}.{os.getpid()}-{next(_made)}{_PARTIAL}")
+
+
+def _size(path: Path) -> int | None:
+    """Give the bytes of a file; None if there is none, or no longer."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
 def _write(path: Path, data: bytes) -> None:

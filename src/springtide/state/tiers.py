@@ -76,10 +76,13 @@ class Tiers:
 
     def persist(self, segment: Segment) -> None:
         """Make a segment durable: in the root, and in the backup if there is one (SEEP's persist)."""
-        path = Path(self.root) / segment.file
+        path, near = Path(self.root) / segment.file, self.place(segment.file)
         if not is_whole(path, segment):
-            copy_through(self.find(segment), path)
-            _remember(path, segment)
+            if near != path and near.exists():
+                copy_through(near, path)
+            # What counts is what has arrived; else it is fetched from the backup.
+            if not is_whole(path, segment) and self.find(segment) != path:
+                raise OSError(f"{segment} was damaged while it was copied to {self.root}")
         if self.backup is not None and not self.backup.exists(segment.file):
             self.backup.put(path, segment.file)
 
@@ -115,17 +118,17 @@ def is_whole(path: Path, segment: Segment) -> bool:
     """Tell whether a file is there and what it was; its content is looked at once in each process, unless the file is another."""
     try:
         found = os.stat(path)
-    except FileNotFoundError:
+        if segment.crc is None:
+            return True
+        if found.st_size != segment.bytes:
+            return False
+        if _identity(path, found, segment) in _whole:
+            return True
+        if checksum(path) != segment.crc:
+            return False
+        _remember(path, segment)
+    except FileNotFoundError:  # it may also go while it is looked at
         return False
-    if segment.crc is None:
-        return True
-    if found.st_size != segment.bytes:
-        return False
-    if _identity(path, found, segment) in _whole:
-        return True
-    if checksum(path) != segment.crc:
-        return False
-    _remember(path, segment)
     return True
 
 

@@ -77,28 +77,37 @@ def verify(source: Source, progress: Progress | None = None) -> Verified:
 
 
 def _verify(checkpoint: Resting, progress: Progress | None) -> Verified:
-    damaged, manifests = [], []
+    manifests: list[Manifest] = []
+    unreadable: dict[int, str] = {}
     for epoch in checkpoint.epochs():
         try:
             manifests.append(checkpoint.manifest(epoch))
         except CheckpointError as error:
-            name = f"manifests/{epoch:09d}"
-            damaged.append(
-                Damage(name, error.problem, f"the commit record of epoch {epoch}: positions, routing, marks")
-            )
-    try:
-        checkpoint.generation()
-    except CheckpointError as error:
-        damaged.append(Damage(GENERATION, error.problem, "the number of the last run"))
+            unreadable[epoch] = error.problem
     segments = {s.file: (m, s) for m in reversed(manifests) for s in m.segments()}
     buffers = {f: m for m in manifests for f in m.buffers()}
     sizes = checkpoint.store.files("buffer") if buffers else {}
-    problems = {}
+    problems: dict[str, str] = {}
     for number, (file, (manifest, segment)) in enumerate(segments.items(), 1):
         if (problem := problem_of(checkpoint, manifest, segment)) is not None:
             problems[file] = problem
         if progress is not None:
             progress(number, len(segments))
+    # A run that has it meanwhile forgets epochs, each before its files: what is missing of those is not lost.
+    left = {int(Path(name).name) for name in checkpoint.store.list("manifests")}
+    damaged = [
+        Damage(f"manifests/{epoch:09d}", problem, f"the commit record of epoch {epoch}: positions, routing, marks")
+        for epoch, problem in unreadable.items()
+        if epoch in left
+    ]
+    try:
+        checkpoint.generation()
+    except CheckpointError as error:
+        damaged.append(Damage(GENERATION, error.problem, "the number of the last run"))
+    manifests = [m for m in manifests if m.epoch in left]
+    segments = {s.file: (m, s) for m in reversed(manifests) for s in m.segments()}
+    problems = {file: problem for file, problem in problems.items() if file in segments}
+    buffers = {f: m for f, m in buffers.items() if m.epoch in left}
     again = _made_anew(manifests, problems)
     for file, problem in problems.items():
         manifest, segment = segments[file]
@@ -109,7 +118,7 @@ def _verify(checkpoint: Resting, progress: Progress | None) -> Verified:
             holds = f"what a prefix sent in epoch {manifest.epoch}, for a replay"
             damaged.append(Damage(file, "is empty" if file in sizes else _MISSING, holds))
     total = sum(s.bytes for _, s in segments.values()) + sum(sizes.values())
-    files = len(checkpoint.epochs()) + len(segments) + len(buffers) + 2
+    files = len(left) + len(segments) + len(buffers) + 2
     return Verified(tuple(m.epoch for m in manifests), files, total, tuple(damaged), again)
 
 
@@ -135,12 +144,14 @@ def problem_of(checkpoint: Resting, manifest: Manifest, segment: Segment) -> str
 
 
 def _problem(path: Path, segment: Segment) -> str | None:
-    if (size := path.stat().st_size) != segment.bytes:
-        return f"has {size:,} bytes, not {segment.bytes:,}"
-    if segment.crc is not None and checksum(path) != segment.crc:
-        return "has another content than was written: its checksum does not fit"
     try:
+        if (size := path.stat().st_size) != segment.bytes:
+            return f"has {size:,} bytes, not {segment.bytes:,}"
+        if segment.crc is not None and checksum(path) != segment.crc:
+            return "has another content than was written: its checksum does not fit"
         rows = read_segment(path).height
+    except FileNotFoundError:
+        return _MISSING
     except CheckpointError as error:
         return error.problem
     return None if rows == segment.rows else f"has {rows:,} rows, not {segment.rows:,}"

@@ -76,7 +76,7 @@ class SparkExecutors:
 
     def slots(self) -> int:
         """Count the slots of all executors that are ready and not about to go, without those that other queries use."""
-        others = sum(n for query, n in self._claimed.items() if query != id(self))
+        others = sum(n for query, n in list(self._claimed.items()) if query != id(self))
         return max(1, (self._all() if self._wish is None else min(self._ready, self._all())) - others)
 
     def executors(self) -> int:

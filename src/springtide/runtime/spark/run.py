@@ -213,15 +213,17 @@ class Run:
                 done.put(error)
 
         self._requests.put(act)
-        while self.active:
+        while True:
+            active = self.active
             try:
                 error = done.get(timeout=0.1)
             except queue.Empty:
-                continue
+                if active:
+                    continue
+                error = SpringtideError("the query is not running any more")
             if error is not None:
                 raise error
             return
-        raise SpringtideError("the query is not running any more")
 
     def _start(self, trigger: str | None) -> StreamingQuery:
         if self._spark_reads:
@@ -247,7 +249,7 @@ class Run:
                 else:
                     self._epochs_when_due()
         except BaseException as error:
-            if not self._stopping.is_set():
+            if not self._stopping.is_set() and not self._engine.is_told_to_stop:
                 self._failure = _readable(error)
             self._stopping.set()
             if self._spark_reads:
@@ -321,6 +323,9 @@ class Run:
                     self._working.release()
         with self._working:
             pass
+        error = None if self._stopping.is_set() else self._query.exception()
+        if error is not None:
+            self._failure = self._failure or _of_spark(error)
         self._query.stop()
 
 
@@ -329,15 +334,20 @@ def _readable(error: BaseException) -> SpringtideError:
     if isinstance(error, SpringtideError):
         return error
     if is_gone(error):
-        failure = SpringtideError(f"{GONE}; the next start goes on from the last committed epoch")
-        failure.__cause__ = error
-        return failure
+        return _ended(GONE, error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("springtide.") and "Error: " in line]
     named = [line for line in lines if "Error" in line.partition(":")[0]]
     last = ours[-1].partition(": ")[2] if ours else named[-1] if named else repr(error)
-    failure = SpringtideError(
-        f"the epoch failed and was not committed: {last}; the next start goes on from the last committed epoch"
-    )
+    return _ended(f"the epoch failed and was not committed: {last}", error)
+
+
+def _of_spark(error: BaseException) -> SpringtideError:
+    """Say what Spark itself failed with, outside an epoch: an offset that it could not write, a source of its own."""
+    return _ended(f"Spark has ended the query: {str(error).strip().partition(chr(10))[0]}", error)
+
+
+def _ended(problem: str, error: BaseException) -> SpringtideError:
+    failure = SpringtideError(f"{problem}; the next start goes on from the last committed epoch")
     failure.__cause__ = error
     return failure
