@@ -88,6 +88,9 @@ class FileSource(ABC):
         backlog, taken, unseen = 0, 0, False
         root = self._root()
         found = self._files_to_read() if position is None else self.files()
+        if self.follow and found and found[-1][len(root) :] > at["file"]:
+            # A folder that grows while it is listed may show a file and not an earlier one, which came before it.
+            found = [f for f in self.files() if f <= found[-1]]
         files = {f[len(root) :]: f for f in found if f[len(root) :] >= at["file"]}
         if at["file"] not in files and (at.get("left") or (position and not files and not self.follow)):
             # Not the end, and not to be passed over: it was there, and rows of it or behind it were not read yet.

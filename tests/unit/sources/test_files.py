@@ -144,6 +144,22 @@ def test_new_files_are_picked_up_if_they_sort_later(kind: str, folder: Path, dra
     assert got.rows == {10: {"x": 10}, 11: {"x": 11}}
 
 
+def test_a_file_that_a_listing_has_missed_is_not_passed_over(
+    kind: str, folder: Path, drain: Drain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both come while the folder is listed, and only the later one is seen."""
+    made = source(kind, folder, follow=True)
+    position = drain(made).takes[-1].position
+    KINDS[kind][1](folder / f"d.{kind}", [10])
+    KINDS[kind][1](folder / f"e.{kind}", [11])
+    listings, files = iter([True]), type(made).files
+    missed = str(folder / f"d.{kind}")
+    monkeypatch.setattr(
+        type(made), "files", lambda self: [f for f in files(self) if f != missed or not next(listings, False)]
+    )
+    assert drain(made, position=position).values("x") == [10, 11]
+
+
 def test_files_may_be_taken_away_once_they_are_read(kind: str, folder: Path, drain: Drain) -> None:
     made = source(kind, folder, follow=True)
     position = drain(made).takes[-1].position
