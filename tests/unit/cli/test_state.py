@@ -127,3 +127,21 @@ def test_places_in_the_total_order_are_left_out() -> None:
         "instance": 0,
         "epoch": 4,
     }
+
+
+def test_state_that_is_not_durable_yet(query: st.Query, tmp_path: Path, run: Run) -> None:
+    """It is in shared memory, and shown from there."""
+    durability = st.Durability("never", memory=tmp_path / "memory")
+    options = inprocess.Options(2, rows_per_epoch=100, durability=durability)
+    seen = list[str]()
+
+    def between(engine: inprocess.Engine) -> bool:
+        if engine.manifest.epoch < 3:
+            return True
+        assert not any((tmp_path / "ckpt" / "state").rglob("*.arrow"))
+        seen.append(run("state", tmp_path / "ckpt", "counts", "--key", "b", "--limit", 1).stdout)
+        return False
+
+    inprocess.run(query.plan(), tmp_path / "ckpt", options, between=between)
+    assert seen[0].startswith("counts after epoch 3: ")
+    assert "b  2024-05-01 00:04" in seen[0]

@@ -60,6 +60,32 @@ def test_an_empty_folder_is_filled_from_the_backup(tmp_path: Path, kind: str, re
         begin(tmp_path / "here", store)
 
 
+def test_a_restore_that_was_cut_short_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Manifests were there, and what makes a folder a checkpoint was not."""
+    store = Store.at(tmp_path / "backup")
+    checkpoint, mirror, lease = begin(tmp_path / "here", store)
+    for epoch in range(2):
+        commit(checkpoint, mirror, lease, epoch)
+    mirror.close()
+    lease.release()
+    fetch = Store.fetch
+
+    def cut(self: Store, path: str, local: Path) -> None:
+        if path == "generation":
+            raise OSError("killed")
+        fetch(self, path, local)
+
+    monkeypatch.setattr(Store, "fetch", cut)
+    with pytest.raises(OSError, match="killed"):
+        begin(tmp_path / "there", store)
+    monkeypatch.undo()
+    there, again, theirs = begin(tmp_path / "there", store)
+    assert there.epochs() == [0, 1]
+    assert theirs.generation == lease.generation + 1
+    again.close()
+    theirs.release()
+
+
 def test_a_backup_of_another_checkpoint_is_left_alone(tmp_path: Path) -> None:
     store = Store.at(tmp_path / "backup")
     checkpoint, mirror, lease = begin(tmp_path / "one", store)
