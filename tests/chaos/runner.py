@@ -39,6 +39,8 @@ _AHEAD = 300
 """Rows that wait at most: who has much to read has long epochs, and little happens between them."""
 _PATIENCE = 90.0
 """Seconds without an epoch, or without an end, after which something is wrong."""
+_START = 300.0
+"""The same before the first epoch of a start: a JVM, imports and cold workers take long on a busy machine."""
 _FATES = {"driver": 2, "driver at a step of the commit": 2, "JVM": 1, "stop": 2, "local store": 1}
 """How a run ends, and how often."""
 _CHANGES = {"worker": 4, "executor": 0, "local state": 2, "scale": 4, "move": 3, "rebalance": 2}
@@ -161,9 +163,9 @@ class _Torment:
             self.children.append(self.child)
 
     def _commits(self) -> bool:
-        """Wait for an epoch of this run; False when it ended first."""
+        """Wait for the first epoch of this run; False when it ended first."""
         before = max(self._epoch(), -1 if self.struck is None else self.struck[2])
-        last = time.monotonic() + _PATIENCE
+        last = time.monotonic() + _START
         while self._epoch() <= before:
             if self._has_ended():
                 return False
@@ -211,18 +213,18 @@ class _Torment:
             self._start()
             if self._reads_all():
                 send(self.root, Command("stop"))
-                return self._goes("the end")
+                return self._goes("the end", _START)  # where nothing was left to read, it may not have started yet
             if self.outcome.failures:
                 return
 
     def _reads_all(self) -> bool:
-        wanted, seen, last = self.files * queries.ROWS, -1, time.monotonic()
+        wanted, seen, last = self.files * queries.ROWS, self._accepted(), time.monotonic() + _START
         while (found := self._accepted()) < 2 * wanted:
             if found > seen:
-                seen, last = found, time.monotonic()
+                seen, last = found, time.monotonic() + _PATIENCE
             if self._has_ended():
                 return False
-            if time.monotonic() > last + _PATIENCE:
+            if time.monotonic() > last:
                 self._fail(f"only {found} of {2 * wanted} rows were read")
                 return False
             time.sleep(0.05)
@@ -298,13 +300,13 @@ class _Torment:
             wait_for_the_group(child)
         return None
 
-    def _goes(self, why: str, *, killed: bool = False) -> None:
+    def _goes(self, why: str, patience: float = _PATIENCE, *, killed: bool = False) -> None:
         """Wait until the driver has ended."""
         assert self.child is not None
         try:
-            self.child.wait(_PATIENCE)
+            self.child.wait(patience)
         except subprocess.TimeoutExpired:
-            self._fail(f"the driver is still there {_PATIENCE:g} s after: {why}")
+            self._fail(f"the driver is still there {patience:g} s after: {why}")
             return
         if not killed and self.child.returncode != 0:
             self._fail(f"{why}: the run ended with {self.child.returncode}", self.log.read_text("utf-8"))

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import shutil
+import threading
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+from springtide.compiler.plan import Plan
 from springtide.runtime.durability import Durability
 from springtide.runtime.engine import Engine
+from springtide.runtime.epoch import Epoch, Report
+from springtide.runtime.inprocess import execute
+from springtide.runtime.persisting import Persister
+from springtide.state.manifest import Manifest
 
 
 class Faults:
-    """One case's durability, its clock, and what is done to its files."""
+    """One case's durability, its clocks, and what is done to its files. The seed decides all of it, and not how fast the machine is."""
 
-    def __init__(self, random: Random, checkpoint: Path) -> None:
+    def __init__(self, seed: int, checkpoint: Path) -> None:
         """Decide how careful the runs are and how unlucky."""
-        self._random, self._checkpoint = random, checkpoint
+        random = self._random = Random(seed + 0.25)
+        self._ticks, self._work = Random(seed + 0.125), Random(seed + 0.375)
+        self._checkpoint = checkpoint
+        self._engine: Engine | None = None
         self._backup = checkpoint.with_suffix(".backup") if random.random() < 0.2 else None
         self._lazy = random.random() < 0.4
         self._unlucky = random.choice([0, 0.1, 0.4])
@@ -36,15 +46,26 @@ class Faults:
 
     def timer(self) -> float:
         """Let some time pass with each look at the clock."""
-        self._time += self._random.random()
+        self._time += self._ticks.random()
         return self._time
+
+    def execute(self, plan: Plan, epoch: Epoch) -> list[Report]:
+        """Run the tasks of an epoch. How long they took is made up: maps are made from it."""
+        reports, took = execute(plan, epoch), self._work.random
+        return [replace(r, busy=took(), wait=took(), began=took()) for r in reports]
 
     def between(self, engine: Engine) -> bool:
         """Lose something between two epochs; False when it is the whole process."""
+        persister = engine.storage.persister
+        if engine is not self._engine:
+            self._engine = engine
+            _hold(persister)
+        if self._random.random() < 0.5:  # else a checkpoint that is under way is still so in the next epoch
+            persister.wait()
         if self._random.random() >= self._unlucky:
             return True
         if self._random.random() < 0.2:  # as if it were killed: nothing is made durable any more
-            engine.storage.persister.wait()
+            persister.wait()
             engine.close = engine.storage.lease.release  # type: ignore[method-assign]
             return False
         self._lose(engine.storage.tiers.memory)
@@ -76,3 +97,19 @@ class Faults:
                 file.write_bytes(data[:middle])
             elif what == "changed":
                 file.write_bytes(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
+
+
+def _hold(persister: Persister) -> None:
+    """Let a checkpoint in the background begin its work when somebody waits for it: else the machine would decide how far it gets."""
+    persist, wait, go = persister._persist, persister.wait, threading.Event()
+
+    def persist_later(manifest: Manifest) -> None:
+        go.wait()
+        persist(manifest)
+
+    def let_go() -> None:
+        go.set()
+        wait()
+        go.clear()
+
+    persister._persist, persister.wait = persist_later, let_go  # type: ignore[method-assign]

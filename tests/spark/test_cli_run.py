@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,12 +18,11 @@ from typer.testing import CliRunner
 
 import springtide
 from springtide.cli.app import app
+from tests.machine import LONG, free_port
 
 pytestmark = pytest.mark.spark
 
 SOURCE = Path(springtide.__file__).parents[1]
-LONG = 240
-"""Seconds until a test gives up: a machine may be busy with other things."""
 
 PROGRAM = """
     from pathlib import Path
@@ -62,12 +60,6 @@ POLICY = """
             n = snapshot.subqueries["sums"].instances + 1
             return [st.Proposal("sums", "more is better", Trigger("rows", 7, 100), instances=n)]
 """
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -167,7 +159,7 @@ def test_endless_query_is_scaled_and_stopped_by_others(program: Path, tmp_path: 
 
 
 def test_demo_and_one_interrupt(tmp_path: Path) -> None:
-    with started(tmp_path, "demo", "--seconds", 20) as process:
+    with started(tmp_path, "demo", "--seconds", 300) as process:  # so long that it cannot end before it is interrupted
         shown = read_until(process, "  epoch ")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=LONG)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -16,7 +18,8 @@ import pytest
 import springtide as st
 from springtide.runtime.failpoints import PLACES
 from springtide.testing import compare
-from tests.spark.processes import start_child, wait_for_the_group
+from tests.machine import LONG
+from tests.spark.processes import end_the_group, start_child, wait_for_the_group
 from tests.unit.runtime import crashing
 
 if TYPE_CHECKING:
@@ -31,11 +34,21 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@contextmanager
+def started(what: str, folder: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """Have a driver of its own at work; whatever happens to the test, its JVM and its workers are gone afterwards."""
+    with start_child(what, folder, **environment) as child:
+        try:
+            yield child
+        finally:
+            end_the_group(child)
+
+
 def finish(folder: Path, spark: SparkSession, instances: int = 5) -> None:
     """Start again on the same checkpoint, here, and compare with the reference."""
     query = crashing.files_to_files(folder)
     run = query.start(spark, checkpoint=folder / "checkpoint", instances=instances, buckets=8, rows_per_epoch=10)
-    assert run.wait(60)
+    assert run.wait(LONG)
     crashing.every_row_is_there_once(folder)
 
 
@@ -49,23 +62,23 @@ def test_a_driver_killed_at_any_step_of_a_commit_leaves_every_row_once(
 ) -> None:
     """SE-1: after the restart, at another number of instances, the Parquet sinks hold every row exactly once."""
     visit = 3 * (EPOCHS[place] - 1) + 2 if place == "during-publish" else EPOCHS[place]
-    child = start_child("whole", folder, SPRINGTIDE_FAIL=f"{place}:{visit}")
-    _, noise = child.communicate(timeout=120)
-    assert child.returncode == -signal.SIGKILL, noise
-    wait_for_the_group(child)
+    with started("whole", folder, SPRINGTIDE_FAIL=f"{place}:{visit}") as child:
+        _, noise = child.communicate(timeout=LONG)
+        assert child.returncode == -signal.SIGKILL, noise
+        wait_for_the_group(child)
     finish(folder, spark)
 
 
 def kill_at_random(folder: Path, random: Random) -> None:
     """Kill a driver some time after it has begun to commit."""
-    child = start_child("whole", folder)
     manifests = folder / "checkpoint" / "manifests"
-    while child.poll() is None and not (manifests.exists() and any(manifests.iterdir())):
-        time.sleep(0.01)
-    time.sleep(random.uniform(0, 1.5))
-    child.kill()
-    child.communicate()
-    wait_for_the_group(child)
+    with started("whole", folder) as child:
+        while child.poll() is None and not (manifests.exists() and any(manifests.iterdir())):
+            time.sleep(0.01)
+        time.sleep(random.uniform(0, 1.5))
+        child.kill()
+        child.communicate()
+        wait_for_the_group(child)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -108,6 +121,6 @@ def test_a_worker_killed_in_the_middle_of_a_task_is_replaced(folder: Path, spark
     behind = sums.map(fatal) if where == "behind" else sums
     query = st.Query("killed", behind.to(st.parquet_sink(folder / "sums")))
     run = query.start(spark, checkpoint=folder / "checkpoint", instances=2, buckets=8, rows_per_epoch=10)
-    assert run.wait(60)
+    assert run.wait(LONG)
     assert (folder / "died").exists()
     compare(pl.read_parquet(folder / "sums" / "*.parquet"), query.run_reference().rows())

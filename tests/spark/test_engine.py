@@ -19,6 +19,7 @@ from springtide.runtime.reference import Result
 from springtide.sinks.publication import Publication
 from springtide.state.control import Command, send
 from springtide.testing import END, FAIL, PAUSE, MemorySink, at, compare, idle, streams
+from tests.machine import LONG
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -441,7 +442,7 @@ def run(query: st.Query, spark: SparkSession, checkpoint: Path, instances: int) 
     while True:
         running = query.start(spark, checkpoint=checkpoint, instances=instances, buckets=16, rows_per_epoch=40)
         try:
-            assert running.wait(60), "the run did not end in a minute"
+            assert running.wait(LONG), f"the run did not end in {LONG:g} s"
         except st.SpringtideError as error:
             if "a test wanted the run to fail here" not in str(error):
                 raise
@@ -503,6 +504,6 @@ def test_a_run_is_scaled_while_it_runs(spark: SparkSession, tmp_path: Path) -> N
         ),
     )
     running = query.start(spark, checkpoint=checkpoint, instances=1, buckets=16)
-    assert running.wait(60)
+    assert running.wait(LONG)
     assert [m.maps["sums"].instances for m in running.epochs()] == [1, 2, 3]
     compare(sink.rows(), query.run_reference().rows("sums-out"))

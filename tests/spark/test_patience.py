@@ -13,6 +13,7 @@ import pytest
 
 import springtide as st
 from springtide.testing import compare
+from tests.machine import LONG
 from tests.unit.runtime import crashing
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def test_an_epoch_whose_workers_die_again_and_again_is_run_again(spark: SparkSes
     die = some_times(tmp_path, 5, lambda: os.kill(os.getpid(), signal.SIGKILL))
     query = copying(tmp_path, die)
     run = query.start(spark, checkpoint=tmp_path / "checkpoint", instances=1, rows_per_epoch=30)
-    assert run.wait(120)
+    assert run.wait(LONG)
     assert (tmp_path / "fault-4").exists()
     failed, works = [text for _, text in run.events()]
     assert failed == "step epoch 0: Python worker exited unexpectedly; it is tried again for 60 s"
@@ -83,7 +84,7 @@ def test_what_a_task_cannot_reach_for_a_while_is_waited_for(spark: SparkSession,
     source = st.source("numbers", away_for_a_while(tmp_path, 5), ts="ts")
     query = st.Query("copy", source.to(st.parquet_sink(tmp_path / "copy")))
     run = query.start(spark, checkpoint=tmp_path / "checkpoint", instances=1, rows_per_epoch=30)
-    assert run.wait(120)
+    assert run.wait(LONG)
     failed, works = [text for _, text in run.events()]
     assert failed == "step numbers (source): ConnectionError: the store is away; it is tried again for 60 s"
     assert works.startswith("step numbers (source): works again, after 1 failure in ")
@@ -91,10 +92,12 @@ def test_what_a_task_cannot_reach_for_a_while_is_waited_for(spark: SparkSession,
 
 
 def test_a_run_that_waits_for_its_source_can_be_stopped(spark: SparkSession, tmp_path: Path) -> None:
-    crashing.write_input(tmp_path)
+    (tmp_path / "in").mkdir()
+    rows = crashing.numbers(3_000)  # thousands of epochs: it has not come to the end when its source is taken away
+    rows.write_parquet(tmp_path / "in" / "0.parquet", row_group_size=100)
     source = st.source("numbers", st.parquet(tmp_path / "in", schema=crashing.SCHEMA), ts="ts")
     query = st.Query("copy", source.to(st.parquet_sink(tmp_path / "copy")))
-    run = query.start(spark, checkpoint=tmp_path / "checkpoint", instances=1, rows_per_epoch=7, patience="10m")
+    run = query.start(spark, checkpoint=tmp_path / "checkpoint", instances=1, rows_per_epoch=1, patience="10m")
     while run.status()["epoch"] < 1:
         assert not run.wait(0.01)
     os.rename(tmp_path / "in", tmp_path / "away")
@@ -104,5 +107,5 @@ def test_a_run_that_waits_for_its_source_can_be_stopped(spark: SparkSession, tmp
     run.stop()
     os.rename(tmp_path / "away", tmp_path / "in")
     again = query.start(spark, checkpoint=tmp_path / "checkpoint", instances=2, patience="0s")
-    assert again.wait(60)
+    assert again.wait(LONG)
     compare(pl.read_parquet(tmp_path / "copy" / "*.parquet"), query.run_reference().rows())

@@ -12,7 +12,10 @@ import pytest
 
 import springtide as st
 import springtide.testing
+from springtide.runtime import inprocess
+from springtide.runtime.engine import Options
 from springtide.testing import at, compare
+from tests.machine import LONG
 
 pytestmark = pytest.mark.spark
 
@@ -28,11 +31,17 @@ def frame(first: int, count: int) -> pl.DataFrame:
     )
 
 
+def put(path: Path, rows: pl.DataFrame, age: float = 0) -> None:
+    """Give a stream another file, some seconds old. It is written beside first: whoever reads the folder sees all of it or nothing."""
+    hidden = path.with_name(f".{path.name}")
+    rows.write_parquet(hidden)
+    os.utime(hidden, (hidden.stat().st_mtime - age,) * 2)
+    os.rename(hidden, path)
+
+
 def write(folder: Path, number: int) -> None:
     """Write a file of rows. Spark reads the oldest file first: none is as old as another, however quickly they were written."""
-    path = folder / f"{number}.parquet"
-    frame(number * 25, 25).write_parquet(path)
-    os.utime(path, (path.stat().st_mtime - 100 + 10 * number,) * 2)
+    put(folder / f"{number}.parquet", frame(number * 25, 25), age=100 - 10 * number)
 
 
 def counting(source: st.Stream) -> tuple[st.Query, Any]:
@@ -41,12 +50,12 @@ def counting(source: st.Stream) -> tuple[st.Query, Any]:
     return st.Query("counting", counts.to(sink, name="out")), sink
 
 
-def until(run: Any, condition: Callable[[], bool], seconds: float = 120) -> None:
+def until(run: Any, condition: Callable[[], bool], seconds: float = LONG) -> None:
     """Wait for something that a run will do; if the run fails first, raise what it failed with."""
     end = time.monotonic() + seconds
     while not condition():
         assert not run.wait(0.05) or condition(), f"the run has ended: {run.status()}"
-        assert time.monotonic() < end, f"it did not happen in {seconds} s: {run.status()}, {run.events()}"
+        assert time.monotonic() < end, f"it did not happen in {seconds:g} s: {run.status()}, {run.events()}"
 
 
 def accepted(run: Any, source: str) -> int:
@@ -119,7 +128,7 @@ def test_stop_scale_and_attach_while_running(spark: Any, tmp_path: Path) -> None
         run.scale("count", 3)
     run.attach("rows", "more", st.memory(frame(100, 30)))
     until(run, lambda: accepted(run, "rows") == 130)
-    frame(100, 50).write_parquet(files / "1.parquet")
+    put(files / "1.parquet", frame(100, 50))
     until(run, lambda: accepted(run, "rows") == 180)
     assert [text for _, text in run.events()] == ["scaled counts: 2 → 3 instances"]
     assert run.status()["subqueries"]["counts"]["instances"] == 3
@@ -131,14 +140,14 @@ def test_stop_scale_and_attach_while_running(spark: Any, tmp_path: Path) -> None
 def test_a_run_tells_what_it_measured(spark: Any, tmp_path: Path) -> None:
     query, sink = counting(st.source("rows", st.memory(frame(0, 40)), ts="ts"))
     run = query.start(spark, checkpoint=tmp_path / "ckpt", instances=2, rows_per_epoch=20)
-    assert run.wait(60)
+    assert run.wait(LONG)
     assert [m["rows"] for m in run.metrics()] == [20, 20]
     assert [m.epoch for m in run.epochs()] == [0, 1]
     status = run.status()
     assert status["ended"]
     assert status["sources"]["rows"] == {"accepted": 40, "late": 0, "rejected": 0, "ended": True}
     again = query.start(spark, checkpoint=tmp_path / "ckpt")
-    assert again.wait(60), "a query that has ended ends at once"
+    assert again.wait(LONG), "a query that has ended ends at once"
     assert sink.rows()["n"].sum() == 40
 
 
@@ -166,7 +175,7 @@ def test_rows_that_spark_read_are_buffered_until_their_state_is_durable(spark: A
     durable = st.Durability("never", memory=memory, buffer=False, degree=2)
     run = query.start(spark, checkpoint=tmp_path / "ckpt", instances=2, durability=durable)
     for n in range(4):
-        frame(50 * n, 50).write_parquet(files / str(n) / "rows.parquet")
+        put(files / str(n) / "rows.parquet", frame(50 * n, 50))
         until(run, lambda n=n: accepted(run, "rows") == 50 * n + 50)  # type: ignore[misc]
         if n == 2 and lost:
             shutil.rmtree(memory)
@@ -174,3 +183,21 @@ def test_rows_that_spark_read_are_buffered_until_their_state_is_durable(spark: A
     assert run.checkpoint_now() == run.status()["epoch"]
     run.stop()
     compare(sink.rows(), query.run_reference({"rows": frame(0, 200)}, bounded=False).rows())
+
+
+def test_what_spark_itself_fails_with_is_not_taken_for_the_end(spark: Any, tmp_path: Path) -> None:
+    """Its log of offsets cannot be written: no epoch fails, there is none."""
+    query, sink = counting(st.source("rows", st.memory(frame(0, 50)), ts="ts"))
+    options = Options(rows_per_epoch=10)
+    inprocess.run(query.plan(), tmp_path / "ckpt", options, between=lambda engine: engine.manifest.epoch < 1)
+    offsets = tmp_path / "ckpt" / "spark" / "offsets"
+    offsets.parent.mkdir()
+    offsets.write_text("in the way")
+    run = query.start(spark, checkpoint=tmp_path / "ckpt")
+    with pytest.raises(
+        st.SpringtideError, match=r"^Spark has ended the query: \[.*; the next start goes on from the last"
+    ):
+        run.wait(LONG)
+    shutil.rmtree(offsets.parent)
+    assert query.start(spark, checkpoint=tmp_path / "ckpt").wait(LONG)
+    compare(sink.rows(), query.run_reference().rows())

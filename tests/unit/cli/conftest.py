@@ -23,6 +23,8 @@ Run = Callable[..., Result]
 
 BEGIN = datetime(2024, 5, 1, tzinfo=UTC)
 ROWS = 600
+MANY = 20 * ROWS
+"""Rows of a query that has not come to its end when a test is done with it, however slow the machine is."""
 
 
 @pytest.fixture
@@ -52,7 +54,11 @@ def program(tmp_path: Path) -> Callable[[str], Path]:
 @pytest.fixture
 def query() -> st.Query:
     """Ten minutes of numbers, one per second, of the keys a, b and c: per key and minute their mean, maximum and number."""
-    rows = [{"k": "abc"[i % 3], "n": i, "ts": BEGIN + timedelta(seconds=i)} for i in range(ROWS)]
+    return numbers(ROWS)
+
+
+def numbers(count: int) -> st.Query:
+    rows = [{"k": "abc"[i % 3], "n": i, "ts": BEGIN + timedelta(seconds=i)} for i in range(count)]
     frame = pl.DataFrame(rows, schema={"k": pl.String, "n": pl.Int64, "ts": st.TIME})
     counts = st.source("x", st.memory(frame), ts="ts").aggregate(
         by="k", window=st.sliding("4m", every="2m"), avg=st.mean("n"), top=st.max("n"), name="counts"
@@ -78,22 +84,26 @@ def checkpoint(query: st.Query, tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def running(query: st.Query, tmp_path: Path) -> Callable[..., AbstractContextManager[Path]]:
-    """Have the query at work in another thread, a row (or a few) per epoch, until it is told to stop."""
+def running(tmp_path: Path) -> Callable[..., AbstractContextManager[Path]]:
+    """Have a longer query at work in another thread, a row (or a few) per epoch, until it is told to stop.
+
+    With `held` it comes to its third epoch and no further: what is left for it is not taken up before the test is over.
+    """
 
     @contextmanager
-    def start(elastic: st.Elastic | None = None, rows: int = 1) -> Iterator[Path]:
+    def start(elastic: st.Elastic | None = None, rows: int = 1, held: bool = False) -> Iterator[Path]:
         def between(engine: inprocess.Engine) -> bool:
-            time.sleep(0.02)
+            over.wait(None if held and engine.manifest.epoch == 2 else 0.02)
             return not engine.take_commands() and not over.is_set()
 
         over = threading.Event()
-        arguments = (query.plan(), tmp_path / "ckpt", Options(2, rows_per_epoch=rows, elastic=elastic))
+        arguments = (numbers(MANY).plan(), tmp_path / "ckpt", Options(2, rows_per_epoch=rows, elastic=elastic))
         thread = threading.Thread(target=inprocess.run, args=arguments, kwargs={"between": between})
         thread.start()
-        while not (tmp_path / "ckpt" / "manifests" / f"{2:09d}").exists():
-            time.sleep(0.01)
         try:
+            while not (tmp_path / "ckpt" / "manifests" / f"{2:09d}").exists():
+                assert thread.is_alive(), "the query has ended before its third epoch"
+                time.sleep(0.01)
             yield tmp_path / "ckpt"
         finally:
             over.set()

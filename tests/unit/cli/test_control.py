@@ -133,7 +133,7 @@ def test_stop(run: Run, running: Running) -> None:
 
 
 def test_no_time_to_wait(run: Run, running: Running) -> None:
-    with running(elastic=BY_HAND) as ckpt:
+    with running(elastic=BY_HAND, held=True) as ckpt:
         left = "left for numbers; it takes effect with the next epoch\n"
         assert run("scale", ckpt, "counts", 3, "--wait", 0).stdout == left
         assert run("move", ckpt, "counts", "3", "--to", 1, "--wait", 0).stdout == left

@@ -13,6 +13,7 @@ import pytest
 import springtide as st
 from springtide.sinks.publication import Publication
 from springtide.sinks.spark import spark_schema
+from tests.machine import LONG
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -131,7 +132,7 @@ def test_in_a_run_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     source = st.source("numbers", st.memory(pl.DataFrame({"x": range(10)})))
     query = st.Query("numbers", source.filter(pl.col("x") != 5).to(st.spark_sink(save)))
     run = query.start(spark, checkpoint=tmp_path / "ckpt", instances=2, rows_per_epoch=4)
-    assert run.wait(60)
+    assert run.wait(LONG)
     assert got == {0: [0, 1, 2, 3], 1: [4, 6, 7], 2: [8, 9]}
 
 

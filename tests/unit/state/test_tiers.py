@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 import springtide as st
-from springtide.state.segment import Segment, read_segment, write_segment
+from springtide.state import tiers as module
+from springtide.state.segment import BucketSizes, Segment, read_segment, write_segment
 from springtide.state.stores import Store
 from springtide.state.tiers import Tiers
 
@@ -34,6 +37,7 @@ def spoil(path: Path) -> None:
     data[len(data) // 2] ^= 1
     path.unlink()
     path.write_bytes(data)
+    os.utime(path, ns=(1, 1))  # where time stamps are coarse it could pass for the old one
 
 
 def test_a_segment_is_written_to_memory_and_persisted_to_root_and_backup(tiers: Tiers, tmp_path: Path) -> None:
@@ -101,3 +105,41 @@ def test_other_files_are_fetched_when_they_are_not_here(tiers: Tiers, tmp_path: 
     path.unlink()
     assert tiers.fetched("outbox/rows.arrow").read_bytes() == b"rows"
     assert not tiers.fetched("outbox/none.arrow").exists()
+
+
+def test_what_counts_as_durable_is_what_has_arrived(
+    tiers: Tiers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that is damaged on its way is none, and the next checkpoint makes another."""
+    segment, copy = written(tiers), module.copy_through
+
+    def damaging(source: Path, target: Path) -> None:
+        copy(source, target)
+        spoil(target)
+
+    tiers = replace(tiers, backup=None)
+    monkeypatch.setattr(module, "copy_through", damaging)
+    with pytest.raises(OSError, match="was damaged while it was copied"):
+        tiers.persist(segment)
+    monkeypatch.undo()
+    assert tiers.find(segment) == tmp_path / "memory" / FILE
+    tiers.persist(segment)
+    tiers.clear_memory()
+    assert read_segment(tiers.find(segment)).equals(ROWS)
+
+
+def test_a_copy_that_goes_while_it_is_looked_at_is_none(tiers: Tiers, monkeypatch: pytest.MonkeyPatch) -> None:
+    segment = written(tiers)
+    spoilt = tiers.place(FILE)
+    spoil(spoilt)  # so that its content is looked at
+
+    def gone(path: Path) -> int:
+        path.unlink()
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(module, "checksum", gone)
+    assert tiers.nearest(segment) is None
+    alike = BucketSizes(lambda _: spoilt).of([segment], 4)
+    assert alike == (segment.bytes // 4,) * 4, (
+        "of a file that is lost this moment nobody knows how much each bucket has"
+    )
