@@ -118,7 +118,7 @@ def rebalance(before: BucketMap, loads: Sequence[float], worth: float = 0.02) ->
     """
     owners, weights = list(before.owners), np.array(loads, dtype=np.float64)
     sums = np.array(totals(before, loads))
-    least = worth * float(sums.sum()) / before.instances
+    least = worth * float(weights.sum()) / before.instances
     has = _held(before, before.instances)
     for _ in range(4 * len(owners)):  # each step narrows a difference, so this ends by itself long before
         step = _step(sums, has, weights, least)

@@ -17,6 +17,7 @@ from springtide.query.aggregates import BoundAggregate
 
 ROWS = "__rows"
 """Hidden in every partial result: how many tuples are in it."""
+_GROUP = "__group"
 
 
 @dataclass(frozen=True)
@@ -73,15 +74,15 @@ class Partials:
         result = rows.group_by(groups, maintain_order=bool(self._users)).agg(
             [p.merge.alias(p.name) for p in self._parts]
         )
-        names = rows.collect_schema().names() if self._users else []
+        # A user's partials have names of their own choice, which may be those of keys.
+        own = [(pl.col(g) if isinstance(g, str) else g).alias(f"{_GROUP}{i}") for i, g in enumerate(groups)]
         for name, aggregate in self._users.items():
             user = aggregate.aggregate.user
             assert user is not None
-            bare = rows.select([*(c for c in names if c not in self.columns), pl.col(name).struct.unnest()])
+            bare = rows.select([*own, pl.col(name).struct.unnest()])
             parts = pl.struct([user.merge[c].alias(c) for c in aggregate.partial]).alias(name)
-            result = pl.concat(
-                [result, bare.group_by(groups, maintain_order=True).agg(parts).select(name)], how="horizontal"
-            )
+            merged = bare.group_by(pl.col(f"^{_GROUP}.*$"), maintain_order=True).agg(parts).select(name)
+            result = pl.concat([result, merged], how="horizontal")
         return result
 
     def finish(self, rows: pl.LazyFrame, keep: Sequence[str | pl.Expr]) -> pl.LazyFrame:

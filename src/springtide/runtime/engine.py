@@ -173,11 +173,12 @@ class Engine:
         self.reconfiguring.prepare()
         started = self.options.timer()
         failpoint("before-job")
-        epoch, reports = self.patience.attempt(f"epoch {self.manifest.epoch + 1}", self._perform)
+        epoch, reports, manifest = self.patience.attempt(
+            f"epoch {self.manifest.epoch + 1}", lambda: self._perform(started, batch)
+        )
         failpoint("after-job")
         if self.intake.fails and self._fail_once(epoch.number):
             raise SpringtideError("a test wanted the run to fail here")
-        manifest = replace(self._manifest(epoch, reports, started), batch=batch)
         self.patience.attempt("commit", lambda: self.storage.commit(manifest))
         failpoint("after-manifest")
         self._commands.done()
@@ -375,20 +376,27 @@ class Engine:
         """Make the state durable before anything else happens; give the epoch that it is of."""
         return self.storage.make_durable()
 
-    def _perform(self) -> tuple[Epoch, Sequence[Report]]:
+    def _perform(self, started: float, batch: int | None) -> tuple[Epoch, Sequence[Report], Manifest]:
         """Run the tasks of an epoch; if state is lost, make it anew first. Tasks that fail for want of it are run again."""
         if not (self.storage.in_background and self.storage.has_lost(quickly=True)):
-            epoch = self._plan()
             try:
-                return epoch, self._execute(epoch)
+                return self._performed(started, batch)
             except Exception as error:
                 if not self.storage.has_lost():
                     if not isinstance(error, LostError):
                         raise
-                    return epoch, self._execute(epoch)  # by now a checkpoint has brought it to the disk
+                    return self._performed(started, batch)  # by now a checkpoint has brought it to the disk
         self._recover()
+        return self._performed(started, batch)
+
+    def _performed(self, started: float, batch: int | None) -> tuple[Epoch, Sequence[Report], Manifest]:
         epoch = self._plan()
-        return epoch, self._execute(epoch)
+        reports = self._execute(epoch)
+        manifest = replace(self._manifest(epoch, reports, started), batch=batch)
+        if self.storage.in_background and manifest.shadows != self.manifest.shadows:
+            # A window recreation begins or ends: no replay crosses that, so it happens only when its state is durable.
+            self.storage.make_durable(manifest)
+        return epoch, reports, manifest
 
     def _recover(self) -> None:
         """Make lost state anew: restore, partition, replay (SE-3). The epoch stays the same; its state is in other files."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Sequence
 
 from springtide.query.errors import SpringtideError, UnavailableError
 from springtide.runtime.patience import of_the_outside, said
+from springtide.state.errors import LostError
 from springtide.state.manifest import Manifest
 from springtide.state.tiers import Tiers
 
@@ -37,15 +38,13 @@ class Persister:
         """Whether epochs are committed before their state is durable."""
         return self._interval > 0
 
-    def committed(self, manifest: Manifest, *, now: bool = False) -> None:
-        """Take note of an epoch; begin a checkpoint if it is time, or have it done `now`."""
+    def committed(self, manifest: Manifest) -> None:
+        """Take note of an epoch; begin a checkpoint if it is time."""
         if not self.in_background:
             self.whole.add(manifest.epoch)
             return
         self._finish()
-        if now:
-            self.checkpoint(manifest)
-        elif self._thread is None and self._timer() - self._last >= self._interval:
+        if self._thread is None and self._timer() - self._last >= self._interval:
             self._begin(manifest)
 
     def checkpoint(self, manifest: Manifest) -> None:
@@ -55,6 +54,8 @@ class Persister:
             self.wait()
         if self._failure is not None:
             failure = self._failure
+            if isinstance(failure, LostError):
+                raise failure
             if of_the_outside(failure):
                 raise UnavailableError(f"checkpoint of epoch {manifest.epoch}", said(failure)) from failure
             raise SpringtideError(f"the checkpoint of epoch {manifest.epoch} failed: {failure}") from failure

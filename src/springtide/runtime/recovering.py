@@ -42,11 +42,13 @@ def missing(tiers: Tiers, manifest: Manifest) -> bool:
 def base_of(tiers: Tiers, kept: Sequence[Manifest]) -> int:
     """Find the newest manifest from which the last one can be made anew; give its place. There may be none: then say what is lost."""
     for place in range(len(kept) - 1, -1, -1):
+        if kept[place].shadows != kept[-1].shadows:
+            break  # a window recreation began or ended: no replay crosses that
         if not lost(tiers, kept[place]):
             return place
         if kept[place].log is None:
             break  # nobody knows what this epoch took in
-    if kept and kept[0].epoch == 0 and all(m.log is not None for m in kept):
+    if kept and kept[0].epoch == 0 and all(m.log is not None and not m.shadows for m in kept):
         return -1  # from the beginning
     gone = lost(tiers, kept[-1])
     named = "; ".join(f"{s} is {tiers.fate(s)}" for s in gone[:_NAMED]) + ("; …" if len(gone) > _NAMED else "")

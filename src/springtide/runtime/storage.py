@@ -100,14 +100,9 @@ class Storage:
             self.kept.append(manifest)
 
     def settle(self) -> None:
-        """Take note that the last epoch is with the sinks: make its state durable if it is time, and remove what is out of use.
-
-        Where a window recreation begins or ends, it is time: no replay crosses that.
-        """
-        before = self.kept[-2] if len(self.kept) > 1 else None
-        shadows = set(before.shadows) if before is not None else set()
-        self.persister.committed(self.manifest, now=set(self.manifest.shadows) != shadows)
-        self._clean(before)
+        """Take note that the last epoch is with the sinks: make its state durable if it is time, and remove what is out of use."""
+        self.persister.committed(self.manifest)
+        self._clean(self.kept[-2] if len(self.kept) > 1 else None)
 
     def _clean(self, before: Manifest | None) -> None:
         """Remove what no manifest that is kept speaks of. What an epoch leaves behind is gone some epochs later."""
@@ -145,11 +140,12 @@ class Storage:
             self._mirror.commit(manifest, self.lease)
         self.kept[-1] = manifest
 
-    def make_durable(self) -> int:
-        """Make the state durable before anything else happens; give the epoch that it is of."""
-        if self.manifest.epoch >= 0:
-            self.persister.checkpoint(self.manifest)
-        return self.manifest.epoch
+    def make_durable(self, coming: Manifest | None = None) -> int:
+        """Make the state of the last epoch, or of one that is about to be committed, durable before anything else happens; give the epoch."""
+        manifest = coming or self.manifest
+        if manifest.epoch >= 0:
+            self.persister.checkpoint(manifest)
+        return manifest.epoch
 
     def close(self) -> None:
         """Make the state durable, and let the checkpoint go."""

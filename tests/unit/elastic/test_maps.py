@@ -153,6 +153,7 @@ def test_after_balancing_no_single_move_is_worth_it(case: tuple[BucketMap, list[
 
 @given(loaded())
 @example((BucketMap(0, 3, (1, 1, 0, 1, 2, 1)), [0.1, 1.1, 1.1, 0.7, 0.2, 0.3]))  # sums that hang on the order of steps
+@example((BucketMap(0, 4, (1, 0, 3, 1, 0, 0)), [2.14, 1.5, 1.8, 0.77, 1.77, 0.02]))  # and a bound on the map
 def test_balancing_twice_is_balancing_once(case: tuple[BucketMap, list[float]]) -> None:
     before, loads = case
     after = maps.rebalance(before, loads)

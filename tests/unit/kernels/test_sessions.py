@@ -176,3 +176,14 @@ def test_pieces_that_overlap_are_one() -> None:
     later = kernel.merge(pieces_of(kernel, [("a", 10, 1)]))
     merged = kernel.merge(pl.concat([later, short, long]))
     assert merged.select("__rows", DUE).rows() == [(7, 13)]
+
+
+def test_partials_of_a_users_aggregate_may_be_named_like_a_key() -> None:
+    counted = st.user_aggregate(init={"k": 0}, add={"k": pl.len()}, merge={"k": pl.col("k").sum()}, finish=pl.col("k"))
+    source = st.source("rows", st.memory(schema=COLUMNS), ts="ts")
+    step = source.aggregate(by="k", window=st.session("5us"), c=counted).step
+    assert isinstance(step, Aggregate)
+    kernel = SessionAggregate(step)
+    pieces = pieces_of(kernel, [("a", 0, 1), ("a", 4, 2), ("a", 7, 3), ("b", 1, 4)])
+    given, _ = kernel.close(pieces, END_OF_TIME)
+    assert sorted(given.select("k", "c").rows()) == [("a", 3), ("b", 1)]

@@ -53,8 +53,9 @@ def run(
     between: Callable[[Engine], bool] = lambda _: True,
     checkpoint: str = "checkpoint",
     instances: int = 2,
+    rows: int = 7,
 ) -> Engine:
-    options = Options(instances, rows_per_epoch=7, durability=chosen, timer=Timer())
+    options = Options(instances, rows_per_epoch=rows, durability=chosen, timer=Timer())
     return inprocess.run(files_to_files(folder).plan(buckets=8), folder / checkpoint, options, between=between)
 
 
@@ -144,6 +145,35 @@ def test_memory_that_is_lost_while_a_checkpoint_copies_it(folder: Path) -> None:
     engine = run(folder, durability(folder, "never"), between=between)
     assert failed == [4]
     assert not [text for text in told(engine) if "made anew" in text]
+    every_row_is_there_once(folder)
+
+
+def test_damage_that_no_task_sees_when_a_window_recreation_begins(folder: Path) -> None:
+    """No replay crosses the beginning of one. It happens only once its state is durable: damage is found in time to make it anew."""
+    damaged = list[int]()
+
+    def between(engine: Engine) -> bool:
+        assert bool(engine.manifest.shadows) == (6 <= engine.manifest.epoch < 9)
+        if engine.manifest.epoch == 5:
+            execute = engine._execute
+
+            def spoil(epoch: Epoch) -> Sequence[Report]:
+                reports = execute(epoch)
+                for path in [] if damaged else [folder / "memory" / s.file for s in engine.manifest.segments()]:
+                    data = bytearray(path.read_bytes())
+                    data[len(data) // 2] ^= 1
+                    path.unlink()
+                    path.write_bytes(data)
+                damaged.append(epoch.number)
+                return reports
+
+            engine._execute = spoil
+            engine.scale("sums", 3, "window")
+        return True
+
+    engine = run(folder, durability(folder, "never"), between=between, rows=2)
+    assert damaged.count(6) == 2, "the epoch was run again"
+    assert any("made anew" in text for text in told(engine))
     every_row_is_there_once(folder)
 
 
