@@ -126,9 +126,11 @@ def _figures(run: Any) -> dict[str, Any]:
     start = snapshots[0].time
     counted = [s for s in snapshots if s.time - start > WARM]
     waits = [s.latency.p95 for s in counted if s.latency]
+    errors = [(d.change, _after(d, snapshots)) for d in changes if d.outcome]
     return {
         "reconfigurations": len(changes),
-        "target_error": round(statistics.fmean(_after(d, snapshots) for d in changes if d.outcome), 4),
+        "target_error": round(statistics.fmean(error for _, error in errors), 4),
+        "by_change": {f"{i}: {change}": round(error, 3) for i, (change, error) in enumerate(errors)},
         "target_error_all_the_time": round(_error(counted), 4),
         "most_instances": max(s.subqueries["served"].instances for s in counted),
         "worst_p95_s": round(max(waits), 2),
