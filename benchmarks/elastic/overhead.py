@@ -14,7 +14,7 @@ import springtide as st
 from benchmarks.cdr.data import ROWS_PER_FILE, make
 from benchmarks.measure import DATA, result, say, scratch, session, summary
 
-PAIRS = 6
+PAIRS = 12
 
 
 def main() -> None:
