@@ -94,7 +94,8 @@ def _verify(checkpoint: Resting, progress: Progress | None) -> Verified:
         if progress is not None:
             progress(number, len(segments))
     # A run that has it meanwhile forgets epochs, each before its files: what is missing of those is not lost.
-    left = {int(Path(name).name) for name in checkpoint.store.list("manifests")}
+    names = [Path(file).name for file in checkpoint.store.list("manifests")]
+    left = {int(name) for name in names if name.isdigit()}
     damaged = [
         Damage(f"manifests/{epoch:09d}", problem, f"the commit record of epoch {epoch}: positions, routing, marks")
         for epoch, problem in unreadable.items()

@@ -78,6 +78,11 @@ def test_a_segment_that_goes_while_it_is_looked_at_is_missing(root: Path, monkey
     assert [(d.file, d.problem) for d in verifying.verify(root).damaged] == [(file, "is missing")]
 
 
+def test_a_file_that_is_no_manifest_is_passed_over(root: Path) -> None:
+    (root / "manifests" / "notes.txt").write_text("somebody's")
+    assert not verifying.verify(root).lost
+
+
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
