@@ -8,7 +8,7 @@ PYTHON_IN_VENV = .venv/bin/python
 WITH_SPARK = JAVA_HOME="$$(cat .venv/java-home)" PYSPARK_PYTHON="$(CURDIR)/$(PYTHON_IN_VENV)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format chaos bench lock clean venv java
+.PHONY: help demo test check format chaos contract bench lock clean venv java
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -30,6 +30,9 @@ format: venv ## Format the code and apply ruff's safe fixes
 
 chaos: java ## Run queries under random kills, changes and restarts for SECONDS=60; SEED=… repeats, ARGS=--cluster kills executors
 	@$(WITH_SPARK) $(PYTHON_IN_VENV) -m tests.chaos --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+contract: venv ## Run random cases of every kind in two processes for SECONDS=60; SEED=…, KIND=…, CASES=… choose
+	@$(PYTHON_IN_VENV) -m tests.contract --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(if $(KIND),--kind $(KIND)) $(if $(CASES),--cases $(CASES)) $(ARGS)
 
 bench: java ## Run the benchmark NAME=…; without NAME list them
 	@$(WITH_SPARK) $(PYTHON_IN_VENV) -m benchmarks $(NAME) $(ARGS)

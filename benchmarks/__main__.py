@@ -43,6 +43,11 @@ BENCHMARKS = {
     "growth": ("benchmarks.engine.growth", "main", "epoch time and memory at 10⁵, 10⁶, 10⁷ rows of state"),
     "soak": ("benchmarks.engine.soak", "main", "500 epochs: do time, memory or files grow?"),
     "instances": ("benchmarks.engine.instances", "main", "one instance against two, on two cores"),
+    "contract": (
+        "benchmarks.engine.contract",
+        "main",
+        "random cases of every kind in ten minutes: how many, how many wrong",
+    ),
     "recovery": (
         "benchmarks.recovery.failures",
         "main",

@@ -25,6 +25,7 @@ hypothesis.settings.load_profile("ci")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the files in tests/golden")
+    parser.addoption("--seed", type=int, help="run the one random case of this seed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,0 +1,27 @@
+"""The kinds of random cases that hold the contract to account: each makes a case from a seed, runs it, and says what is wrong.
+
+A kind is a module here with `run_case(seed, folder)`. The seed alone decides all of a case; the folder is new, empty and removed
+afterwards. None: everything is right. A text says what is not; what it raises is wrong too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.contract import engine
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a case is run, and how much of a long run is for cases of this kind."""
+
+    run_case: Callable[[int, Path], str | None]
+    share: float = 1.0
+    """Of the time; 2 gets twice as much as 1."""
+
+
+KINDS: dict[str, Kind] = {
+    "engine": Kind(engine.run_case),
+}
