@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from springtide.query.errors import QueryError
+from springtide.query.places import local, without_secrets
 from springtide.query.types import Length, micros_of
 from springtide.state.stores import Store
 from springtide.state.tiers import Tiers
@@ -49,6 +50,10 @@ class Durability:
         """Refuse what makes no sense."""
         if self.every not in (EPOCH, NEVER) and not micros_of(_WHERE, self.every, "every") > 0:
             raise QueryError(_WHERE, f"every={self.every!r} is no time at all", 'write it like "5s", or "epoch"')
+        if self.memory is not None and local(self.memory) is None:
+            where = without_secrets(self.memory)
+            hint = "give a folder; state goes to an object store by backup="
+            raise QueryError(_WHERE, f"memory={where!r} is not a folder of a mounted file system", hint)
         for name in ("retain", "degree"):
             if getattr(self, name) < 1:
                 raise QueryError(_WHERE, f"{name}={getattr(self, name)} is too few", "give at least 1")

@@ -12,6 +12,7 @@ from springtide.kernels.hashing import fingerprint
 from springtide.query import steps
 from springtide.runtime.layout import layout
 from springtide.runtime.shadows import shadow_of
+from springtide.state.checkpoint import Checkpoint
 from springtide.state.savepoints import adopt
 from springtide.state.stores import Store
 
@@ -19,7 +20,7 @@ from springtide.state.stores import Store
 def begin_from(savepoint: str | Path | Store, plan: Plan, checkpoint: str | Path) -> int:
     """Let a new checkpoint begin with a savepoint; give the epoch that it goes on behind. What does not fit is refused."""
     names = {s for q in plan.subqueries for s in (q.name, shadow_of(q.name))}
-    return adopt(savepoint, Path(checkpoint), identity(plan), names)
+    return adopt(savepoint, Checkpoint(checkpoint).root, identity(plan), names)
 
 
 def identity(plan: Plan) -> dict[str, Any]:

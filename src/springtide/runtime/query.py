@@ -18,6 +18,7 @@ from springtide.runtime import reference
 from springtide.runtime.durability import Durability, durability_of
 from springtide.runtime.engine import ROWS_PER_EPOCH, Options
 from springtide.runtime.identity import begin_from
+from springtide.state.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from springtide.runtime.spark.run import Run
@@ -118,6 +119,7 @@ class Query(Graph):
         """
         from springtide.runtime.spark.run import Run
 
+        checkpoint = Checkpoint(checkpoint).root  # what is no folder is refused before anything else
         usual = int(spark.sparkContext.defaultParallelism)
         patient = micros_of(f"{self.name} (query)", patience, "patience") / 1e6
         options = Options(instances, rows_per_epoch, usual, elastic_of(elastic), durability_of(durability), patient)

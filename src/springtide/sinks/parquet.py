@@ -12,6 +12,7 @@ from typing import ClassVar
 import polars as pl
 
 from springtide.query.errors import QueryError, shown
+from springtide.query.places import local, scheme_of, without_secrets
 from springtide.sinks.publication import Publication
 from springtide.state.segment import flush
 
@@ -68,7 +69,11 @@ def parquet_sink(path: str | Path) -> ParquetSink:
     """
     if not isinstance(path, str | Path) or not str(path):
         raise QueryError("(parquet_sink)", f"{shown(path)} is not a path", "give the folder to write to")
-    return ParquetSink(str(path))
+    folder = local(path)
+    if folder is None:
+        where, hint = without_secrets(path), "give a folder; st.spark_sink writes to wherever Spark can"
+        raise QueryError("(parquet_sink)", f"{where} is not a folder of a mounted file system", hint)
+    return ParquetSink(str(path) if scheme_of(path) is None else str(folder))
 
 
 def _nested(dtype: pl.DataType) -> list[pl.DataType]:

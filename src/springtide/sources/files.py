@@ -17,6 +17,7 @@ import polars as pl
 from springtide.kernels.slices import POSITION, UNLIMITED, Read, Slice, Take
 from springtide.query.connectors import ONE_STREAM, Rows
 from springtide.query.errors import QueryError, SpringtideError, shown
+from springtide.query.places import local, scheme_of, without_secrets
 from springtide.query.types import END_OF_TIME
 from springtide.sources.fit import Misfit, row_text
 
@@ -153,7 +154,11 @@ def path_text(kind: str, path: Any) -> str:
     """Take a path as users write it."""
     if not isinstance(path, str | Path) or not str(path):
         raise QueryError(f"({kind})", f"{shown(path)} is not a path", "give the folder, a file or a pattern")
-    return str(path)
+    found = local(path)
+    if found is None:
+        where, hint = without_secrets(path), "give a folder, a file or a pattern; st.spark reads whatever Spark can"
+        raise QueryError(f"({kind})", f"{where} is not a path of a mounted file system", hint)
+    return str(path) if scheme_of(path) is None else str(found)
 
 
 def judged(

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from springtide.query.places import local, without_secrets
 from springtide.state.errors import CheckpointError
 from springtide.state.manifest import Manifest, NewerFormat
 from springtide.state.segment import flush
@@ -62,7 +63,14 @@ class Checkpoint:
 
     def __init__(self, root: str | Path) -> None:
         """Name a folder; nothing is touched yet."""
-        self.root = Path(root).absolute()
+        folder = local(root)
+        if folder is None:
+            raise CheckpointError(
+                without_secrets(root),
+                "is not a folder of a mounted file system",
+                "give a folder that all executors see; a copy of it can be kept there by st.Durability(backup=…)",
+            )
+        self.root = folder.absolute()
 
     # ── opening ───────────────────────────────────────────────────────────────────────────────────────────────────
 

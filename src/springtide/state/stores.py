@@ -27,6 +27,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 import pyarrow as pa
 import pyarrow.fs
 
+from springtide.query.places import local, without_secrets
 from springtide.state.errors import AwayError, CheckpointError
 
 WAITS = (0.1, 0.4, 1.6)
@@ -61,12 +62,12 @@ class Store:
         """Name a store: a folder, or a URL of any file system of `pyarrow.fs`. Nothing is touched yet."""
         if isinstance(where, Store):
             return where
-        if isinstance(where, Path) or "://" not in where:
-            return _folder(Path(where))
-        parts = urlsplit(where)
-        if parts.scheme == "file":
-            return _folder(Path(unquote(parts.path)))
-        return Store(where, _shown(parts))
+        if (folder := local(where)) is not None:
+            return _folder(folder)
+        if isinstance(where, Path):
+            hint = "give the address as text: a Path has lost one of its slashes"
+            raise CheckpointError(without_secrets(where), "is an address, not a path", hint)
+        return Store(where, _shown(urlsplit(where)))
 
     def under(self, folder: str) -> Store:
         """Name a folder of this store as a store of its own."""
