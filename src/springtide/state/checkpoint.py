@@ -1,6 +1,6 @@
 """A checkpoint on disk: one folder, one query, one run at a time.
 
-springtide.json       format, query, hash: who may use this checkpoint
+springtide.json       format, query, hash: who may use this checkpoint; its id, and those that it was made of
 lock                  held by the run that uses it
 generation            counts the runs; a manifest of an older one is refused
 manifests/000000007   the commit record of epoch 7
@@ -15,12 +15,14 @@ spark/                Spark's own offsets and commits
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
 import socket
 import time
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,39 @@ class Lease:
             self.descriptor = -1
 
 
+@dataclass(frozen=True)
+class Lineage:
+    """Which checkpoint this is, and of which others, at which epochs, it was made."""
+
+    id: str
+    ancestors: tuple[tuple[str, int], ...] = ()
+    """(id, epoch), the oldest first."""
+
+    @staticmethod
+    def new() -> Lineage:
+        """Begin a checkpoint that was made of no other."""
+        return Lineage(uuid.uuid4().hex)
+
+    @staticmethod
+    def of(marker: bytes) -> Lineage:
+        """Read it from a springtide.json. One that an older version wrote has no id: its content, which never changes, stands for it."""
+        data = json.loads(marker)
+        own = data.get("id") or hashlib.sha256(marker).hexdigest()[:32]
+        return Lineage(own, tuple((id, epoch) for id, epoch in data.get("ancestors", ())))
+
+    def copied(self, epoch: int) -> Lineage:
+        """Begin a checkpoint that goes on behind an epoch of this one."""
+        return Lineage(uuid.uuid4().hex, (*self.ancestors, (self.id, epoch)))
+
+    def shared_with(self, id: str) -> int | None:
+        """Give the last epoch that this checkpoint has in common with another; None if neither is the other nor was made of it."""
+        return next((epoch for other, epoch in reversed(self.ancestors) if other == id), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Write it into a springtide.json."""
+        return {"id": self.id, "ancestors": [list(a) for a in self.ancestors]}
+
+
 class Checkpoint:
     """The folder, and what may be done with it."""
 
@@ -90,7 +125,7 @@ class Checkpoint:
             else:
                 self._write(
                     marker,
-                    json.dumps({"format": FORMAT, "identity": identity, "created": time.time()}, indent=1).encode(),
+                    marker_of(identity, Lineage.new()),
                 )
             generation = max(self._generation(), after) + 1
             self._write(self.root / "generation", str(generation).encode())
@@ -159,6 +194,10 @@ class Checkpoint:
         if version != FORMAT:
             raise self._error(f"has format {version}, this version of Springtide reads {FORMAT}", _NEWER)
         return found
+
+    def lineage(self) -> Lineage:
+        """Say which checkpoint this is, and of which others it was made."""
+        return Lineage.of((self.root / "springtide.json").read_bytes())
 
     def in_use(self) -> bool:
         """Tell whether a run holds the checkpoint now."""
@@ -286,6 +325,12 @@ class Checkpoint:
 
     def _error(self, problem: str, hint: str) -> CheckpointError:
         return CheckpointError(str(self.root), problem, hint)
+
+
+def marker_of(identity: Mapping[str, Any], lineage: Lineage, **more: Any) -> bytes:
+    """Give what is in a springtide.json: what makes a folder the checkpoint of a query."""
+    body = {"format": FORMAT, "identity": dict(identity), "created": time.time(), **lineage.to_json(), **more}
+    return json.dumps(body, indent=1).encode()
 
 
 def _write_through(path: Path, data: bytes) -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from springtide.state.checkpoint import marker_of
 from springtide.state.errors import CheckpointError
 from springtide.state.manifest import Manifest
 from springtide.state.resting import Resting, Source, made_durable, opened, store_of
@@ -65,8 +66,10 @@ def restore(source: Source, to: str | Path | Store, at: int | None = None, progr
     if target.list():
         raise CheckpointError(target.url, "is not empty", "give an empty or a new folder; nothing was changed")
     with opened(source) as found, pinned(found, at) as checkpoint:
-        newest = found.epochs()[-1:] == [at] or at is None
-        return copy(checkpoint, checkpoint.chain(at), target, outbox=newest, history=newest, progress=progress)
+        newest, manifests = found.epochs()[-1:] == [at] or at is None, checkpoint.chain(at)
+        lineage = checkpoint.lineage().copied(manifests[-1].epoch)
+        marker = marker_of(checkpoint.identity(), lineage)
+        return copy(checkpoint, manifests, target, outbox=newest, history=newest, identity=marker, progress=progress)
 
 
 def _check_target(source: Resting, target: Store, newest: int) -> None:

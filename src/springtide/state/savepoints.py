@@ -11,14 +11,13 @@ import json
 import os
 import re
 import shutil
-import time
 import uuid
 from collections.abc import Container, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from springtide.state.checkpoint import FORMAT, Checkpoint
+from springtide.state.checkpoint import Checkpoint, marker_of
 from springtide.state.copying import IDENTITY, SAVEPOINTS, copy, link_to, root_of
 from springtide.state.errors import CheckpointError
 from springtide.state.manifest import Manifest
@@ -84,14 +83,14 @@ def adopt(savepoint: str | Path | Store, root: Path, identity: Mapping[str, Any]
             raise CheckpointError(str(target.root), "is not empty", "give an empty or a new folder")
         if (reason := misfit(found.identity(), identity)) is not None:
             raise CheckpointError(found.store.url, f"does not fit this query: {reason[0]}", reason[1])
-        marker = {"format": FORMAT, "identity": dict(identity), "created": time.time(), "origin": origin}
+        lineage = found.lineage().copied(manifests[-1].epoch)
         copy(
             found,
             [_fitted(m, subqueries) for m in manifests],
             Store.at(target.root),
             link=True,
             outbox=False,
-            identity=json.dumps(marker, indent=1).encode(),
+            identity=marker_of(identity, lineage, origin=origin),
         )
         return manifests[-1].epoch
 
