@@ -29,7 +29,8 @@ from benchmarks.measure import result, say, scratch, summary
 from benchmarks.pictures import picture
 from benchmarks.recovery import words
 from springtide.charts import COLOURS
-from springtide.runtime.durability import shared_memory
+from springtide.state.checkpoint import Checkpoint
+from springtide.state.private import shared_memory
 
 RATES = (5_000, 10_000, 20_000)
 """Fragments in a second."""
@@ -86,9 +87,8 @@ def _fail(spark: Any, folder: Path, way: str, rate: int) -> tuple[float, float]:
     source = words.fragments(rate, DICTIONARY, ahead=words.WINDOW - LIVE[way])
     began = time.monotonic()
     ckpt = folder / "checkpoint"
-    memory = shared_memory(ckpt.absolute())
     run = words.frequencies(source, folder / "out").start(
-        spark, checkpoint=ckpt, instances=1, durability=replace(WAYS[way], memory=memory)
+        spark, checkpoint=ckpt, instances=1, durability=replace(WAYS[way], memory=shared_memory())
     )
     until(run, functools.partial(_caught_up, run, rate))
     if way == "sm":
@@ -146,7 +146,10 @@ def files(checkpoint: Path) -> frozenset[str]:
 
 def lose(checkpoint: Path) -> None:
     """Remove all state that is not durable, at once."""
-    memory = shared_memory(checkpoint.absolute())
+    newest = Checkpoint(checkpoint).latest()
+    assert newest is not None
+    assert newest.log is not None
+    memory = Path(newest.log["memory"])
     gone = (memory / "state").rename(memory / "gone")  # tasks are at work in it
     shutil.rmtree(gone)
 

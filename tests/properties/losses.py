@@ -74,7 +74,8 @@ class Faults:
     def afterwards(self) -> None:
         """Lose something between two starts."""
         if self._random.random() < self._unlucky:
-            self._lose(str(self._checkpoint.with_suffix(".memory")))
+            left = sorted(self._checkpoint.with_suffix(".memory").glob("springtide-*"))
+            self._lose(str(left[-1]) if left else None)
 
     def _lose(self, memory: str | None) -> None:
         if memory is not None:

@@ -16,6 +16,7 @@ from springtide.query.errors import nearest
 from springtide.query.types import END_OF_TIME, TIME
 from springtide.runtime.heads.head import ALIVE, VERSION
 from springtide.runtime.heads.sliding import CLOSED
+from springtide.state import private
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError
 from springtide.state.manifest import Manifest, SubqueryState
@@ -64,7 +65,8 @@ def _map(checkpoint: Checkpoint, manifest: Manifest, step: str, layout: Layout, 
     if kind is not None and kind not in kinds:
         raise CommandError(f"{step} has no {kind!r} in its state; {nearest(kind, kinds)}")
     wanted = kind or next(iter(kinds), None)
-    tiers = Tiers(str(checkpoint.root), (manifest.log or {}).get("memory"))
+    memory = private.left((manifest.log or {}).get("memory"), checkpoint.root)
+    tiers = Tiers(str(checkpoint.root), memory)
     frames = [
         read_segment(next(iter(tiers.copies(s)), checkpoint.root / s.file))
         .lazy()

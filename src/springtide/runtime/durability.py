@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-import os
-import tempfile
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from springtide.query.errors import QueryError
 from springtide.query.places import local, without_secrets
 from springtide.query.types import Length, micros_of
+from springtide.state import private
 from springtide.state.stores import Store
 from springtide.state.tiers import Tiers
 
 EPOCH, NEVER = "epoch", "never"
 RETAIN = 10
-_SHARED_MEMORY = Path("/dev/shm")
 _WHERE = "(durability)"
 
 
@@ -42,7 +39,8 @@ class Durability:
     degree: int = 1
     """So many instances take over from one that lost its state (SE-3)."""
     memory: str | Path | None = None
-    """The folder for state that is not durable yet; on a cluster all executors must see it. Without it: this machine's shared memory."""
+    """A folder for state that is not durable yet: a run makes one of its own in it, and removes that; on a cluster all executors must see it.
+    Without it: this machine's shared memory."""
     buffer: bool = False
     """Keep what the prefixes send, also where it could be read again from the source (upstream backup)."""
 
@@ -66,17 +64,22 @@ class Durability:
         return math.inf if self.every == NEVER else micros_of(_WHERE, self.every, "every") / 1e6
 
     def tiers(self, root: Path) -> Tiers:
-        """Say where the files of a checkpoint are."""
+        """Say where the files of a run on a checkpoint are."""
         memory = None
         if self.seconds > 0:
-            memory = str(Path(self.memory).absolute() if self.memory is not None else shared_memory(root))
-        return Tiers(str(root), memory, Store.at(self.backup) if self.backup is not None else None)
+            memory = str(private.new(self.parent, root))
+        return Tiers(str(root), memory, self.store)
 
+    @property
+    def store(self) -> Store | None:
+        """The backup, if there is one."""
+        return Store.at(self.backup) if self.backup is not None else None
 
-def shared_memory(root: Path) -> Path:
-    """Name the folder in shared memory that belongs to a checkpoint: every run of it on this machine finds the same one."""
-    parent = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
-    return parent / f"springtide-{os.getuid()}-{zlib.crc32(str(root).encode()):08x}-{root.name}"
+    @property
+    def parent(self) -> Path:
+        """Where a run makes its folder for state that is not durable yet."""
+        given = local(self.memory) if self.memory is not None else None
+        return private.shared_memory() if given is None else given.absolute()
 
 
 def durability_of(given: Durability | Length | None) -> Durability:

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from springtide.query.errors import SpringtideError
@@ -16,6 +17,7 @@ from springtide.runtime.buffers import FOLDER as BUFFERS
 from springtide.runtime.durability import Durability
 from springtide.runtime.persisting import Persister, kept_after
 from springtide.runtime.recovering import lost, missing
+from springtide.state import private
 from springtide.state.checkpoint import Checkpoint, Lease
 from springtide.state.manifest import Manifest
 from springtide.state.mirror import Mirror
@@ -34,13 +36,13 @@ class Storage:
     ) -> None:
         """Take the checkpoint; an empty one is filled from its backup."""
         self.checkpoint, self._retain, self._note = checkpoint, durability.retain, note
-        self.tiers = durability.tiers(checkpoint.root)
-        self.persister = Persister(self.tiers, durability.seconds, timer, note)
-        self._mirror = Mirror(checkpoint, self.tiers.backup) if self.tiers.backup is not None else None
+        self._mirror = Mirror(checkpoint, durability.store) if durability.store is not None else None
         if self._mirror is not None and self._mirror.restore():
             note(f"the checkpoint was restored from {self._mirror.url}")
         generation = self._mirror.generation() if self._mirror is not None else 0
         self.lease: Lease = checkpoint.acquire(identity, after=generation)
+        self.tiers, self._parent = durability.tiers(checkpoint.root), durability.parent
+        self.persister = Persister(self.tiers, durability.seconds, timer, note)
         try:
             self.kept: list[Manifest] = checkpoint.history()
         except BaseException:
@@ -66,6 +68,9 @@ class Storage:
         if self.kept:
             self._make_whole(recover)
         self.checkpoint.sweep(_needed(self.kept), self.manifest.epoch)
+        if self.tiers.memory is not None:
+            private.make(Path(self.tiers.memory))
+        private.sweep(self._parent, self.checkpoint.root, keep=self.tiers.memory)
         if self._mirror is not None:
             self._mirror.begin(_needed(self.kept), self.kept)
 
@@ -73,7 +78,8 @@ class Storage:
         """Bring the state that the last run left in shared memory to the durable tiers."""
         own, log = self.tiers, self.manifest.log
         if log is not None:
-            self.tiers, left = replace(own, memory=None), replace(own, memory=log["memory"])
+            memory = private.left(log["memory"], self.checkpoint.root)
+            self.tiers, left = replace(own, memory=None), replace(own, memory=memory)
             try:
                 if lost(left, self.manifest):
                     recover()
@@ -81,7 +87,8 @@ class Storage:
                     left.persist(segment)
             finally:
                 self.tiers = own
-            left.clear_memory()
+            if memory is not None:
+                private.remove_left(memory, self.checkpoint.root)
         elif own.backup is not None:
             for segment in self.manifest.segments():
                 own.persist(segment)

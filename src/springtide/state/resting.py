@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from springtide.state import private
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError
 from springtide.state.manifest import Manifest
@@ -67,7 +68,8 @@ class Resting(Checkpoint):
 
     def tiers(self, manifest: Manifest) -> Tiers:
         """Say where the files of an epoch are."""
-        return Tiers(str(self.root), (manifest.log or {}).get("memory"), self.remote)
+        memory = private.left((manifest.log or {}).get("memory"), self.root)
+        return Tiers(str(self.root), memory, self.remote)
 
     def find(self, manifest: Manifest, segment: Segment) -> Path:
         """Give a whole copy of a segment on this machine."""

@@ -1,6 +1,6 @@
 """Tiers: the places where the files of a checkpoint can be, the nearest first.
 
-    memory    a folder in shared memory: segments that are not durable yet, where state is made durable only every few seconds
+    memory    a folder of the run's own in shared memory: segments that are not durable yet, where state is made durable only every few seconds
     root      the checkpoint's folder: on the disk of this machine, or on a file system that all machines see
     backup    a store that outlives all machines; the root is then no more than a cache of it
 
@@ -14,6 +14,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from springtide.state import private
 from springtide.state.errors import LostError
 from springtide.state.segment import Segment, checksum, flush
 from springtide.state.stores import Store
@@ -35,11 +36,14 @@ class Tiers:
 
     def place(self, file: str) -> Path:
         """Say where a new segment is written."""
-        return Path(self.memory or self.root) / file
+        if self.memory is None:
+            return Path(self.root) / file
+        private.make(Path(self.memory))  # it may have been lost; nobody else is to put something in its place
+        return Path(self.memory) / file
 
     def keep(self, segment: Segment) -> None:
         """Take note of a segment that was just written; where every epoch is durable it goes to the backup now."""
-        path = self.place(segment.file)
+        path = Path(self.memory or self.root) / segment.file
         _remember(path, segment)
         if self.backup is not None and self.memory is None:
             self.backup.put(path, segment.file)
@@ -76,7 +80,7 @@ class Tiers:
 
     def persist(self, segment: Segment) -> None:
         """Make a segment durable: in the root, and in the backup if there is one (SEEP's persist)."""
-        path, near = Path(self.root) / segment.file, self.place(segment.file)
+        path, near = Path(self.root) / segment.file, Path(self.memory or self.root) / segment.file
         if not is_whole(path, segment):
             if near != path and near.exists():
                 copy_through(near, path)
@@ -95,7 +99,7 @@ class Tiers:
     def clear_memory(self) -> None:
         """Give the shared memory back; everything in it is elsewhere."""
         if self.memory is not None:
-            shutil.rmtree(self.memory, ignore_errors=True)
+            private.remove(Path(self.memory))
 
     # ── other files ───────────────────────────────────────────────────────────────────────────────────────────────
 

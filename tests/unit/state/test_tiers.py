@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import springtide as st
+from springtide.state import private
 from springtide.state import tiers as module
 from springtide.state.segment import BucketSizes, Segment, read_segment, write_segment
 from springtide.state.stores import Store
@@ -21,7 +22,13 @@ ROWS = pl.DataFrame({"b": [0, 0, 3], "n": [1, 2, 3]}, schema={"b": pl.UInt16, "n
 
 @pytest.fixture
 def tiers(tmp_path: Path) -> Tiers:
-    return Tiers(str(tmp_path / "root"), str(tmp_path / "memory"), Store.at(tmp_path / "backup"))
+    memory = private.new(tmp_path, tmp_path / "root")
+    return Tiers(str(tmp_path / "root"), str(memory), Store.at(tmp_path / "backup"))
+
+
+def memory_of(tiers: Tiers) -> Path:
+    assert tiers.memory is not None
+    return Path(tiers.memory)
 
 
 def written(tiers: Tiers) -> Segment:
@@ -43,12 +50,12 @@ def spoil(path: Path) -> None:
 def test_a_segment_is_written_to_memory_and_persisted_to_root_and_backup(tiers: Tiers, tmp_path: Path) -> None:
     """SE-2: spill and persist keep the name of a file."""
     segment = written(tiers)
-    assert tiers.find(segment) == tmp_path / "memory" / FILE
+    assert tiers.find(segment) == memory_of(tiers) / FILE
     assert not (tmp_path / "root" / FILE).exists()
     tiers.persist(segment)
     tiers.persist(segment)  # a second time there is nothing to do
-    for place in ("memory", "root", "backup"):
-        assert read_segment(tmp_path / place / FILE).equals(ROWS)
+    for place in (memory_of(tiers), tmp_path / "root", tmp_path / "backup"):
+        assert read_segment(place / FILE).equals(ROWS)
     tiers.clear_memory()
     assert tiers.find(segment) == tmp_path / "root" / FILE
 
@@ -64,8 +71,8 @@ def test_without_memory_a_segment_goes_to_the_backup_at_once(tmp_path: Path) -> 
 def test_a_copy_that_is_not_whole_counts_as_none(tiers: Tiers, tmp_path: Path, loss: str) -> None:
     segment = written(tiers)
     tiers.persist(segment)
-    for place, left in (("memory", "root"), ("root", "backup")):
-        path = tmp_path / place / FILE
+    for place, left in ((memory_of(tiers), "root"), (tmp_path / "root", "backup")):
+        path = place / FILE
         assert tiers.find(segment) == path
         if loss == "damaged":
             spoil(path)
@@ -79,11 +86,11 @@ def test_a_copy_that_is_not_whole_counts_as_none(tiers: Tiers, tmp_path: Path, l
 
 def test_what_is_lost_is_named_exactly(tiers: Tiers, tmp_path: Path) -> None:
     segment = written(tiers)
-    spoil(tmp_path / "memory" / FILE)
+    spoil(memory_of(tiers) / FILE)
     told = rf"has lost a segment: {FILE} \(3 rows of panes of counts, written in epoch 7 by instance 1\) is damaged"
     with pytest.raises(st.CheckpointError, match=told):
         tiers.find(segment)
-    (tmp_path / "memory" / FILE).unlink()
+    (memory_of(tiers) / FILE).unlink()
     with pytest.raises(st.CheckpointError, match="is missing; restore it from a backup"):
         tiers.find(segment)
 
@@ -122,7 +129,7 @@ def test_what_counts_as_durable_is_what_has_arrived(
     with pytest.raises(OSError, match="was damaged while it was copied"):
         tiers.persist(segment)
     monkeypatch.undo()
-    assert tiers.find(segment) == tmp_path / "memory" / FILE
+    assert tiers.find(segment) == memory_of(tiers) / FILE
     tiers.persist(segment)
     tiers.clear_memory()
     assert read_segment(tiers.find(segment)).equals(ROWS)
