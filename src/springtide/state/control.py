@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 import time
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from springtide.state.parsing import parsed
+
+_LONGEST = 1 << 20
+"""Bytes of a command at most."""
 
 
 @dataclass(frozen=True)
@@ -35,20 +42,69 @@ def send(root: Path, command: Command) -> Path:
     return left
 
 
-def receive(root: Path, known: Collection[Path] = ()) -> list[Command]:
-    """Read the commands that were left and are not `known`, oldest first. What cannot be read is put aside, with a name that says so.
+Refuse = Callable[[Path, str], None]
+"""Is told of a file that is no command, and why."""
 
-    The file stays until whoever does the command removes it: what a crash cuts short is found again by the next run.
+
+def receive(root: Path, known: Collection[Path] = (), refuse: Refuse = lambda file, reason: None) -> list[Command]:
+    """Read the commands that were left and are not `known`, oldest first.
+
+    The file stays until whoever does the command removes it: what a crash cuts short is found again by the next run. A file that is no command
+    is put aside, with a name that says so; what is no file, or may not be read, is somebody's own and stays. Each of them is refused.
     """
     commands = []
-    for path in sorted((root / "control").glob("*.json")):
+    for path in _left(root / "control"):
         if path in known:
             continue
         try:
-            data = json.loads(path.read_text())
-            commands.append(Command(data["command"], dict(data.get("options", {})), path))
+            data = _read(path)
         except FileNotFoundError:  # whoever left it has thought better of it
             continue
-        except (ValueError, KeyError, TypeError):
-            path.rename(path.with_suffix(".unreadable"))
+        except OSError as error:
+            refuse(path, f"it cannot be read ({error.strerror})")
+            continue
+        try:
+            commands.append(_command(data, path))
+        except ValueError as error:
+            refuse(path, _put_aside(path, str(error)))
     return commands
+
+
+def _left(folder: Path) -> list[Path]:
+    """Name what is in the control folder; one that is a link leads to files that are not ours."""
+    if folder.is_symlink():
+        return []
+    try:
+        return sorted(folder / name for name in os.listdir(folder) if name.endswith(".json") and name[0] != ".")
+    except OSError:  # it is not there, or cannot be looked into: then nobody leaves commands in it
+        return []
+
+
+def _read(path: Path) -> bytes:
+    """Read a file of commands, but nothing that is none: no folder, no link, no pipe to wait for, no end of bytes."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a file")
+        return file.read(_LONGEST + 1)
+
+
+def _command(data: bytes, path: Path) -> Command:
+    if len(data) > _LONGEST:
+        raise ValueError(f"it has more than {_LONGEST:,} bytes")
+    given = parsed(data)
+    if not isinstance(given, dict) or not isinstance(given.get("command"), str):
+        raise ValueError("it does not name a command")
+    options = given.get("options", {})
+    if not isinstance(options, dict):
+        raise ValueError("its options have no names")
+    return Command(given["command"], options, path)
+
+
+def _put_aside(path: Path, reason: str) -> str:
+    aside = path.with_suffix(".unreadable")
+    try:
+        path.rename(aside)
+    except OSError as error:
+        return f"{reason}; it could not be put aside ({error.strerror})"
+    return f"{reason}; it is now {aside.name}"

@@ -345,7 +345,7 @@ def test_an_unknown_command_is_noted(bench: Bench) -> None:
     bench.clock.now = 7.5
     send(bench.root, Command("explode"))
     assert not bench.engine.take_commands()
-    assert [(at, note.split(" is ")[0]) for at, note in bench.engine.events] == [(7.5, "the command 'explode'")]
+    assert [(at, note.split(" was ")[0]) for at, note in bench.engine.events] == [(7.5, "the command 'explode'")]
 
 
 def test_stop_is_heard_among_others(bench: Bench) -> None:
