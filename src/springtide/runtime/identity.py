@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import polars as pl
 
 from springtide.compiler.plan import Plan
 from springtide.kernels.hashing import fingerprint
 from springtide.query import steps
+from springtide.query.aggregates import Aggregate, BoundAggregate, UserFunction
+from springtide.query.graph import Graph
+from springtide.query.operators import BucketOperator, KeyOperator
+from springtide.query.text import expr_text
+from springtide.query.types import length_text
+from springtide.runtime.digests import of_code, of_expression
 from springtide.runtime.layout import layout
 from springtide.runtime.shadows import shadow_of
 from springtide.state.checkpoint import Checkpoint
+from springtide.state.forms import INPUTS, ORIGINS, Part
 from springtide.state.savepoints import adopt
 from springtide.state.stores import Store
+
+_ELSEWHERE = ("name", "inputs", "schema", "connector")
+"""Fields of a step that are no part of its form, or are told otherwise."""
+_parts_known: WeakKeyDictionary[steps.Step, dict[str, Part]] = WeakKeyDictionary()
+"""Taken when a step is first asked for, before its code runs: what that leaves in a cache is no other code."""
 
 
 def begin_from(savepoint: str | Path | Store, plan: Plan, checkpoint: str | Path) -> int:
@@ -31,8 +46,76 @@ def identity(plan: Plan) -> dict[str, Any]:
     return {
         "query": plan.graph.name,
         "steps": described,
+        "forms": {n: form(plan.graph, n) for n in plan.graph.steps if not isinstance(plan.graph.steps[n], steps.Sink)},
         "buckets": plan.buckets,
         "hash": fingerprint(),
         "polars": pl.__version__,
         "state": layout(plan),  # for people: two checkpoints that differ in nothing else are the same
     }
+
+
+def form(graph: Graph, name: str) -> dict[str, list[str]]:
+    """Say what a step is, part by part: what goes into it, and everything that decides what it makes of that."""
+    step = graph.steps[name]
+    found = {INPUTS: Part(", ".join(_stream(graph, s.step, s.port) for s in step.inputs))} if step.inputs else {}
+    if step.stateful:
+        found[ORIGINS] = Part(" | ".join(", ".join(sorted(_origins(graph, s.step, s.port))) for s in step.inputs))
+    if step not in _parts_known:
+        own = _of_source(step) if isinstance(step, steps.Source) else dict(_of_step(step))
+        _parts_known[step] = own
+    return {name: part.to_json() for name, part in (found | _parts_known[step]).items()}
+
+
+def _stream(graph: Graph, step: steps.Step, port: str) -> str:
+    return graph.name_of(step) if port == steps.OUT else f"{graph.name_of(step)}.{port}"
+
+
+def _origins(graph: Graph, step: steps.Step, port: str) -> set[str]:
+    """Name the sources and stateful steps that a stream comes from."""
+    if step.stateful or isinstance(step, steps.Source):
+        return {_stream(graph, step, port)}
+    return {origin for s in step.inputs for origin in _origins(graph, s.step, s.port)}
+
+
+def _of_source(source: steps.Source) -> dict[str, Part]:
+    """Say how rows are read: what is late and in which order they are depends on it. Where they are may change."""
+    connector = source.connector
+    parts = {
+        "kind": type(connector).__name__,
+        "columns": str(dict(source.columns)),
+        "ts": str(source.ts),
+        "max_disorder": length_text(source.max_disorder),
+        "positions": str(getattr(connector, "positions", True)),
+        "stream": str(getattr(connector, "stream", None)),
+        "position": str(getattr(connector, "position", None)),
+    }
+    return {name: Part(text) for name, text in parts.items()}
+
+
+def _of_step(step: steps.Step) -> Iterator[tuple[str, Part]]:
+    for field in fields(step):
+        if field.name not in _ELSEWHERE:
+            yield from _parts(field.name, getattr(step, field.name))
+
+
+def _parts(name: str, value: Any) -> Iterator[tuple[str, Part]]:
+    """Take a value apart down to expressions, code and plain values."""
+    if isinstance(value, pl.Expr):
+        yield name, of_expression(value, expr_text(value))
+    elif isinstance(value, BucketOperator | KeyOperator):
+        yield name, of_code(value)
+    elif isinstance(value, pl.DataType | pl.Schema):
+        yield name, Part(str(value))
+    elif isinstance(value, Mapping):
+        for key, held in value.items():
+            yield from _parts(f"{name}.{key}", held)
+    elif isinstance(value, BoundAggregate):  # what it was bound to follows from the rest
+        yield from _parts(name, value.aggregate)
+    elif isinstance(value, Aggregate | UserFunction):
+        for field in fields(value):
+            yield from _parts(f"{name}.{field.name}".removesuffix(".user"), getattr(value, field.name))
+    elif isinstance(value, tuple | list) and any(isinstance(v, pl.Expr | tuple | BoundAggregate) for v in value):
+        for number, held in enumerate(value):
+            yield from _parts(f"{name}.{held.name if isinstance(held, BoundAggregate) else number + 1}", held)
+    else:
+        yield name, Part(f"{value}" if is_dataclass(value) else repr(value))

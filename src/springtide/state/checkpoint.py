@@ -29,6 +29,7 @@ from typing import Any
 
 from springtide.query.places import local, without_secrets
 from springtide.state.errors import CheckpointError
+from springtide.state.forms import changes
 from springtide.state.manifest import Manifest, NewerFormat
 from springtide.state.segment import flush
 
@@ -162,21 +163,24 @@ class Checkpoint:
                 f"was written with another hash of keys (Polars {found['polars']}, here {identity['polars']})",
                 f"use Polars {found['polars']}, or start with a new checkpoint",
             )
-        changed = sorted(
-            name
-            for name in found["steps"].keys() | identity["steps"].keys()
-            if found["steps"].get(name) != identity["steps"].get(name)
-        )
-        if changed or found["buckets"] != identity["buckets"]:
-            what = (
-                f"the steps {', '.join(changed)}"
-                if changed
-                else f"{found['buckets']} buckets, not {identity['buckets']}"
-            )
+        changed = list(changes(found, identity))
+        if found["buckets"] != identity["buckets"]:
+            changed.append(f"buckets: {found['buckets']} → {identity['buckets']}")
+        if changed:
             raise self._error(
-                f"was written by another form of this query: {what}",
-                "start the old form, or give the new one a new checkpoint",
+                f"was written by another form of this query: {'; '.join(changed)}",
+                "start the old form, or give the new one a new checkpoint; from a savepoint stateless steps and sinks may "
+                "change, and code whose state still fits says so with version = the digest that it had",
             )
+        self._write_identity(
+            identity
+        )  # where it says more than what was there, or says it of another version of Polars
+
+    def _write_identity(self, identity: dict[str, Any]) -> None:
+        """Write anew whose the checkpoint is; what else the file says stays."""
+        marker = self.root / "springtide.json"
+        known = json.loads(marker.read_bytes())
+        self._write(marker, json.dumps(known | {"identity": identity}, indent=1).encode())
 
     def identity(self) -> dict[str, Any]:
         """Say which query this checkpoint belongs to."""

@@ -20,6 +20,7 @@ from typing import Any
 from springtide.state.checkpoint import Checkpoint, marker_of
 from springtide.state.copying import IDENTITY, SAVEPOINTS, copy, link_to, root_of
 from springtide.state.errors import CheckpointError
+from springtide.state.forms import INPUTS, changed_parts
 from springtide.state.manifest import Manifest
 from springtide.state.resting import Resting, Source, opened
 from springtide.state.stores import Store
@@ -127,7 +128,14 @@ def misfit(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str, st
             if before[name] != after[name]:
                 was, now = (text[name].removeprefix("source: ") for text in (before, after))
                 return f"the {what} {name} was {was}, and now is {now}", f"keep {name} as it was, or {anew}"
+            if change := next(changed_parts(found, wanted, name, without=INPUTS), None):
+                return f"the {what} {name} has changed: {change}", f"keep {name} as it was, or {anew}{_code(change)}"
     return None
+
+
+def _code(change: str) -> str:
+    """Say how new code goes on with the state of the old."""
+    return "; code whose state still fits says so with version = the digest that it had" * change.startswith("operator")
 
 
 def _sources(identity: Mapping[str, Any]) -> dict[str, str]:

@@ -390,7 +390,7 @@ def test_a_changed_query_is_refused(bench: Bench) -> None:
     source = st.source("feed", bench.feed, ts="t")
     other = source.aggregate(by="k", window=st.tumbling("20us"), n=st.count(), name="counts")
     bench.query = st.Query("bench", other.to(bench.sink, name="out"))
-    with pytest.raises(st.CheckpointError, match="another form of this query: the steps counts"):
+    with pytest.raises(st.CheckpointError, match="another form of this query: step counts"):
         bench.start()
 
 

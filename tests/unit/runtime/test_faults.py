@@ -131,9 +131,9 @@ def test_a_newer_format_is_refused(checkpoint: Path) -> None:
 
 def test_another_query_is_refused(checkpoint: Path) -> None:
     refused(query(name="other"), checkpoint, "belongs to the query 'sums', not 'other'")
-    refused(query(window="12s"), checkpoint, "was written by another form of this query: the steps totals")
-    refused(query(n=st.count()), checkpoint, "was written by another form of this query: the steps totals")
-    refused(query(), checkpoint, "was written by another form of this query: 8 buckets, not 16", buckets=16)
+    refused(query(window="12s"), checkpoint, "was written by another form of this query: step totals")
+    refused(query(n=st.count()), checkpoint, "was written by another form of this query: step totals")
+    refused(query(), checkpoint, "was written by another form of this query: buckets: 8 → 16", buckets=16)
     assert start(query(), checkpoint).manifest.ended, "the old form goes on"
 
 

@@ -153,10 +153,10 @@ def test_another_query(used: Checkpoint) -> None:
 @pytest.mark.parametrize(
     ("steps", "named"),
     [
-        ({"calls": "source: {}", "agg": "aggregate: m"}, "the steps agg"),
-        ({"calls": "source: {}"}, "the steps agg"),
-        ({**IDENTITY["steps"], "more": "filter: x"}, "the steps more"),
-        ({"calls": "other", "agg": "other"}, "the steps agg, calls"),
+        ({"calls": "source: {}", "agg": "aggregate: m"}, "step agg: aggregate: n → aggregate: m"),
+        ({"calls": "source: {}"}, "step agg is no more"),
+        ({**IDENTITY["steps"], "more": "filter: x"}, "step more is new"),
+        ({"calls": "other", "agg": "other"}, "step agg: aggregate: n → other; step calls: source: {} → other"),
     ],
 )
 def test_a_changed_step(used: Checkpoint, steps: dict[str, str], named: str) -> None:
@@ -165,7 +165,7 @@ def test_a_changed_step(used: Checkpoint, steps: dict[str, str], named: str) -> 
 
 
 def test_another_number_of_buckets(used: Checkpoint) -> None:
-    assert "another form of this query: 256 buckets, not 512" in refusal(used, IDENTITY | {"buckets": 512})
+    assert "another form of this query: buckets: 256 → 512" in refusal(used, IDENTITY | {"buckets": 512})
 
 
 def test_another_hash(used: Checkpoint) -> None:

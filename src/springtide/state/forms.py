@@ -1,0 +1,96 @@
+"""The form of a query, part by part, as a checkpoint remembers it; and what differs between two of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+INPUTS = "inputs"
+"""The part of a step that says which streams go into it, side by side."""
+ORIGINS = "origins"
+"""The part of a stateful step that says which sources and stateful steps are behind each side, whatever stateless steps are between."""
+_SHOWN = 160
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a step: how it reads, and where that is not all of it, a digest of the whole."""
+
+    text: str
+    digest: str = ""
+    by: str = ""
+    """What made the digest. `version`: the user says it. Digests of two makers say nothing about each other."""
+
+    def to_json(self) -> list[str]:
+        """Write it as plain texts."""
+        return [self.text, self.digest, self.by] if self.digest else [self.text]
+
+    @staticmethod
+    def from_json(data: Any) -> Part:
+        """Read what `to_json` wrote."""
+        return Part(*map(str, data))
+
+    def change(self, now: Part) -> str | None:
+        """Say how another part is not the same; None when it is, as far as can be known.
+
+        >>> Part("x.sum()").change(Part("x.max()"))
+        'x.sum() → x.max()'
+        >>> Part("Count", "ab12", "source").change(Part("Count", "cd34", "source"))
+        'Count (ab12) → Count (cd34)'
+        >>> Part("Count", "ab12", "source").change(Part("Count", "ab12", "version"))
+        """
+        if self.text == now.text and (self.digest == now.digest or _incomparable(self.by, now.by)):
+            return None
+        both = (self, now)
+        if self.text == now.text:
+            return " → ".join(f"{_short(part.text)} ({part.digest or 'no digest'})" for part in both)
+        return " → ".join(_short(part.text) for part in both)
+
+
+def changes(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:
+    """Say what is different in every step, one sentence each. What an older checkpoint does not say is not compared.
+
+    >>> old = {"steps": {"a": "map: x"}, "forms": {"a": {"inputs": ["s, t"]}}}
+    >>> list(changes(old, {"steps": {"a": "map: x"}, "forms": {"a": {"inputs": ["t, s"]}}}))
+    ['step a: inputs: s, t → t, s']
+    >>> list(changes({"steps": old["steps"]}, {"steps": {"b": "map: x"}}))
+    ['step a is no more', 'step b is new']
+    """
+    before, after = found["steps"], wanted["steps"]
+    for name in sorted(before.keys() | after.keys()):
+        if name not in after:
+            yield f"step {name} is no more"
+        elif name not in before:
+            yield f"step {name} is new"
+        elif said := list(changed_parts(found, wanted, name, without=ORIGINS)):
+            yield f"step {name}: {said[0]}"
+        elif before[name] != after[name] and name not in found.get("forms", {}):
+            yield f"step {name}: {_short(before[name])} → {_short(after[name])}"
+
+
+def changed_parts(found: Mapping[str, Any], wanted: Mapping[str, Any], step: str, without: str) -> Iterator[str]:
+    """Say which parts of a step are different, but for one that does not count."""
+    before, after = (identity.get("forms", {}).get(step) for identity in (found, wanted))
+    if before is None or after is None:
+        return
+    for part in sorted(before.keys() | after.keys()):
+        if part == without:
+            continue
+        if part not in before or part not in after:
+            yield f"{part} is {'new' if part in after else 'no more'}"
+        elif change := Part.from_json(before[part]).change(Part.from_json(after[part])):
+            yield f"{part}: {change}"
+
+
+def _incomparable(one: str, other: str) -> bool:
+    """Tell whether two digests were made in ways that cannot give the same, though nothing changed: by other versions of a tool."""
+    return one != other and _tool(one) == _tool(other)
+
+
+def _tool(by: str) -> list[str]:
+    return [word for word in by.replace(",", " ").split() if not word[0].isdigit()]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
