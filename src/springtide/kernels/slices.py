@@ -58,6 +58,8 @@ class Take:
     """A test wants the process to die here."""
     greatest: int | None = None
     """The greatest time of a dummy."""
+    notes: tuple[str, ...] = ()
+    """What people may want to know: files that have changed since they were read, that are gone, that cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class NativeSource(Protocol):
     def take(self, position: Any, limit: int, ts: str | None) -> Take:
         """Say what to read next, at most about `limit` rows; `position` is where the last epoch ended, None at first.
 
-        `ts` names the column with the event time.
+        `ts` names the column with the event time. A position that is a dict may have a `ledger` of files (see `sources.ledger`).
         """
         ...
 

@@ -33,6 +33,7 @@ from springtide.runtime.heads import check_runs, head_of
 from springtide.runtime.heads.sliding import CLOSED
 from springtide.runtime.identity import identity
 from springtide.runtime.intake import Intake
+from springtide.runtime.ledgers import Ledgers
 from springtide.runtime.measuring import measure
 from springtide.runtime.outcome import state_after
 from springtide.runtime.patience import Patience, of_a_connector
@@ -101,7 +102,10 @@ class Engine:
         self.snapshot: Snapshot | None = None
         """What the last epoch of this run was like."""
         self._sources = plan.graph.of_kind(steps.Source)
-        self.intake = Intake(self._sources, options.rows_per_epoch, options.timer, self.patience)
+        self._ledgers = Ledgers(lambda: self.storage.tiers)
+        self.intake = Intake(
+            self._sources, options.rows_per_epoch, options.timer, self.patience, self._ledgers, self.note
+        )
         self.events: list[tuple[float, str]] = []
         """When, and what: scalings, refusals."""
         self.storage = self.patience.attempt(
@@ -288,7 +292,7 @@ class Engine:
         return Manifest(
             epoch=epoch.number,
             generation=self.storage.lease.generation,
-            sources=sources,
+            sources=self._ledgers.settled(sources),
             maps={name: bucket_map for name, bucket_map in epoch.maps.items() if name not in gone},
             state={name: stored for name, stored in state.items() if name not in gone},
             outbox=tuple(outbox),

@@ -14,7 +14,9 @@ from springtide.query.errors import QueryError, nearest
 from springtide.query.steps import Source
 from springtide.query.types import END_OF_TIME
 from springtide.runtime.epoch import with_times
+from springtide.runtime.ledgers import NOTHING_READ, Ledgers
 from springtide.runtime.patience import Patience, of_a_connector
+from springtide.sources.files import FileSource
 from springtide.state.manifest import SourceState
 
 States = Mapping[str, SourceState]
@@ -27,10 +29,18 @@ class Intake:
     """The sources of a query as the driver sees them. It decides what the next epoch reads; nothing is read here."""
 
     def __init__(
-        self, sources: Mapping[str, Source], limit: int, timer: Callable[[], float], patience: Patience
+        self,
+        sources: Mapping[str, Source],
+        limit: int,
+        timer: Callable[[], float],
+        patience: Patience,
+        ledgers: Ledgers,
+        note: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Begin with each source's own connector."""
         self._sources, self._limit, self._timer, self._patience = sources, limit, timer, patience
+        self._ledgers, self._note = ledgers, note
+        self._noted: dict[tuple[str, str], tuple[str, ...]] = {}
         self._connectors: dict[str, dict[str, NativeSource]] = {
             name: {_MAIN: s.connector} if isinstance(s.connector, NativeSource) else {} for name, s in sources.items()
         }
@@ -178,11 +188,20 @@ class Intake:
 
     def _take(self, name: str, label: str, state: SourceState) -> Take:
         position = state.position if label == _MAIN else state.attached.get(label, {}).get("position")
+        connector = self._connectors[name][label]
+        if position is None and isinstance(connector, FileSource):
+            position = NOTHING_READ
+        position = self._ledgers.opened(name, label, position)
         take = self._patience.attempt(
             f"{name} (source)",
-            partial(self._connectors[name][label].take, position, self._limit, self._sources[name].ts),
+            partial(connector.take, position, self._limit, self._sources[name].ts),
             of_a_connector,
         )
+        take = replace(take, position=self._ledgers.closed(take.position))
+        for note in take.notes:
+            if note not in self._noted.get((name, label), ()):  # the look before has said it
+                self._note(f"step {name} (source): {note}")
+        self._noted[name, label] = take.notes
         now = self._timer()
         for stream in take.streams:
             self._seen.setdefault((name, _qualified(label, stream)), now)

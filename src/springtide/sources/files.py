@@ -6,8 +6,9 @@ import glob
 import json
 import os
 import reprlib
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,6 +21,13 @@ from springtide.query.errors import QueryError, SpringtideError, shown
 from springtide.query.places import local, scheme_of, without_secrets
 from springtide.query.types import END_OF_TIME
 from springtide.sources.fit import Misfit, row_text
+from springtide.sources.ledger import FileRecord, Found, Ledger, found
+
+STILL_WRITTEN = 60.0
+"""A file that cannot be read and was changed in the last so many seconds may become one that can."""
+_UNFINISHED = (".tmp", ".partial")
+_COUNTED = 256
+"""Files that are looked into to say how many rows wait."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +42,20 @@ class Piece:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FileSource(ABC):
-    """The files of a folder or pattern: one physical stream, files in the order of their names.
+    """The files of a folder or pattern: one physical stream, each file read once.
 
-    A position is the name of the last file that was read, how many of its rows, how many are left in it, and how many were read in all. With
-    `follow`, files that come later are read when their names sort after that one.
+    Files are read in the order of their names; with `follow`, where new ones come under any names, in the order in which they were
+    found, those that are found together by when they were changed last and then by name. A position has the ledger of the files that
+    were dealt with, the file that is being read (one whose lines may grow is, until there is another), how many of its rows were read and
+    how many are left in it, and how many rows were read in all.
     """
 
     kind: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
     """Which files of a folder are meant."""
+
+    grows: ClassVar[bool] = False
+    """Rows may be added to a file while it is the last one."""
 
     path: str
     follow: bool = False
@@ -73,40 +86,31 @@ class FileSource(ABC):
         return f"{self.kind} {self.path}{', followed' if self.follow else ''}"
 
     def files(self) -> list[str]:
-        """List the files that are there now, in order. Names that begin with . or _ are not meant."""
+        """List the files that are there now, by name. Names that begin with . or _ or end with .tmp or .partial are not meant."""
         path = os.path.abspath(self.path)
         if os.path.isdir(path):
             with os.scandir(path) as entries:
-                found = [e.path for e in entries if e.name.endswith(self.suffixes) and e.is_file()]
+                listed = [e.path for e in entries if e.name.endswith(self.suffixes) and e.is_file()]
         else:
-            found = [f for f in ([path] if os.path.exists(path) else glob.glob(path)) if os.path.isfile(f)]
-        return sorted(f for f in found if not os.path.basename(f).startswith((".", "_")))
+            listed = [f for f in ([path] if os.path.exists(path) else glob.glob(path)) if os.path.isfile(f)]
+        names = ((f, os.path.basename(f)) for f in listed)
+        return sorted(f for f, name in names if not name.startswith((".", "_")) and not name.endswith(_UNFINISHED))
 
     def take(self, position: Any, limit: int, ts: str | None) -> Take:
         """Take the next rows, file after file."""
-        at = position or {"file": "", "row": 0, "rows": 0}
+        look = _Look(self, position)
         slices: list[Slice] = []
-        backlog, taken, unseen = 0, 0, False
-        root = self._root()
-        found = self._files_to_read() if position is None else self.files()
-        if self.follow and found and found[-1][len(root) :] > at["file"]:
-            # A folder that grows while it is listed may show a file and not an earlier one, which came before it.
-            found = [f for f in self.files() if f <= found[-1]]
-        files = {f[len(root) :]: f for f in found if f[len(root) :] >= at["file"]}
-        if at["file"] not in files and (at.get("left") or (position and not files and not self.follow)):
-            # Not the end, and not to be passed over: it was there, and rows of it or behind it were not read yet.
-            raise FileNotFoundError(f"{at['file']} is not in {root} any more; it was read up to row {at['row']}")
-        for name, file in files.items():
-            done = at["row"] if name == at["file"] else 0
+        taken, backlog, behind = 0, 0, list[Found]()
+        for file in look.queue:
             if taken >= limit:
-                backlog, unseen = backlog + max(0, self.rows_in(file) - done), True
+                behind.append(file)
                 continue
-            there = os.stat(file).st_mtime
-            last = name == next(reversed(files))
-            pieces = self.pieces(file, ts, whole=not (self.follow and last))
-            if pieces is None:  # somebody is still writing it: those behind it wait, or it would be passed over
-                break
-            left = 0
+            done, last = look.done(file), file is look.queue[-1]
+            pieces = self.pieces(file.path, ts, whole=not (self.follow and last))
+            if pieces is None:  # somebody is still writing it: it comes later
+                look.wait_for(file)
+                continue
+            rows, left = done, 0
             for piece in pieces:
                 start, end = max(piece.first, done), piece.first + piece.rows
                 stop = min(end, start + limit - taken)
@@ -114,16 +118,20 @@ class FileSource(ABC):
                 if stop <= start:
                     continue
                 greatest = piece.greatest if (start, stop) == (piece.first, end) else None
-                place = self.place(file, start, stop)
-                slices.append(Slice(ONE_STREAM, at["rows"], stop - start, place, greatest, arrived=(there, there)))
-                taken += stop - start
-                at = {"file": name, "row": stop, "rows": at["rows"] + stop - start}
+                place, there = self.place(file.path, start, stop), file.modified / 1e9
+                slices.append(Slice(ONE_STREAM, look.rows, stop - start, place, greatest, arrived=(there, there)))
+                taken, rows, look.rows = taken + stop - start, stop, look.rows + stop - start
+            look.read(file, rows, left, open_ended=self.follow and self.grows and last)
             backlog += left
-            if left and slices:
-                at = at | {"left": left}
-        ended = not self.follow and not unseen and backlog == 0
+        ended = not self.follow and not behind and backlog == 0
         times = {ONE_STREAM: END_OF_TIME} if ended else {}
-        return Take(tuple(slices), at if slices else position, times, (ONE_STREAM,), ended, backlog)
+        backlog += self._rows_behind(behind)
+        return Take(tuple(slices), look.after(), times, (ONE_STREAM,), ended, backlog, notes=tuple(look.notes))
+
+    def _rows_behind(self, files: Sequence[Found]) -> int:
+        """Say how many rows wait in files; of many files only some are looked into."""
+        counted = sum(self.rows_in(f.path) for f in files[:_COUNTED])
+        return counted if len(files) <= _COUNTED else counted * len(files) // _COUNTED
 
     def read_all(self) -> Mapping[str, Rows]:
         """Read all files that are there now."""
@@ -134,7 +142,7 @@ class FileSource(ABC):
             return {ONE_STREAM: list(_in_order(reads, frames, columns))}
         return {ONE_STREAM: pl.concat([pl.DataFrame(schema=columns), *(f.select(list(columns)) for f in frames)])}
 
-    def _root(self) -> str:
+    def root(self) -> str:
         """Give what all files have before their names in positions: a folder may be moved, or named in another way."""
         path = os.path.abspath(self.path)
         if os.path.isdir(path):
@@ -143,11 +151,131 @@ class FileSource(ABC):
             path = os.path.dirname(path)
         return os.path.join(path if os.path.isdir(path) else os.path.dirname(path), "")
 
-    def _files_to_read(self) -> list[str]:
-        files = self.files()
-        if not files and not self.follow and not os.path.isdir(self.path):
-            raise SpringtideError(f"there is no file {self.path}; check the path, or wait for it with follow=True")
-        return files
+
+class _Look:
+    """One look at the files of a source: which are to be read, in which order, and what is to be said about the others."""
+
+    def __init__(self, source: FileSource, position: Any) -> None:
+        """List the files and compare them with the ledger."""
+        self._source, self._before, self._root = source, position or {}, source.root()
+        self.ledger, self.notes = Ledger(self._before.get("ledger")), list[str]()
+        self._begun = {k: v for k, v in self._before.items() if k in ("file", "row", "left", "size")} or dict(_NONE)
+        self.rows: int = self._before.get("rows", 0)
+        paths = self._listed()
+        if self._before and "ledger" not in self._before:
+            self._adopt(paths)
+        self._check_missing(paths)
+        self.queue = self._in_order(paths)
+        self._report(paths)
+        self.ledger.wait_for(f.name for f in self.queue)
+
+    def done(self, file: Found) -> int:
+        """Say how many rows of a file were read."""
+        return int(self._begun["row"]) if file.name == self._begun["file"] else 0
+
+    def read(self, file: Found, rows: int, left: int, *, open_ended: bool) -> None:
+        """Write down how far a file was read; lines may be added to one that is `open_ended`."""
+        if left or open_ended:
+            self._begun = {"file": file.name, "row": rows, "size": file.size} | ({"left": left} if left else {})
+        else:
+            self._close(file.record(rows))
+
+    def wait_for(self, file: Found) -> None:
+        """Say that a file cannot be read, if it is not just being written."""
+        if time.time() - file.modified / 1e9 >= STILL_WRITTEN:
+            self.notes.append(f"{file.path} cannot be read: it is waited for; repair it or take it away")
+
+    def after(self) -> Any:
+        """Give the position after this look; the same as before if nothing happened."""
+        after = self._begun | {"rows": self.rows, "ledger": self.ledger.written()}
+        moved = any(after[k] != self._before.get(k, _NONE.get(k, 0)) for k in ("file", "row", "rows"))
+        return after if moved or self.ledger.is_new else (self._before or None)
+
+    def _listed(self) -> dict[str, str]:
+        return {f[len(self._root) :]: f for f in self._source.files()}
+
+    def _close(self, record: FileRecord) -> None:
+        self.ledger.add(record)
+        self._begun = dict(_NONE)
+
+    def _adopt(self, paths: Mapping[str, str]) -> None:
+        """Begin the ledger of a position that has none: then every name up to the last one counted as read."""
+        last = self._begun["file"]
+        is_read = not self._begun.get("left") and not self._source.grows
+        for name in (n for n in paths if n < last or (n == last and is_read)):
+            if (file := found(name, paths[name])) is not None:
+                self.ledger.add(file.record(self._begun["row"] if name == last else 0))
+        if self.ledger.is_done(last):
+            self._begun = dict(_NONE)
+
+    def _check_missing(self, paths: Mapping[str, str]) -> None:
+        """Raise where what is missing was there and must come back: it is not the end, and not to be passed over."""
+        source, begun = self._source, self._begun
+        waiting = [n for n in self.ledger.base.waiting if n not in paths and self.ledger.get(n) is None]
+        if begun.get("left") and begun["file"] not in paths:
+            raise FileNotFoundError(
+                f"{begun['file']} is not in {self._root} any more; it was read up to row {begun['row']}"
+            )
+        if waiting and waiting != [begun["file"]] and not (source.follow and paths):
+            raise FileNotFoundError(f"{waiting[0]} is not in {self._root} any more, and was not read yet")
+        if not paths and not source.follow:
+            if begun["file"] or not self.ledger.is_empty:
+                raise FileNotFoundError(f"there is no file in {self._root} any more")
+            if not os.path.isdir(source.path):
+                raise SpringtideError(
+                    f"there is no file {source.path}; check the path, or wait for it with follow=True"
+                )
+
+    def _in_order(self, paths: Mapping[str, str]) -> list[Found]:
+        """Give the files that are to be read: the one that was begun, then the others."""
+        some = self._found(paths)
+        if self._source.follow and some:
+            # A folder that grows while it is listed may show a file and not an earlier one, which came before it.
+            newest, again = some[-1], self._listed()
+            self._check_missing(again)
+            some = [f for f in self._found(again) if _by_age(f) <= _by_age(newest)]
+        name = self._begun["file"]
+        begun = next((f for f in some if f.name == name), None)
+        others = [f for f in some if f.name != name]
+        if not name:
+            return others
+        if begun is None:  # all of it was read, and now it is gone
+            self._close(FileRecord(name, self._begun.get("size", 0), 0, self._begun["row"]))
+            return others
+        size = self._begun.get("size", begun.size)
+        if begun.size < size or (begun.size > size and not self._source.grows):
+            self._close(begun.record(self._begun["row"], "changed"))
+            self.notes.append(f"{begun.path} {_change(size, begun.size)} while it was read: {_ONCE}")
+            return others
+        return [begun, *others]
+
+    def _found(self, paths: Mapping[str, str]) -> list[Found]:
+        some = [found(name, paths[name]) for name in self.ledger.unread(paths.keys())]
+        order = _by_age if self._source.follow else _by_name
+        return sorted((f for f in some if f is not None), key=order)
+
+    def _report(self, paths: Mapping[str, str]) -> None:
+        for was, now in self.ledger.look_again(paths):
+            self.notes.append(f"{paths[now.name]} {_change(was.size, now.size)} since it was read: {_ONCE}")
+        for name in self.ledger.miss(paths):
+            self.notes.append(f"{self._root}{name} is gone and was not read: put it back if its rows are wanted")
+
+
+_NONE: dict[str, Any] = {"file": "", "row": 0}
+"""No file was begun."""
+_ONCE = "a file is read once, so give what is new another name"
+
+
+def _change(was: int, now: int) -> str:
+    return f"has changed from {was:,} to {now:,} bytes" if was != now else "was written again"
+
+
+def _by_age(file: Found) -> tuple[int, str]:
+    return file.modified, file.name
+
+
+def _by_name(file: Found) -> tuple[int, str]:
+    return 0, file.name
 
 
 def path_text(kind: str, path: Any) -> str:

@@ -6,7 +6,7 @@ import io
 import os
 from bisect import bisect_left
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 import polars as pl
@@ -138,6 +138,8 @@ def _is_utf8(line: bytes) -> bool:
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LineSource(FileSource):
     """Files in which each line is a row, after a header if there is one."""
+
+    grows: ClassVar[bool] = True
 
     columns: pl.Schema
     header: bool = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,9 +18,6 @@ from springtide.kernels.slices import Read, Slice
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.types import schema_from, type_text
 from springtide.sources.files import FileSource, Piece, path_text
-
-STILL_WRITTEN = 60.0
-"""A file that cannot be read and was changed in the last so many seconds may become a Parquet file yet."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -57,12 +53,14 @@ class Parquet(FileSource):
             raise QueryError("(parquet)", problem, "check that it is a Parquet file") from None
 
     def pieces(self, file: str, ts: str | None, *, whole: bool) -> tuple[Piece, ...] | None:
-        """List the row groups of a file; None for one that is still being written, if new files are waited for."""
+        """List the row groups of a file; None for one that cannot be read, if new files are waited for."""
         changed = os.stat(file).st_mtime_ns
         try:
             groups = _row_groups(file, changed, ts)
-        except pa.ArrowInvalid as error:
-            if self.follow and time.time() - changed / 1e9 < STILL_WRITTEN:
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the disk's fault, not the file's
+            if self.follow:  # it is waited for, and does not keep others from being read
                 return None
             problem = str(error).splitlines()[0]
             raise SpringtideError(f"{file} is not a Parquet file ({problem}); repair it or take it away") from None

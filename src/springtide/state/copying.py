@@ -111,7 +111,7 @@ def copy(
     newest = manifests[-1]
     there = target.files()
     wanted = {s.file: (m, s) for m in manifests for s in m.segments() if source.has(m, s)}  # a replay makes the others
-    plain = [f for m in manifests for f in sorted(m.buffers())]
+    plain = sorted({f for m in manifests for f in (*m.buffers(), *m.ledgers())})
     plain += [d.file for d in newest.outbox] if outbox else []
     plain = [f for f in plain if source.store.exists(f)] if plain else []  # a sink may have taken its file for good
     if newest.batch is not None:

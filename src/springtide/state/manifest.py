@@ -42,6 +42,16 @@ class SourceState:
     attached: dict[str, Any] = field(default_factory=dict)
     """Further inputs of the source by name: how far each was read, and whether it has ended."""
 
+    def ledgers(self) -> list[dict[str, Any]]:
+        """Give the ledgers of the source's inputs, where these are files: see `sources.ledger`."""
+        positions = [self.position, *(of.get("position") for of in self.attached.values())]
+        return [p["ledger"] for p in positions if isinstance(p, dict) and "ledger" in p]
+
+    @property
+    def files(self) -> dict[str, int]:
+        """How many files were read, were read and have changed since, and were gone before they were read."""
+        return {fate: sum(ledger[fate] for ledger in self.ledgers()) for fate in ("read", "changed", "gone")}
+
 
 @dataclass(frozen=True)
 class BucketMap:
@@ -127,8 +137,13 @@ class Manifest:
     """What the epoch took in, so that it can be done again: kept where state is not made durable with every epoch."""
 
     def files(self) -> set[str]:
-        """Name the segments that it speaks of."""
-        return {segment.file for state in self.state.values() for segment in state.segments}
+        """Name the files that it speaks of, but for buffers: segments, and records of files that were read."""
+        return {segment.file for segment in self.segments()} | self.ledgers().keys()
+
+    def ledgers(self) -> dict[str, tuple[int, int]]:
+        """Name the files with records of what sources have read, with the number of records and the checksum of each."""
+        ledgers = [ledger for source in self.sources.values() for ledger in source.ledgers()]
+        return {file: (count, crc) for ledger in ledgers for file, count, crc in ledger.get("files", ())}
 
     def segments(self) -> Iterator[Segment]:
         """Give all segments that it speaks of."""

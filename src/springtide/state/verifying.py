@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +94,7 @@ def _verify(checkpoint: Resting, progress: Progress | None) -> Verified:
             problems[file] = problem
         if progress is not None:
             progress(number, len(segments))
+    unlisted = dict(_damaged_ledgers(checkpoint, manifests))
     # A run that has it meanwhile forgets epochs, each before its files: what is missing of those is not lost.
     names = [Path(file).name for file in checkpoint.store.list("manifests")]
     left = {int(name) for name in names if name.isdigit()}
@@ -118,9 +120,25 @@ def _verify(checkpoint: Resting, progress: Progress | None) -> Verified:
         if not sizes.get(file):
             holds = f"what a prefix sent in epoch {manifest.epoch}, for a replay"
             damaged.append(Damage(file, "is empty" if file in sizes else _MISSING, holds))
+    ledgers = {file: (count, crc) for m in manifests for file, (count, crc) in m.ledgers().items()}
+    damaged += [
+        Damage(file, unlisted[file], f"what became of {count:,} files of a source")
+        for file, (count, _) in ledgers.items()
+        if file in unlisted
+    ]
     total = sum(s.bytes for _, s in segments.values()) + sum(sizes.values())
-    files = len(left) + len(segments) + len(buffers) + 2
+    files = len(left) + len(segments) + len(buffers) + len(ledgers) + 2
     return Verified(tuple(m.epoch for m in manifests), files, total, tuple(damaged), again)
+
+
+def _damaged_ledgers(checkpoint: Resting, manifests: Sequence[Manifest]) -> Iterator[tuple[str, str]]:
+    """Name the files with records of what sources have read that are not what they were, and say what is wrong with each."""
+    for file, crc in {file: crc for m in manifests for file, (_, crc) in m.ledgers().items()}.items():
+        try:
+            if zlib.crc32(checkpoint.store.read(file)) != crc:
+                yield file, "has another content than was written: its checksum does not fit"
+        except FileNotFoundError:
+            yield file, _MISSING
 
 
 _MISSING = "is missing"

@@ -92,7 +92,9 @@ def test_every_limit(kind: str, folder: Path, drain: Drain, limit: int) -> None:
 
 def test_the_position_is_plain_and_enough_to_go_on(kind: str, folder: Path, drain: Drain) -> None:
     first = source(kind, folder).take(None, 4, None)
-    assert first.position == {"file": f"a.{kind}", "row": 4, "rows": 4, "left": 2}
+    nothing = {"read": 0, "changed": 0, "gone": 0, "recent": []}
+    size = (folder / f"a.{kind}").stat().st_size
+    assert first.position == {"file": f"a.{kind}", "row": 4, "size": size, "rows": 4, "left": 2, "ledger": nothing}
     later = drain(source(kind, folder), 3, position=json.loads(json.dumps(first.position)))
     assert later.values("x") == list(range(4, 10))
     assert list(later.rows) == list(range(4, 10))
@@ -117,7 +119,8 @@ def test_a_pattern_over_several_folders(kind: str, tmp_path: Path, drain: Drain)
     made = source(kind, tmp_path / "day=*" / "part.*")
     assert drain(made, 1).values("x") == list(range(6))
     position = made.take(None, 3, None).position
-    assert position == {"file": f"day=2/part.{kind}", "row": 1, "rows": 3, "left": 1}
+    assert (position["file"], position["row"], position["rows"], position["left"]) == (f"day=2/part.{kind}", 1, 3, 1)
+    assert [r[0] for r in position["ledger"]["recent"]] == [f"day=1/part.{kind}"]
     assert drain(made, position=position).values("x") == [3, 4, 5]
 
 
@@ -135,13 +138,16 @@ def test_nothing_new_is_nowhere_else(kind: str, folder: Path) -> None:
     assert (again.slices, again.position, again.backlog) == ((), all_of_it.position, 0)
 
 
-def test_new_files_are_picked_up_if_they_sort_later(kind: str, folder: Path, drain: Drain) -> None:
+def test_new_files_are_picked_up_whatever_their_names(kind: str, folder: Path, drain: Drain) -> None:
     made = source(kind, folder, follow=True)
     position = drain(made).takes[-1].position
-    KINDS[kind][1](folder / f"d.{kind}", [10, 11])
-    KINDS[kind][1](folder / f"bb.{kind}", [99])
+    KINDS[kind][1](folder / f"bb.{kind}", [10, 11])
+    os.utime(folder / f"bb.{kind}", (2e9, 2e9))
+    KINDS[kind][1](folder / f"0.{kind}", [12])
+    os.utime(folder / f"0.{kind}", (2e9, 2e9 + 1))
     got = drain(made, position=position)
-    assert got.rows == {10: {"x": 10}, 11: {"x": 11}}
+    assert got.rows == {10: {"x": 10}, 11: {"x": 11}, 12: {"x": 12}}
+    assert drain(made, position=got.takes[-1].position).rows == {}
 
 
 def test_a_file_that_a_listing_has_missed_is_not_passed_over(
@@ -343,25 +349,28 @@ def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
         st.parquet(tmp_path, schema=COLUMNS).take(None, 10, None)
 
 
-def test_a_file_that_is_still_being_written_is_waited_for(tmp_path: Path) -> None:
-    """Whoever writes into a followed folder need not rename; files behind the unfinished one wait, so that it is not passed over."""
+def test_a_file_that_cannot_be_read_yet_is_waited_for(tmp_path: Path) -> None:
+    """Whoever writes into a followed folder need not rename; others are read meanwhile, and the unfinished one when it is whole."""
     made = st.parquet(tmp_path, schema=COLUMNS, follow=True)
-    write_parquet(tmp_path / "a.parquet", [1])
-    write_parquet(tmp_path / "b.parquet", [2])
-    write_parquet(tmp_path / "c.parquet", [3])
+    for i, name in enumerate("abc"):
+        write_parquet(tmp_path / f"{name}.parquet", [i])
     whole = (tmp_path / "b.parquet").read_bytes()
     for length in (0, 3, 8, len(whole) - 1):
         (tmp_path / "b.parquet").write_bytes(whole[:length])
         take = made.take(None, 10, None)
-        assert [s.data[0][-9:] for s in take.slices] == ["a.parquet"]
+        assert [s.data[0][-9:] for s in take.slices] == ["a.parquet", "c.parquet"]
         assert not take.ended
+        assert take.notes == ()
     assert made.take(None, 1, None).backlog == 1, "an unfinished file is not counted"
+    position = take.position
+    for garbage in (b"for ever unfinished", b"PAR1" + b"x" * 20 + b"\x04\0\0\0PAR1"):
+        (tmp_path / "b.parquet").write_bytes(garbage)
+        os.utime(tmp_path / "b.parquet", (0, 0))
+        take = made.take(position, 10, None)
+        assert (take.slices, take.position) == ((), position)
+        assert take.notes == (f"{tmp_path}/b.parquet cannot be read: it is waited for; repair it or take it away",)
     (tmp_path / "b.parquet").write_bytes(whole)
-    assert [s.data[0][-9:] for s in made.take(take.position, 10, None).slices] == ["b.parquet", "c.parquet"]
-    (tmp_path / "b.parquet").write_bytes(b"for ever unfinished")
-    os.utime(tmp_path / "b.parquet", (0, 0))
-    with pytest.raises(st.SpringtideError, match="is not a Parquet file"):
-        made.take(take.position, 10, None)
+    assert [s.data[0][-9:] for s in made.take(position, 10, None).slices] == ["b.parquet"]
 
 
 def test_the_schema_that_was_found_stays(tmp_path: Path) -> None:

@@ -1,0 +1,109 @@
+"""Where ledgers of files are kept: a manifest has the newest records, files of the checkpoint have the others.
+
+    manifest N     position: {…, "ledger": {"files": [[state/files/…, 4096, crc], [state/files/…, 256, crc]], "recent": [12 records]}}
+
+So a manifest does not grow with the files that were ever read, and an epoch writes a file only when many records have come together.
+Files of about the same size are merged into one: there are few of them, however many records there are.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from springtide.sources.ledger import Base, FileRecord
+from springtide.state.errors import CheckpointError
+from springtide.state.manifest import SourceState
+from springtide.state.tiers import Tiers
+
+FOLDER = "state/files"
+RECENT = 256
+"""Records that a manifest has at most, of each input."""
+
+
+NOTHING_READ: dict[str, Any] = {"ledger": {}}
+"""The position of a source of files before anything was read of it, so that a run can remember what it saw."""
+
+
+class Ledgers:
+    """The ledgers of a query's sources, as one run has them open."""
+
+    def __init__(self, tiers: Callable[[], Tiers]) -> None:
+        """Begin with none open."""
+        self._tiers = tiers
+        self._open: dict[tuple[str, str], tuple[Base, set[str]]] = {}
+
+    def opened(self, source: str, label: str, position: Any) -> Any:
+        """Put beside a position's ledger what is in its files, and what this run remembers; a position that has none stays as it is."""
+        ledger = position.get("ledger") if isinstance(position, dict) else None
+        if ledger is None:
+            return position
+        base, loaded = self._open.setdefault((source, label), (Base(), set()))
+        for file, _, crc in ledger.get("files", ()):
+            if file not in loaded:  # newer than all that are loaded: a merged one counts as loaded when it is made
+                base.records |= {r[0]: FileRecord(*r) for r in self._records(file, crc)}
+                loaded.add(file)
+        return position | {"ledger": ledger | {"base": base}}
+
+    def closed(self, position: Any) -> Any:
+        """Give a position as it is written down."""
+        if not isinstance(position, dict) or "base" not in position.get("ledger", {}):
+            return position
+        written = position | {"ledger": {k: v for k, v in position["ledger"].items() if k != "base"}}
+        return None if written == NOTHING_READ else written
+
+    def settled(self, sources: Mapping[str, SourceState]) -> dict[str, SourceState]:
+        """Move records to files where there are many; what is given is to be committed next."""
+        return {name: self._settled_source(name, state) for name, state in sources.items()}
+
+    def _settled_source(self, name: str, state: SourceState) -> SourceState:
+        position = self._settled(name, "", state.position)
+        attached = {
+            label: of | {"position": self._settled(name, label, of["position"])} if "position" in of else of
+            for label, of in state.attached.items()
+        }
+        return replace(state, position=position, attached=attached)
+
+    def _settled(self, source: str, label: str, position: Any) -> Any:
+        ledger = position.get("ledger") if isinstance(position, dict) else None
+        if not ledger or len(ledger["recent"]) <= RECENT:
+            return position
+        files = [*ledger.get("files", ()), self._write(ledger["recent"])]
+        _, loaded = self._open[source, label]
+        while len(files) > 2 and files[-3][1] < 2 * files[-2][1]:  # the newest one is not loaded, and stays alone
+            first, second = files[-3], files[-2]
+            merged = self._write(_newest([*self._records(first[0], first[2]), *self._records(second[0], second[2])]))
+            loaded.add(merged[0])
+            files[-3:-1] = [merged]
+        return position | {"ledger": ledger | {"files": files, "recent": []}}
+
+    def _write(self, records: list[list[Any]]) -> list[Any]:
+        data, tiers = json.dumps(records, separators=(",", ":")).encode(), self._tiers()
+        file = f"{FOLDER}/{uuid.uuid4().hex}.json"
+        path = Path(tiers.root) / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        tiers.settle(file)
+        return [file, len(records), zlib.crc32(data)]
+
+    def _records(self, file: str, crc: int) -> list[list[Any]]:
+        tiers = self._tiers()
+        try:
+            data = tiers.fetched(file).read_bytes()
+        except FileNotFoundError:
+            data = None
+        if data is None or zlib.crc32(data) != crc:
+            problem = f"has lost {file}, with the names of files that were read: it is {'missing' if data is None else 'damaged'}"
+            hint = "restore it from a copy (springtide checkpoint restore): without it files would be read twice"
+            raise CheckpointError(str(tiers.root), problem, hint)
+        records: list[list[Any]] = json.loads(data)
+        return records
+
+
+def _newest(records: list[list[Any]]) -> list[list[Any]]:
+    return list({r[0]: r for r in records}.values())
