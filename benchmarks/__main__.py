@@ -19,6 +19,11 @@ BENCHMARKS = {
         "main",
         "session → last 5 pages → top-20 patterns, events/s on two cores",
     ),
+    "topk": (
+        "benchmarks.topk.views",
+        "main",
+        "most visited language versions every 30 s: page views/s on two cores, and under twice that load",
+    ),
     "user-operator": (
         "benchmarks.operators.fold",
         "main",

@@ -1,0 +1,1 @@
+"""Top-k over page views (SEEP, open loop)."""
