@@ -19,6 +19,7 @@ from springtide.query.errors import SpringtideError
 from springtide.runtime import inprocess
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.reference import Result
+from springtide.state.accounts import imbalances
 from springtide.state.manifest import BucketMap
 from springtide.testing import compare
 from tests.properties.losses import Faults
@@ -103,6 +104,7 @@ def told(one: Case, engine: Engine, expected: Result) -> None:
     for name, state in engine.manifest.sources.items():
         assert state.late == expected.late[name].height, f"{name}: {state.late} late rows"
         assert state.rejected == expected.rejected[name].height, f"{name}: {state.rejected} rejected rows"
+    assert not list(imbalances(engine.manifest.accounts)), "not all rows are accounted for"
     for name, kept in engine.manifest.state.items():
         assert not kept.segments, f"{name} has state left at the end: {kept.segments}"
 

@@ -68,11 +68,11 @@ def _cells(manifest: Manifest, when: Callable[[float], str]) -> list[str]:
 
 @app.command()
 def verify(ckpt: Place) -> None:
-    """Read every file of a checkpoint and its savepoints; name those that are damaged, and what is in them."""
+    """Read every file of a checkpoint and its savepoints; name those that are damaged, and what is in them; say whether all rows are accounted for."""
     with _bar("verifying") as progress:
         found = verify_checkpoint(ckpt, progress)
     show(report(found))
-    if found.damaged:
+    if found.damaged or found.unaccounted:
         raise typer.Exit(1)
 
 
@@ -87,6 +87,8 @@ def report(found: Verified) -> str:
         parts.append("\n".join(["what is damaged", *lines]))
     else:
         parts.append(f"{of}, {size(found.bytes)} of state: all whole")
+    if found.unaccounted:
+        parts.append("\n".join(["rows that are not accounted for", *found.unaccounted]))
     if found.again:
         epochs = f"{found.again[0]}–{found.again[-1]}" if len(found.again) > 1 else str(found.again[0])
         parts.append(f"the state of epoch {epochs} is not durable; a start makes it anew")

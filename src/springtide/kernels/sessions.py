@@ -44,7 +44,7 @@ class SessionAggregate:
         bounds = [function.bind("", name, step.inputs[0].schema) for name, function in ends.items()]
         self.partials = Partials([*step.aggregates, *bounds])
         n = len(step.aggregates)
-        self._first, self._last = f"{n}.m", f"{n + 1}.m"
+        self.start, self._last = f"{n}.m", f"{n + 1}.m"
         self.columns = [BUCKET, HASH, *self.keys, DUE, *self.partials.columns]
         """The columns of pieces in state."""
 
@@ -73,8 +73,8 @@ class SessionAggregate:
 
     def _sessions(self, pieces: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray]:
         """Line pieces up by key and time; number their sessions."""
-        lines = Lines.of(pieces.sort(self._first), self.keys)
-        first, last = (lines.rows[c].to_physical().to_numpy() for c in (self._first, self._last))
+        lines = Lines.of(pieces.sort(self.start), self.keys)
+        first, last = (lines.rows[c].to_physical().to_numpy() for c in (self.start, self._last))
         begins = np.ones(first.size, dtype=bool)
         begins[1:] = first[1:] - _greatest_so_far(last, lines)[:-1] >= self.gap
         begins[lines.starts] = True

@@ -42,6 +42,7 @@ from springtide.runtime.recovering import Recovery, lost
 from springtide.runtime.shadows import shadow_of, with_shadows
 from springtide.runtime.storage import Storage
 from springtide.sinks.publication import Publication, Publisher
+from springtide.state.accounts import SINK, SOURCE, add
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import LostError
 from springtide.state.history import History, Kind
@@ -301,7 +302,14 @@ class Engine:
             shadows=shadows,
             ended=all(s.ended for s in sources.values()),
             log=self._log(epoch, reports) if self.storage.in_background else None,
+            accounts=self._accounts(reports),
         )
+
+    def _accounts(self, reports: Sequence[Report]) -> dict[str, dict[str, int]]:
+        """Add what became of this epoch's rows to the totals."""
+        read = [{f"{SOURCE} {name}": counts for name, counts in r.sources.items()} for r in reports]
+        written = [{f"{SINK} {d.sink}": {"written": d.rows}} for r in reports for d in r.outbox]
+        return add(self.manifest.accounts, *read, *(r.accounts for r in reports), *written)
 
     def _log(self, epoch: Epoch, reports: Sequence[Report]) -> dict[str, Any]:
         return record(epoch, reports, idle=self.intake.idle(self.manifest.sources)) | {

@@ -66,7 +66,9 @@ class Report:
     times: Times = field(default_factory=dict)
     greatest: Mapping[str, int] = field(default_factory=dict)
     sources: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Source → accepted, late, rejected."""
+    """Source → read (as the slices say), accepted, late, rejected."""
+    accounts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """What it sent, received, gave to sinks and found to have come after its time (`state/accounts.py`)."""
     marks: Marks = field(default_factory=dict)
     replaced: tuple[str, ...] = ()
     """Kinds of state of which only what was written now is left."""

@@ -34,6 +34,7 @@ from springtide.runtime.heads.head import Shelf
 from springtide.runtime.patience import of_the_outside, said
 from springtide.runtime.shadows import with_shadows
 from springtide.runtime.topology import Topology, origin_ranks, sources_behind, sources_behind_side, topology
+from springtide.state.accounts import EXCHANGE, SINK, STEP
 from springtide.state.errors import LostError
 from springtide.state.manifest import Delivery
 
@@ -60,6 +61,7 @@ class Work:
     rejected: int = 0
     outbox: list[Delivery] = field(default_factory=list)
     buffers: list[str] = field(default_factory=list)
+    accounts: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
     def ordered(self) -> bool:
@@ -87,10 +89,24 @@ class Work:
         for (name, _), frame in zip(sinks, frames[len(prepared) :], strict=True):
             self.deliver(name, frame)
         for (number, _), frame in zip(exchanges, frames[: len(prepared)], strict=True):
-            blob = Blob(number, times, greatest, frame)
-            if self.subquery.name in self.epoch.buffered:
-                self.buffers.append(buffer(self.epoch, self.subquery.name, self.instance, blob))
-            yield from self.send(blob)
+            yield from self._send(Blob(number, times, greatest, frame))
+
+    def emit_nothing(self, times: Times, greatest: Mapping[str, int]) -> Iterator[Item]:
+        """Send the headers alone: no rows came, and none are made of none."""
+        for number, exchange in enumerate(self.plan.exchanges):
+            if exchange.origin == self.subquery.name:
+                yield from self._send(Blob(number, times, greatest))
+
+    def _send(self, blob: Blob) -> Iterator[Item]:
+        """Send a blob, and keep it where what went into it cannot be read again."""
+        if self.subquery.name in self.epoch.buffered:
+            self.buffers.append(buffer(self.epoch, self.subquery.name, self.instance, blob))
+        yield from self.send(blob)
+
+    def count(self, kind: str, name: str, what: str, rows: int) -> None:
+        """Account for rows."""
+        own = self.accounts.setdefault(f"{kind} {name}", {})
+        own[what] = own.get(what, 0) + rows
 
     def send(self, blob: Blob) -> Iterator[Item]:
         """Deal the tuples for an exchange out to the instances behind it; each gets the header."""
@@ -103,6 +119,8 @@ class Work:
         for instance, part in deal(frame, exchange.routing, exchange.side, target.owners, target.instances):
             if sent is None or part is not sent[0]:  # what everybody gets is written once
                 sent = part, replace(blob, tuples=part).encode()
+            if part is not None:
+                self.count(EXCHANGE, said_of(exchange), "sent", part.height)
             yield level, self.layout.partition_of(exchange.target, instance), sent[1]
 
     def _sent(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
@@ -116,6 +134,7 @@ class Work:
         """Put rows for a sink into the outbox."""
         if not rows.height or self.epoch.silent:
             return
+        self.count(SINK, sink, "given", rows.height)
         connector = self.plan.step(sink)
         assert isinstance(connector, steps.Sink)
         as_parquet = getattr(connector.connector, "outbox", "arrow") == "parquet"
@@ -144,6 +163,7 @@ class Work:
             began=time.time() - (now - self.entered),
             outbox=tuple(self.outbox),
             buffers=tuple(self.buffers),
+            accounts=self.accounts,
             **more,  # type: ignore[arg-type]
         )
         return REPORT, 0, json.dumps(report.to_json()).encode()
@@ -216,14 +236,19 @@ def run_prefix(plan: Plan, epoch: Epoch, name: str, instance: int, arrivals: Ite
         if got.greatest is not None:
             greatest[part.source] = max(got.greatest, greatest.get(part.source, got.greatest))
         made.setdefault((part.source, steps.OUT), []).append(got.accepted)
-        count = counts.setdefault(part.source, {"accepted": 0, "late": 0, "rejected": 0})
+        count = counts.setdefault(part.source, {"read": 0, "accepted": 0, "late": 0, "rejected": 0})
+        count["read"] += part.rows
         count["accepted"] += got.count
         for port, frame in ((steps.LATE, got.late), (steps.REJECTED, got.rejected)):
             if frame is not None:
                 made.setdefault((part.source, port), []).append(frame.lazy())
                 count[port] += frame.height
         work.rows_in += part.rows
-    for source_name in work.subquery.sources:  # an instance without rows still sends its headers
+    if not made:
+        yield from work.emit_nothing(times, greatest)
+        yield work.report(times=times, greatest=greatest, sources=counts)
+        return
+    for source_name in work.subquery.sources:  # a source without rows still sends its headers
         if (source_name, steps.OUT) not in made:
             made[source_name, steps.OUT] = [_nothing(plan, source_name, work.ordered)]
     frames = {key: pl.concat(parts) if len(parts) > 1 else parts[0] for key, parts in made.items()}
@@ -257,11 +282,20 @@ def _instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: 
     greatest = gate.greatest(epoch.greatest, [b.greatest for b in blobs])
     work.rows_in = sum(b.tuples.height for b in blobs if b.tuples is not None)
     head, shelf = head_of(plan, name), Shelf(epoch, name, instance)
-    result = head.run(shelf, _by_side(plan, name, blobs), _clock(plan, work.subquery, times, greatest))
+    for blob in blobs:
+        if blob.tuples is not None:
+            work.count(EXCHANGE, said_of(plan.exchanges[blob.exchange]), "received", blob.tuples.height)
+    arrived = _by_side(plan, name, blobs)
+    if expired := head.expired(shelf.marks, arrived):
+        work.count(STEP, name, "expired", expired)
+    result = head.run(shelf, arrived, _clock(plan, work.subquery, times, greatest))
     step, rejected = work.subquery.head, result.rejected
     work.rejected = 0 if rejected is None else rejected.height
     assert step is not None
     for rows in result.pieces:
+        if not rows.height and rejected is None:
+            yield from work.emit_nothing(times, greatest)
+            continue
         made = {(step, steps.OUT): rows.lazy()}
         if work.ordered:
             made[step, steps.OUT] = rows.lazy().with_columns(order.of_step(origin_ranks(plan)[step]))
@@ -272,6 +306,13 @@ def _instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: 
     replaced = tuple(n for n in result.writes if head.kinds[n].whole)
     buckets = _rows_per_bucket(blobs, work.subquery.buckets or 1)
     yield work.report(marks=dict(result.marks), replaced=replaced, segments=segments, buckets=buckets)
+
+
+def said_of(exchange: Exchange) -> str:
+    """Name an exchange, in every epoch the same way."""
+    origin = exchange.step if exchange.port == steps.OUT else f"{exchange.step}.{exchange.port}"
+    side = f", side {exchange.side + 1}" if exchange.side else ""
+    return f"{exchange.origin}: {origin} → {exchange.target}{side}"
 
 
 def _by_side(plan: Plan, name: str, blobs: Sequence[Blob]) -> list[pl.DataFrame | None]:

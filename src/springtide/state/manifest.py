@@ -135,6 +135,8 @@ class Manifest:
     """Its rows are with the sinks, and not here any more: in copies of an older epoch, and in savepoints."""
     log: dict[str, Any] | None = None
     """What the epoch took in, so that it can be done again: kept where state is not made durable with every epoch."""
+    accounts: dict[str, dict[str, int]] = field(default_factory=dict)
+    """What became of the rows so far (`state/accounts.py`)."""
 
     def files(self) -> set[str]:
         """Name the files that it speaks of, but for buffers: segments, and records of files that were read."""
@@ -175,6 +177,7 @@ class Manifest:
             "batch": self.batch,
             "published": self.published,
             "log": self.log,
+            "accounts": self.accounts,
         }
         text = json.dumps(body, separators=(",", ":"), sort_keys=True)
         return json.dumps(
@@ -209,4 +212,5 @@ class Manifest:
             batch=body["batch"],
             published=body.get("published", False),
             log=body.get("log"),
+            accounts=body.get("accounts", {}),
         )

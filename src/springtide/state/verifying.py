@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from springtide.state.accounts import imbalances
 from springtide.state.copying import GENERATION, SAVEPOINTS
 from springtide.state.errors import CheckpointError
 from springtide.state.manifest import Manifest
@@ -42,6 +43,8 @@ class Verified:
     again: tuple[int, ...] = ()
     """Epochs whose state is not durable; a start makes it anew."""
     savepoints: int = 0
+    unaccounted: tuple[str, ...] = ()
+    """What does not add up in the accounts of the newest epoch."""
 
     @property
     def lost(self) -> bool:
@@ -73,7 +76,13 @@ def verify(source: Source, progress: Progress | None = None) -> Verified:
     ]
     damaged = tuple(Damage(f"{prefix}{d.file}", d.problem, d.holds) for part, prefix in named for d in part.damaged)
     return Verified(
-        found.epochs, sum(p.files for p in parts), sum(p.bytes for p in parts), damaged, found.again, len(folders)
+        found.epochs,
+        sum(p.files for p in parts),
+        sum(p.bytes for p in parts),
+        damaged,
+        found.again,
+        len(folders),
+        found.unaccounted,
     )
 
 
@@ -128,7 +137,8 @@ def _verify(checkpoint: Resting, progress: Progress | None) -> Verified:
     ]
     total = sum(s.bytes for _, s in segments.values()) + sum(sizes.values())
     files = len(left) + len(segments) + len(buffers) + len(ledgers) + 2
-    return Verified(tuple(m.epoch for m in manifests), files, total, tuple(damaged), again)
+    unaccounted = tuple(imbalances(manifests[-1].accounts)) if manifests else ()
+    return Verified(tuple(m.epoch for m in manifests), files, total, tuple(damaged), again, unaccounted=unaccounted)
 
 
 def _damaged_ledgers(checkpoint: Resting, manifests: Sequence[Manifest]) -> Iterator[tuple[str, str]]:

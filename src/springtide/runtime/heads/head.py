@@ -20,12 +20,15 @@ import polars as pl
 
 from springtide.compiler.plan import Exchange
 from springtide.kernels.hashing import BUCKET, HASH
-from springtide.query.types import END_OF_TIME
+from springtide.query.types import END_OF_TIME, TS
 from springtide.runtime.epoch import Epoch
 from springtide.state.manifest import BucketMap, Marks, SubqueryState
 from springtide.state.segment import Segment, read_segment, write_segment
 
 FIRST_SLOT = -(2**63)
+
+TIME_MARK = "time"
+"""The mark of most heads: the time up to which they have come."""
 
 VERSION = "__version"
 """The epoch that wrote a row, where the newest version of a key counts."""
@@ -106,9 +109,23 @@ class Head(ABC):
     def run(self, shelf: Shelf, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> HeadResult:
         """Take what arrived at each side in this epoch, and the time it brought."""
 
+    def expired(self, marks: Marks, arrived: Sequence[pl.DataFrame | None]) -> int:
+        """Count the rows that came after their time: the head had come past it, as its marks from before say. There must be none."""
+        time = marks.get(TIME_MARK)
+        return 0 if time is None else sum(earlier(frame, TS, time) for frame in arrived)
+
     @abstractmethod
     def oldest(self, marks: Marks) -> Mapping[str, int]:
         """Give the first slot of each kind that is still needed once the head has come so far; kinds not named are needed."""
+
+
+def earlier(rows: pl.DataFrame | None, column: str, than: int) -> int:
+    """Count the rows with a value below another one, in a column of times or integers."""
+    if rows is None or column not in rows.columns:
+        return 0
+    values = rows[column].to_physical()
+    least = values.min()
+    return int((values < than).sum()) if isinstance(least, int) and least < than else 0
 
 
 @dataclass(frozen=True)

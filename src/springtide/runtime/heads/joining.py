@@ -23,7 +23,7 @@ from springtide.kernels.joins import Indexed, pairs, within
 from springtide.kernels.pairs import PairShape
 from springtide.query import steps
 from springtide.query.types import END_OF_TIME, TS
-from springtide.runtime.heads.head import FIRST_SLOT, Clock, Head, HeadResult, Kind, Shelf
+from springtide.runtime.heads.head import FIRST_SLOT, Clock, Head, HeadResult, Kind, Shelf, earlier
 from springtide.runtime.heads.pieces import in_pieces
 from springtide.state.manifest import Marks
 
@@ -69,6 +69,12 @@ class TimeJoinHead(Head):
         writes: dict[str, pl.DataFrame] = {}
         marks = dict(zip(SIDES, clock.sides, strict=True))
         return HeadResult(in_pieces(self._rows(shelf, arrived, marks, writes), self._shape.none()), marks, writes)
+
+    def expired(self, marks: Marks, arrived: Sequence[pl.DataFrame | None]) -> int:
+        """Count the rows of each side from before the time that the side had come to."""
+        return sum(
+            earlier(rows, TS, marks.get(side, gate.BEGINNING)) for side, rows in zip(SIDES, arrived, strict=False)
+        )
 
     def oldest(self, marks: Marks) -> Mapping[str, int]:
         """A tuple is needed as long as the time of the other side is not past its reach."""

@@ -8,10 +8,8 @@ import polars as pl
 
 from springtide.kernels import gate
 from springtide.query.types import TS
+from springtide.runtime.heads.head import TIME_MARK as TIME_MARK
 from springtide.runtime.heads.head import Clock, Kind, Shelf
-
-TIME_MARK = "time"
-"""The mark: tuples before this time have been processed."""
 
 HELD = Kind(slot=TS)
 """Tuples that are not ready, as they arrived: with their buckets and their places in the total order."""

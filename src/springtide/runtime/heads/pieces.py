@@ -24,4 +24,4 @@ def in_pieces(parts: Iterable[pl.DataFrame], nothing: pl.DataFrame) -> Iterator[
         if height >= PIECE:
             yield pl.concat(gathered)
             gathered, height = [nothing], 0
-    yield pl.concat(gathered)
+    yield pl.concat(gathered) if height else nothing

@@ -41,6 +41,10 @@ class RankingHead(Head):
         assert isinstance(result.rows, pl.DataFrame)
         return replace(result, rows=ranked(self._step, result.rows))
 
+    def expired(self, marks: Marks, arrived: Sequence[pl.DataFrame | None]) -> int:
+        """Count those of panes that a closed window has."""
+        return self._counting.expired(marks, arrived)
+
     def oldest(self, marks: Marks) -> Mapping[str, int]:
         """Panes are needed from the first window that is open."""
         return self._counting.oldest(marks)

@@ -12,12 +12,10 @@ from springtide.kernels.hashing import HASH, bucket_of_hash, hash_of
 from springtide.kernels.sessions import DUE, SessionAggregate
 from springtide.query import steps
 from springtide.query.types import END_OF_TIME
-from springtide.runtime.heads.head import Clock, Head, HeadResult, Kind, Shelf
+from springtide.runtime.heads.head import TIME_MARK, Clock, Head, HeadResult, Kind, Shelf, earlier
 from springtide.state.manifest import Marks
 
 PIECES = "pieces"
-TIME_MARK = "time"
-"""The mark: what was due by this time has been looked at."""
 
 
 class SessionHead(Head):
@@ -52,6 +50,10 @@ class SessionHead(Head):
         others += [f.filter(pl.col(HASH).is_in(hashes.implode())) for f in later]
         rows, again = kernel.close(pl.concat([*due, *(f.select(kernel.columns) for f in others)]), time)
         return HeadResult(rows, marks, {PIECES: pl.concat([*later, again])})
+
+    def expired(self, marks: Marks, arrived: Sequence[pl.DataFrame | None]) -> int:
+        """Count the pieces that begin before the time that it had come to."""
+        return earlier(arrived[0], self._kernel.start, marks.get(TIME_MARK, gate.BEGINNING))
 
     def oldest(self, marks: Marks) -> Mapping[str, int]:
         """Pieces that were due have been given or written again."""

@@ -12,7 +12,7 @@ from springtide.kernels.hashing import bucket_of
 from springtide.kernels.sliding import PANE, SlidingAggregate, between
 from springtide.query import steps
 from springtide.query.types import END_OF_TIME, WINDOW_START
-from springtide.runtime.heads.head import Clock, Head, HeadResult, Kind, Shelf
+from springtide.runtime.heads.head import Clock, Head, HeadResult, Kind, Shelf, earlier
 from springtide.state.manifest import Marks, SubqueryState
 
 PANES = "panes"
@@ -80,6 +80,13 @@ class SlidingHead(Head):
         """Give the last window that has a pane in state."""
         panes = [s.high for s in state.segments if s.kind == PANES]
         return self.kernel.panes.last_window(max(panes)) if panes else None
+
+    def expired(self, marks: Marks, arrived: Sequence[pl.DataFrame | None]) -> int:
+        """Count the partial results of panes that a closed window has."""
+        closed = marks.get(CLOSED)
+        if closed is None or closed == END_OF_TIME:
+            return 0
+        return earlier(arrived[0], PANE, self.kernel.panes.range_of(closed, closed)[1])
 
     def oldest(self, marks: Marks) -> Mapping[str, int]:
         """Panes are needed from the first window that is open."""

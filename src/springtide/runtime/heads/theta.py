@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from springtide.compiler.plan import Exchange, Grid, Routing
-from springtide.kernels import order
+from springtide.kernels import gate, order
 from springtide.kernels.hashing import BUCKET
 from springtide.kernels.routing import in_turn, rectangles
 from springtide.kernels.theta import NUMBER, ThetaKernel, last, numbered, within
@@ -23,7 +23,7 @@ from springtide.query import steps
 from springtide.query.types import END_OF_TIME, TS
 from springtide.query.windows import LastN
 from springtide.runtime.heads import ordered
-from springtide.runtime.heads.head import FIRST_SLOT, Clock, Head, HeadResult, Kind, Shelf
+from springtide.runtime.heads.head import FIRST_SLOT, Clock, Head, HeadResult, Kind, Shelf, earlier
 from springtide.runtime.heads.pieces import in_pieces
 from springtide.state.manifest import BucketMap, Marks
 
@@ -117,6 +117,12 @@ class TimeThetaHead(_ThetaHead):
         marks = dict(zip(SIDES, clock.sides, strict=True))
         rows = in_pieces(self._rows(shelf, self._arrived(arrived)), self._kernel.shape.none())
         return HeadResult(rows, marks, self._own(shelf, arrived, self.oldest(marks)))
+
+    def expired(self, marks: Marks, arrived: Sequence[pl.DataFrame | None]) -> int:
+        """Count the rows of each side from before the time that the side had come to."""
+        return sum(
+            earlier(rows, TS, marks.get(side, gate.BEGINNING)) for side, rows in zip(SIDES, arrived, strict=False)
+        )
 
     def oldest(self, marks: Marks) -> Mapping[str, int]:
         """Give the first time that a tuple of the other side reaches now or later."""
