@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass
 
 import polars as pl
 
 from springtide.kernels import order
 from springtide.kernels.iso import read_times
-from springtide.kernels.slices import Read, Slice
+from springtide.kernels.slices import MISFIT, Read, Slice
 from springtide.query.steps import Source
-from springtide.query.types import END_OF_TIME, TIME, TS
+from springtide.query.types import END_OF_TIME, FIRST_TIME, LAST_TIME, TIME, TS
 
 REJECTED = pl.Schema(
     {"source": pl.String(), "stream": pl.String(), "position": pl.Int64(), "reason": pl.String(), "row": pl.String()}
@@ -34,12 +35,7 @@ class Ingested:
 
 def ingest(source: Source, name: str, part: Slice, read: Read, time: int, *, ordered: bool, origin: int) -> Ingested:
     """Judge the rows of a slice of one physical stream whose time is `time` before it."""
-    rows = read.rows
-    rejected = (
-        []
-        if not read.rejected
-        else [pl.DataFrame(read.rejected, schema={k: REJECTED[k] for k in ("position", "reason", "row")})]
-    )
+    rows, rejected = _sifted(part, read)
     if source.ts is None:
         count = rows.select(pl.len()).collect().item()
         return Ingested(_bare(rows), None, _rejected(name, part, rejected), count, None)
@@ -49,14 +45,16 @@ def ingest(source: Source, name: str, part: Slice, read: Read, time: int, *, ord
     if ordered:
         accepted = _with_order(accepted, origin, part, positioned)
     accepted = _bare(accepted, keep_order=ordered)
-    if times.null_count() == 0 and (times.len() == 0 or (times.is_sorted() and times.item(0) >= time)):
+    if times.len() == 0 or (times.null_count() == 0 and times.is_sorted() and _are_plain(times, time)):
         after = time if times.len() == 0 else max(time, times.item(-1) - source.max_disorder)
         return Ingested(
             accepted, None, _rejected(name, part, rejected), times.len(), after, times.item(-1) if times.len() else None
         )
+    beyond = ((times < FIRST_TIME) | (times > LAST_TIME)).fill_null(False)
+    times = times.set(beyond, None) if beyond.any() else times
     unread = times.is_null()
     if unread.any():
-        rejected.append(_unread(source, part, rows, unread))
+        rejected.append(_unread(source, part, rows, unread, beyond))
     # The stream time before each row: the greatest ts so far less the disorder. Nulls do not move it.
     greatest = times.cum_max().fill_null(strategy="forward").shift(1)
     before = (
@@ -76,15 +74,46 @@ def ingest(source: Source, name: str, part: Slice, read: Read, time: int, *, ord
     )
 
 
+def _sifted(part: Slice, read: Read) -> tuple[pl.LazyFrame, list[pl.DataFrame]]:
+    """Put the rows that the connector found fit apart from those that it did not."""
+    columns = {k: REJECTED[k] for k in ("position", "reason", "row")}
+    rejected = [pl.DataFrame(read.rejected, schema=columns)] if read.rejected else []
+    if MISFIT not in read.rows.collect_schema():
+        return read.rows, rejected
+    frame = read.rows.collect()
+    misfits = frame[MISFIT]
+    frame = frame.drop(MISFIT)
+    if misfits.null_count() == misfits.len():
+        return frame.lazy(), rejected
+    wrong = misfits.is_not_null()
+    found = frame.filter(wrong)
+    rows = rows_as_json(found.drop(order.POSITION, strict=False))
+    places = _positions(part, frame).filter(wrong)
+    rejected.append(pl.DataFrame({"position": places, "reason": misfits.filter(wrong), "row": rows}, schema=columns))
+    return frame.filter(~wrong).lazy(), rejected
+
+
+def _positions(part: Slice, frame: pl.DataFrame) -> pl.Series:
+    if order.POSITION in frame.columns:
+        return frame[order.POSITION]
+    return pl.int_range(part.position, part.position + frame.height, eager=True)
+
+
+def _are_plain(times: pl.Series, time: int) -> bool:
+    """Tell whether times that are sorted are all in range, and none is late."""
+    first, last = times.item(0), times.item(-1)
+    return bool(max(time, FIRST_TIME) <= first and last <= LAST_TIME)
+
+
 def _time(source: Source) -> pl.Expr:
-    """Read the event time, whatever the column's type; null where it cannot be read."""
+    """Read the event time, whatever the column's type; null where it cannot be read or is beyond 64 bits."""
     assert source.ts is not None
     column, dtype = pl.col(source.ts), source.columns[source.ts]
     if isinstance(dtype, pl.Datetime):
         utc = column.dt.replace_time_zone("UTC") if dtype.time_zone is None else column.dt.convert_time_zone("UTC")
-        return utc if dtype == TIME else utc.cast(TIME)
+        return utc if dtype == TIME else utc.cast(TIME, strict=False)
     if dtype == pl.Date:
-        return column.cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
+        return column.cast(pl.Datetime("us"), strict=False).dt.replace_time_zone("UTC")
     if dtype == pl.String:
         return column.map_batches(read_times, return_dtype=TIME, is_elementwise=True)
     return column.cast(TIME)
@@ -102,28 +131,27 @@ def _bare(rows: pl.LazyFrame, *, keep_order: bool = False) -> pl.LazyFrame:
     return rows if keep_order or order.POSITION not in rows.collect_schema() else rows.drop(order.POSITION)
 
 
-def _unread(source: Source, part: Slice, rows: pl.LazyFrame, unread: pl.Series) -> pl.DataFrame:
+def _unread(source: Source, part: Slice, rows: pl.LazyFrame, unread: pl.Series, beyond: pl.Series) -> pl.DataFrame:
+    """Say of each row whose time cannot be taken why; `beyond`: it was read, and is out of range."""
     frame = rows.collect()
-    positions = (
-        frame[order.POSITION]
-        if order.POSITION in frame.columns
-        else pl.int_range(part.position, part.position + frame.height, eager=True)
-    )
-    what = f"the time {source.ts!r}"
-    text = pl.col(source.ts or "")
-    reason = pl.lit(f"{what} is null")
-    if source.columns[source.ts or ""] == pl.String:
-        reason = (
-            pl.when(text.is_null())
-            .then(reason)
-            .otherwise(pl.format(what + " cannot be read: '{}' is not ISO 8601", text))
-        )
-    found = frame.select(
-        positions.alias("position"),
-        reason.alias("reason"),
-        pl.struct(pl.all().exclude(order.POSITION)).struct.json_encode().alias("row"),
-    )
-    return found.filter(unread)
+    wrong, given = frame.filter(unread), frame[source.ts or ""].filter(unread)
+    what, beyond = f"the time {source.ts!r}", beyond.filter(unread)
+    reasons = pl.Series([f"{what} is not in the years 1 to 9999"], dtype=pl.String).new_from_index(0, wrong.height)
+    if given.dtype == pl.String:
+        texts = [f"{what} cannot be read: {reprlib.repr(text)} is not ISO 8601" for text in given]
+        reasons = reasons.zip_with(beyond, pl.Series(texts, dtype=pl.String))
+    reasons = reasons.set(given.is_null(), f"{what} is null")
+    rows_found = rows_as_json(wrong.drop(order.POSITION, strict=False))
+    return pl.DataFrame({"position": _positions(part, frame).filter(unread), "reason": reasons, "row": rows_found})
+
+
+def rows_as_json(rows: pl.DataFrame) -> pl.Series:
+    """Write rows as JSON, for people who look for what was wrong with them; times beyond all calendars as numbers."""
+    as_json = pl.struct(pl.all()).struct.json_encode()
+    try:
+        return rows.select(as_json).to_series()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        return rows.select(pl.all().to_physical()).select(as_json).to_series()
 
 
 def _rejected(name: str, part: Slice, rejected: list[pl.DataFrame]) -> pl.DataFrame | None:

@@ -13,6 +13,9 @@ UNLIMITED = 2**62
 POSITION = "__position"
 """The column of a row's place in its physical stream, where a connector gives it."""
 
+MISFIT = "__misfit"
+"""The column that says why a row does not fit, null where it does; where a connector gives it, such rows are rejected."""
+
 
 @dataclass(frozen=True)
 class Slice:

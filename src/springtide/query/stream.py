@@ -30,7 +30,7 @@ from springtide.query.connectors import SinkConnector
 from springtide.query.errors import QueryError, shown
 from springtide.query.expressions import IntoExpr
 from springtide.query.operators import UserOperator
-from springtide.query.types import Length, Names
+from springtide.query.types import Length, Names, check_carried
 from springtide.query.windows import LastN, Sliding, Window
 
 
@@ -45,11 +45,12 @@ class Stream:
     """Tuples have a timestamp and an order. Not so the `late` and `rejected` rows, and sources without `ts`."""
 
     def __post_init__(self) -> None:
-        """Refuse columns whose names mean something else to the engine or to Polars."""
+        """Refuse columns whose names mean something else to the engine or to Polars, and those that it cannot carry."""
+        name, inputs = self.step.name, self.step.inputs
+        label = f"{name} ({self.step.kind})" if name or not inputs else f"{self.step.kind} after {label_of(inputs[0])}"
+        check_carried(label, self.schema)
         for column in self.schema:
             if column.startswith("__") or column == "*" or (column.startswith("^") and column.endswith("$")):
-                name, inputs = self.step.name, self.step.inputs
-                label = f"{name} ({self.step.kind})" if name else f"{self.step.kind} after {label_of(inputs[0])}"
                 whose = "the engine's own columns" if column.startswith("__") else "a pattern of Polars"
                 raise QueryError(label, f"the column {column!r} is called like {whose}", "give it another name")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -31,6 +31,13 @@ Names = str | Sequence[str]
 
 END_OF_TIME: Final = 2**63 - 1
 """The time after a bounded input has ended: later than every event."""
+
+FIRST_TIME: Final = -62_135_596_800_000_000
+LAST_TIME: Final = 253_402_300_799_999_999
+"""The event times that there are: from the beginning of the year 1 to the end of the year 9999, as calendars and Python have them."""
+
+LONGEST: Final = 366 * 86_400_000_000 * 10_000
+"""No length of time is longer. Times and lengths are so far from the ends of 64 bits that no sum of a few of them wraps."""
 
 Length = str | timedelta
 """A length of time as users write it: `"1h30m"` or a `timedelta`."""
@@ -71,8 +78,8 @@ def micros(length: Length) -> int:
 
 
 def _bounded(length: Length, total: int) -> int:
-    if abs(total) >= END_OF_TIME:
-        raise ValueError(f"{shown(length)} is longer than time itself: give a length under 290000 years")
+    if abs(total) > LONGEST:
+        raise ValueError(f"{shown(length)} is longer than time itself: give a length of at most 10000 years")
     return total
 
 
@@ -157,6 +164,37 @@ def schema_text(schema: pl.Schema) -> str:
     'src:str ts:time'
     """
     return " ".join(f"{name}:{type_text(dtype)}" for name, dtype in schema.items())
+
+
+def check_carried(step: str, schema: pl.Schema) -> None:
+    """Refuse columns that cannot go from task to task: there is no Arrow type for what is in them.
+
+    >>> check_carried("events (source)", pl.Schema({"x": pl.Int128()}))
+    Traceback (most recent call last):
+    springtide.query.errors.QueryError: step events (source): 'x' is int128, which Arrow does not have; cast it to pl.Int64 or to pl.Decimal(38, 0)
+    """
+    for name, dtype in schema.items():
+        for inner in _parts(dtype):
+            if inner in _FOREIGN:
+                raise QueryError(step, f"{name!r} is {type_text(dtype)}, which Arrow does not have", _FOREIGN[inner])
+
+
+_FOREIGN: Final[dict[Any, str]] = {
+    pl.Int128: "cast it to pl.Int64 or to pl.Decimal(38, 0)",
+    pl.UInt128: "cast it to pl.UInt64 or to pl.Decimal(38, 0)",
+    pl.Object: "say what it is: a number, a text, a list, a struct",
+    pl.Unknown: "cast it to the type that it is to have",
+}
+
+
+def _parts(dtype: pl.DataType) -> Iterator[type[pl.DataType]]:
+    """Give a type and all types inside of it."""
+    yield type(dtype)
+    if isinstance(dtype, pl.List | pl.Array):
+        yield from _parts(instance(dtype.inner))
+    if isinstance(dtype, pl.Struct):
+        for inner in dtype.fields:
+            yield from _parts(instance(inner.dtype))
 
 
 def is_key_type(dtype: pl.DataType) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import json
 import os
-import reprlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -302,11 +301,6 @@ def judged(
         for i, (reason, row) in sorted(rejected.items())
     )
     return Read(rows.with_columns(places).lazy(), wrong)
-
-
-def cut(value: object) -> str:
-    """Write a value so that it fits into a reason."""
-    return reprlib.repr(value)
 
 
 class _Rejected(dict[str, Any]):

@@ -13,10 +13,14 @@ from typing import Any
 import polars as pl
 
 from springtide.query.errors import nearest
-from springtide.query.types import TIME, instance, type_text
+from springtide.query.types import FIRST_TIME, LAST_TIME, TIME, instance, type_text
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+
+
+_REFUSED = (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
+"""How Polars says that a value is none of a type."""
 
 
 class Misfit(Exception):
@@ -37,13 +41,13 @@ def column(name: str, value: Any, dtype: pl.DataType) -> pl.Series:
             return value
         value = value.to_list()[0]
     if not _is_of(value, dtype):
-        raise Misfit(f"column {name!r}: {reprlib.repr(value)} is not {type_text(dtype)}")
+        raise Misfit(f"column {name!r}: {brief(value)} is not {type_text(dtype)}")
     try:
         if isinstance(value, datetime) and isinstance(dtype, pl.Datetime):  # Polars is slow with zones
             return time_column(name, micros_of(value), dtype)
         return pl.Series(name, [value], dtype=dtype, strict=True)
-    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
-        raise Misfit(f"column {name!r}: {reprlib.repr(value)} is out of range for {type_text(dtype)}") from None
+    except _REFUSED:
+        raise Misfit(f"column {name!r}: {brief(value)} is out of range for {type_text(dtype)}") from None
 
 
 def column_of(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series:
@@ -64,7 +68,7 @@ def column_of(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series
             moments = pl.Series(name, micros, dtype=pl.Int64).cast(pl.Datetime("us", dtype.time_zone))
             return moments if dtype.time_unit == "us" else moments.cast(dtype)
         return pl.Series(name, values, dtype=dtype, strict=True)
-    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+    except _REFUSED:
         raise Misfit(f"column {name!r}: not all are in the range of {type_text(dtype)}") from None
 
 
@@ -90,7 +94,7 @@ def fit(row: Any, columns: pl.Schema, ts: str | None) -> pl.DataFrame:
     `ts` names the column of the event time: there a time without a zone is UTC, whatever the column says.
     """
     if not isinstance(row, Mapping):
-        raise Misfit(f"{reprlib.repr(row)} is not a row of named columns")
+        raise Misfit(f"{brief(row)} is not a row of named columns")
     for name in row:
         if name not in columns:
             raise Misfit(f"there is no column {name!r}; {nearest(str(name), columns)}")
@@ -98,7 +102,8 @@ def fit(row: Any, columns: pl.Schema, ts: str | None) -> pl.DataFrame:
     for name, dtype in columns.items():
         value = row.get(name)
         if name == ts and isinstance(dtype, pl.Datetime) and isinstance(value, datetime):
-            value = _in_utc(value) if dtype.time_zone else _in_utc(value).replace(tzinfo=None)
+            moment = _in_utc(name, value)
+            value = moment if dtype.time_zone else moment.replace(tzinfo=None)
         series.append(column(name, value, dtype))
     return pl.DataFrame(series)
 
@@ -115,13 +120,25 @@ def event_time(times: pl.Series) -> int:
     if times.dtype == pl.String:
         text = times.to_list()[0]
         try:
-            return micros_of(datetime.fromisoformat(text))
+            micros = micros_of(datetime.fromisoformat(text))
         except ValueError:
             raise Misfit(f"{what} cannot be read: {reprlib.repr(text)} is not ISO 8601") from None
-    if times.dtype != pl.Int64:
-        zone = times.dtype.time_zone if isinstance(times.dtype, pl.Datetime) else None
-        times = times.cast(pl.Datetime("us", zone)).cast(pl.Int64)
-    micros: int = times.to_list()[0]
+        return _in_range(what, micros)
+    return _in_range(what, _micros(times))
+
+
+def _micros(times: pl.Series) -> int:
+    """Give a time as microseconds, however far away it is; what is finer is cut off, downwards."""
+    given: int = times.to_physical().to_list()[0]
+    if times.dtype == pl.Date:
+        return given * 86_400_000_000
+    unit = times.dtype.time_unit if isinstance(times.dtype, pl.Datetime) else "us"
+    return given // 1_000 if unit == "ns" else given * 1_000 if unit == "ms" else given
+
+
+def _in_range(what: str, micros: int) -> int:
+    if not FIRST_TIME <= micros <= LAST_TIME:
+        raise Misfit(f"{what} is not in the years 1 to 9999")
     return micros
 
 
@@ -147,18 +164,41 @@ def row_text(row: Any) -> str:
     '{"x": "6869", "when": "2024-02-29"}'
     """
 
-    def other(value: Any) -> Any:
-        if isinstance(value, date | time):
-            return value.isoformat()
-        if isinstance(value, pl.Series):
+    try:
+        text = json.dumps(row, default=_plain, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):  # keys that are no texts, numbers without end, rows in rows in rows
+        text = json.dumps({"row": brief(row)}, ensure_ascii=False)
+    return text.encode(errors="replace").decode()  # half of a surrogate pair is no text
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, pl.Series):
+        try:
             return value.to_list()[0]
-        return value.hex() if isinstance(value, bytes) else str(value)
+        except (ValueError, OverflowError, pl.exceptions.PanicException):  # a time beyond Python's calendar
+            return value.to_physical().to_list()[0]
+    return value.hex() if isinstance(value, bytes) else str(value)
 
-    return json.dumps(row, default=other, ensure_ascii=False)
+
+def brief(value: object) -> str:
+    """Write a value so that it fits into a reason.
+
+    >>> brief("x" * 100)
+    "'xxxxxxxxxxxx...xxxxxxxxxxxxx'"
+    """
+    try:
+        return reprlib.repr(value)
+    except Exception:  # whatever a user's `__repr__` does; a number of 5,000 digits
+        return f"a {type(value).__name__}"
 
 
-def _in_utc(moment: datetime) -> datetime:
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+def _in_utc(name: str, moment: datetime) -> datetime:
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError:  # it is, but not in UTC
+        raise Misfit(f"the time {name!r} is not in the years 1 to 9999") from None
 
 
 def _is_of(value: Any, dtype: pl.DataType) -> bool:
@@ -199,5 +239,7 @@ def _plain_kinds(dtype: pl.DataType) -> frozenset[type]:
 
 
 def _has_scale(value: Decimal, scale: int) -> bool:
+    if not value.is_finite() or value.adjusted() >= 38:  # no decimal has more digits
+        return False
     with localcontext(prec=200):
-        return value.is_finite() and value.scaleb(scale) % 1 == 0
+        return value.scaleb(scale) % 1 == 0

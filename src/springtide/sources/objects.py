@@ -14,8 +14,7 @@ from pyarrow.json import ParseOptions, ReadOptions, read_json
 
 from springtide.query.errors import nearest
 from springtide.query.types import instance, type_text
-from springtide.sources.files import cut
-from springtide.sources.fit import Misfit, column
+from springtide.sources.fit import Misfit, brief, column
 from springtide.sources.lines import raw
 from springtide.sources.texts import is_text_type, others
 
@@ -58,10 +57,12 @@ class ObjectReader:
             return "the line is not JSON that can be read: it is nested too deeply"
         except UnicodeEncodeError:
             return "the line is not JSON that can be read: it has half of a surrogate pair"
+        except ValueError:
+            return "the line is not JSON that can be read: it has a number of too many digits"
         except Misfit as misfit:
             return str(misfit)
         if not isinstance(row, dict):
-            return f"{cut(row)} is not a row of named columns"
+            return f"{brief(row)} is not a row of named columns"
         for name in row:
             if name not in self._columns:
                 return f"there is no column {name!r}; {nearest(name, self._columns)}"
@@ -149,7 +150,7 @@ def _test(dtype: pl.DataType) -> Callable[[Any], bool]:
 
 def _misfit(name: str, value: Any, dtype: pl.DataType) -> str:
     tried = None if is_text_type(dtype) or isinstance(dtype, pl.Decimal) else _tried(name, value, dtype)
-    return str(tried) if isinstance(tried, Misfit) else f"column {name!r}: {cut(value)} is not {type_text(dtype)}"
+    return str(tried) if isinstance(tried, Misfit) else f"column {name!r}: {brief(value)} is not {type_text(dtype)}"
 
 
 def _tried(name: str, value: Any, dtype: pl.DataType) -> pl.Series | Misfit:

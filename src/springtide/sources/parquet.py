@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,12 +14,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from springtide.kernels.ingest import rows_as_json
 from springtide.kernels.slices import Read, Slice
 from springtide.query.errors import QueryError, SpringtideError
-from springtide.query.types import schema_from, type_text
+from springtide.query.types import FIRST_TIME, LAST_TIME, schema_from, type_text
 from springtide.sources.files import FileSource, Piece, path_text
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -127,19 +126,27 @@ def _row_groups(file: str, changed: int, ts: str | None) -> tuple[Piece, ...]:
     for i in range(meta.num_row_groups):
         group = meta.row_group(i)
         statistics = group.column(column).statistics if column is not None else None
-        greatest = _micros(statistics.max) if statistics is not None and statistics.has_min_max else None
+        greatest = None
+        if statistics is not None and statistics.has_min_max:
+            greatest = _micros(statistics.max_raw, meta.schema.column(column))
         groups.append(Piece(first, group.num_rows, greatest))
         first += group.num_rows
     return tuple(groups)
 
 
-def _micros(value: Any) -> int | None:
-    if isinstance(value, datetime):
-        moment = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return (moment - _EPOCH) // timedelta(microseconds=1)
-    return value if isinstance(value, int) else None
+def _micros(value: Any, column: Any) -> int | None:
+    """Give the greatest time of a row group; None where the file does not say, or where it is one that is rejected."""
+    if not isinstance(value, int):
+        return None
+    logical = json.loads(column.logical_type.to_json())
+    if logical["Type"] == "Timestamp":
+        unit = logical["timeUnit"]
+        value = value // 1_000 if unit == "nanoseconds" else value * 1_000 if unit == "milliseconds" else value
+    elif logical["Type"] not in ("None", "Int"):
+        return None
+    return value if FIRST_TIME <= value <= LAST_TIME else None
 
 
 def _all_rejected(frame: pl.LazyFrame, part: Slice, reason: str) -> tuple[dict[str, Any], ...]:
-    texts = frame.select(pl.struct(pl.all()).struct.json_encode()).collect().to_series()
+    texts = rows_as_json(frame.collect())
     return tuple({"position": part.position + i, "reason": reason, "row": text} for i, text in enumerate(texts))

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pyarrow as pa
 
+from springtide.kernels.slices import MISFIT
 from springtide.query.connectors import Rows
 from springtide.query.errors import QueryError
+from springtide.sources.unicode import checked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,7 +81,5 @@ def spark(frame: DataFrame, *, stream: str | None = None, position: str | None =
 
 
 def tuples(source: SparkSource, batch: pa.Array) -> pl.DataFrame:
-    """Turn Spark's rows of one source into columns of the source's types."""
-    frame = pl.from_arrow(pa.Table.from_batches([pa.RecordBatch.from_struct_array(batch)]))
-    assert isinstance(frame, pl.DataFrame)
-    return frame.cast(source.columns) if frame.schema != source.columns else frame
+    """Turn Spark's rows of one source into columns of the source's types, and say which have texts that are none."""
+    return checked(batch).cast(pl.Schema({**source.columns, MISFIT: pl.String()}))

@@ -9,7 +9,7 @@ import polars as pl
 from springtide.kernels.iso import read_times
 from springtide.query.errors import QueryError
 from springtide.query.types import instance, type_text
-from springtide.sources.files import cut
+from springtide.sources.fit import brief
 
 
 def typed(texts: pl.DataFrame, columns: pl.Schema) -> tuple[pl.DataFrame, pl.Series, dict[int, str]]:
@@ -31,7 +31,7 @@ def typed(texts: pl.DataFrame, columns: pl.Schema) -> tuple[pl.DataFrame, pl.Ser
         found = texts[name]
         made.append(found if found.dtype == dtype else read_text(found, dtype).alias(name))
         for i in (made[-1].is_null() & found.is_not_null()).arg_true():
-            reasons.setdefault(i, f"column {name!r}: {cut(found[i])} is not {type_text(dtype)}")
+            reasons.setdefault(i, f"column {name!r}: {brief(found[i])} is not {type_text(dtype)}")
     rows, numbers = pl.DataFrame(made), others(texts.height, reasons)
     return (rows[numbers] if reasons else rows), numbers, reasons
 

@@ -15,10 +15,11 @@ import springtide as st
 from springtide.kernels import order
 from springtide.kernels.gate import BEGINNING
 from springtide.kernels.ingest import Ingested, ingest
-from springtide.kernels.slices import POSITION, Read, Slice
+from springtide.kernels.slices import MISFIT, POSITION, Read, Slice
 from springtide.query.steps import Source
-from springtide.query.types import END_OF_TIME
+from springtide.query.types import FIRST_TIME, LAST_TIME
 from springtide.runtime.reference.ingest import arrive
+from springtide.sources.fit import Misfit, event_time
 
 
 def source(dtype: Any = pl.Int64, ts: str | None = "t", *, positions: bool = True, disorder: str = "0s") -> Source:
@@ -30,7 +31,7 @@ def source(dtype: Any = pl.Int64, ts: str | None = "t", *, positions: bool = Tru
 
 def judge(
     step: Source,
-    times: list[Any],
+    times: list[Any] | pl.Series,
     *,
     before: int = BEGINNING,
     first: int = 0,
@@ -219,6 +220,58 @@ def test_any_cut_gives_what_the_reference_says(times: list[int | None], disorder
     assert [now] == expected.times
 
 
-def test_the_end_of_time_is_never_passed() -> None:
-    got = judge(source(), [END_OF_TIME - 5, END_OF_TIME - 10])
-    assert got.time == END_OF_TIME - 5
+@pytest.mark.parametrize(
+    ("dtype", "factor"),
+    [(pl.Int64(), 1), (pl.Datetime("us"), 1), (st.TIME, 1), (pl.Datetime("ms", "Europe/Berlin"), 1000)],
+)
+def test_times_that_no_calendar_has_are_rejected_and_move_nothing(dtype: pl.DataType, factor: int) -> None:
+    """Near the ends of 64 bits sums of times and lengths would wrap; in milliseconds the time itself would."""
+    first, last = FIRST_TIME // factor, LAST_TIME // factor
+    times = [-(2**63), 2**63 - 1, first - 1, first, 5, last, last + 1, 2**62, None]
+    made = source(dtype, disorder="10000w")
+    got = judge(made, pl.Series(times, dtype=pl.Int64).cast(dtype))
+    assert got.rejected is not None
+    assert got.rejected["position"].to_list() == [0, 1, 2, 6, 7, 8]
+    reasons = ["the time 't' is not in the years 1 to 9999"] * 5 + ["the time 't' is null"]
+    assert got.rejected["reason"].to_list() == reasons
+    assert got.count == 3
+    assert got.greatest == last * factor
+    assert got.time == last * factor - made.max_disorder
+    for sorted_times in ([first - 1, 5], [5, last + 1]):
+        assert judge(made, pl.Series(sorted_times, dtype=pl.Int64).cast(dtype)).count == 1
+
+
+@pytest.mark.parametrize("days", [2**31 - 1, -(2**31), 2_932_897, -719_163])
+def test_days_that_no_calendar_has(days: int) -> None:
+    got = judge(source(pl.Date()), pl.Series([days, 0], dtype=pl.Int32).cast(pl.Date))
+    assert got.rejected is not None
+    assert got.rejected["reason"].to_list() == ["the time 't' is not in the years 1 to 9999"]
+    assert got.count == 1
+
+
+def test_nanoseconds_are_cut_downwards_by_both() -> None:
+    times = pl.Series([-1, -1999, 1999], dtype=pl.Int64).cast(pl.Datetime("ns"))
+    got = judge(source(pl.Datetime("ns"), disorder="1s"), times)
+    micros = got.accepted.collect()["ts"].cast(pl.Int64).to_list()
+    assert micros == [event_time(times[i : i + 1]) for i in range(3)] == [-1, -2, 1]
+
+
+def test_texts_beyond_the_calendar_in_utc() -> None:
+    texts = ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-01:00", "soon" * 50, "9999-12-31T23:59:59"]
+    got = judge(source(pl.String()), pl.Series(texts))
+    assert got.rejected is not None
+    expected = []
+    for text in texts[:3]:
+        with pytest.raises(Misfit) as caught:
+            event_time(pl.Series("t", [text]))
+        expected.append(str(caught.value))
+    assert got.rejected["reason"].to_list() == expected
+
+
+def test_rows_that_a_connector_finds_wrong_are_rejected() -> None:
+    rows = pl.DataFrame({"t": [1, 2, 3], "x": [1, 2, 3], MISFIT: [None, "it is odd", None]})
+    for read, place in ((Read(rows.lazy()), 11), (Read(rows.with_columns(pl.Series(POSITION, [5, 7, 9])).lazy()), 7)):
+        got = ingest(source(), "s", Slice("0", 10, 3, None), read, BEGINNING, ordered=False, origin=0)
+        assert got.rejected is not None
+        assert got.rejected.select("position", "reason", "row").rows() == [(place, "it is odd", '{"t":2,"x":2}')]
+        assert got.accepted.collect()["ts"].cast(pl.Int64).to_list() == [1, 3]

@@ -29,7 +29,6 @@ COLUMNS = {
 }
 calls = st.source("calls", st.memory(schema=COLUMNS), ts="ts")
 bare = st.source("bare", st.memory(schema={"x": pl.Int64, "word": pl.String}))
-objects = st.source("objects", st.memory(schema={"o": pl.Object}))
 x, src, rate, ts = pl.col("duration"), pl.col("src"), pl.col("rate"), pl.col("ts")
 minute = st.tumbling("1m")
 short = x < 60

@@ -112,7 +112,6 @@ TYPES = [
     *(
         pl.Int8,
         pl.UInt64,
-        pl.Int128,
         pl.Float32,
         pl.Boolean,
         pl.String,
@@ -120,7 +119,6 @@ TYPES = [
         pl.Date,
         pl.Time,
         pl.Null,
-        pl.Object,
     ),
     *(
         pl.Datetime("ms"),
