@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.contract import engine
+from tests.contract import engine, spark_rows
 
 
 @dataclass(frozen=True)
@@ -24,4 +24,5 @@ class Kind:
 
 KINDS: dict[str, Kind] = {
     "engine": Kind(engine.run_case),
+    "spark_rows": Kind(spark_rows.run_case),
 }

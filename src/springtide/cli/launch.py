@@ -29,7 +29,6 @@ from springtide.query.steps import Sink
 from springtide.query.types import micros
 from springtide.runtime.clocks import SteadyClock
 from springtide.runtime.durability import Durability
-from springtide.runtime.engine import ROWS_PER_EPOCH
 from springtide.runtime.heads import check_runs
 from springtide.runtime.identity import begin_from, identity
 from springtide.runtime.query import Query
@@ -57,7 +56,7 @@ class Wish:
     instances: Sequence[str] = ()
     """`n` for all subqueries, `step=n` for one."""
     trigger: str | None = None
-    rows_per_epoch: int = ROWS_PER_EPOCH
+    rows_per_epoch: int | None = None
     plain: bool = False
     elastic: Elastic | None = None
     metrics: tuple[str, int] | None = None

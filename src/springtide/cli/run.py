@@ -18,7 +18,6 @@ from springtide.compiler.tables import columns
 from springtide.elastic.protocols import Wish as Protocol
 from springtide.query.steps import Sink
 from springtide.runtime.durability import EPOCH, RETAIN, Durability
-from springtide.runtime.engine import ROWS_PER_EPOCH
 from springtide.runtime.query import Query
 from springtide.sinks.memory import MemorySink
 
@@ -39,7 +38,7 @@ def run(
         str | None,
         typer.Option(metavar="TIME|now", help="The least time between two epochs; now: what is there, and then end."),
     ] = None,
-    rows_per_epoch: Annotated[int, typer.Option(min=1, help="Take in at most so many at once.")] = ROWS_PER_EPOCH,
+    rows_per_epoch: Annotated[int | None, typer.Option(min=1, help="Take in at most so many at once.")] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Lines, and no live view.")] = False,
     elastic: Annotated[
         bool, typer.Option("--elastic", rich_help_panel=_ELASTIC, help="Let instances and buckets follow the load.")

@@ -9,15 +9,37 @@ from springtide.kernels.blob import Times
 BEGINNING = -(2**63)
 """The time of a physical stream that has not given a tuple."""
 
+UNSEEN = ""
+"""Stands among the physical streams of a source that has shown none yet and was found idle; it goes when the first one comes."""
+
+
+def start(streams: Mapping[str, int]) -> int:
+    """Give the time at which a physical stream begins that is first seen now: the merged time of those that its source has.
+
+    >>> start({"0": 5, "1": 7})
+    5
+    """
+    return min(streams.values(), default=BEGINNING)
+
 
 def later(before: Times, news: Iterable[Times]) -> dict[str, dict[str, int]]:
-    """Join what senders saw of the physical streams with what was known before: each stream's latest time."""
+    """Join what senders saw of the physical streams with what was known before: each stream's latest time.
+
+    The merged time never goes back: a stream that nobody knew before does not begin before it.
+
+    >>> later({"a": {"0": 5}}, [{"a": {"1": 3}}, {"a": {"0": 9}}])
+    {'a': {'0': 9, '1': 5}}
+    """
     times = {source: dict(streams) for source, streams in before.items()}
+    starts = {source: start(streams) for source, streams in before.items()}
     for seen in news:
         for source, streams in seen.items():
             known = times.setdefault(source, {})
             for stream, time in streams.items():
-                known[stream] = max(time, known.get(stream, BEGINNING))
+                known[stream] = max(time, known.get(stream, starts.get(source, BEGINNING)))
+    for known in times.values():
+        if len(known) > 1:
+            known.pop(UNSEEN, None)
     return times
 
 

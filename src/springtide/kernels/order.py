@@ -54,13 +54,14 @@ def content(columns: list[str]) -> pl.Expr:
 def needs_content(step: Step) -> bool:
     """Tell whether tuples that come to a step can stand at the same place, so that only their content tells them apart.
 
-    Those of a source with positions cannot, as long as no union brings two made of one together again.
+    Those of a source with positions cannot, as long as no union brings two made of one together again, and no two rows of the source share
+    a position (`repeats`).
     """
     if len(step.inputs) != 1:
         return True
     before = step.inputs[0].step
     if isinstance(before, Source):
-        return not before.connector.positions
+        return not before.connector.positions or getattr(before.connector, "repeats", False)
     return before.stateful or needs_content(before)
 
 

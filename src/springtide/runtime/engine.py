@@ -56,6 +56,15 @@ Execute = Callable[[Epoch], Sequence[Report]]
 
 
 @dataclass(frozen=True)
+class Batch:
+    """A micro-batch of Spark, where Spark reads a source."""
+
+    number: int
+    offsets: str | None = None
+    """A digest of what Spark wrote down of it: another micro-batch with the same number has another one."""
+
+
+@dataclass(frozen=True)
 class Options:
     """How a query is to run."""
 
@@ -173,8 +182,11 @@ class Engine:
         """Tell whether an epoch now would do anything: new rows, an end, or time that moves on."""
         return self.intake.look(self.manifest.sources)
 
-    def run(self, batch: int | None = None) -> Manifest:
-        """Run the next epoch to the end: of what `has_work` saw, and of Spark's micro-batch `batch` if there is one."""
+    def run(self, batch: Batch | None = None) -> Manifest:
+        """Run the next epoch to the end: of what `has_work` saw, and of Spark's micro-batch `batch` if there is one.
+
+        An epoch without a micro-batch leaves Spark's sources where the last one left them.
+        """
         self.reconfiguring.prepare()
         started = self.options.timer()
         failpoint("before-job")
@@ -188,6 +200,8 @@ class Engine:
         failpoint("after-manifest")
         self._commands.done()
         self.reconfiguring.committed(manifest)
+        if batch is not None:
+            self.intake.micro_batch(started, [r.times for r in reports])
         backlogs, self._backlogs = self._backlogs, self.intake.backlogs()
         self.intake.done()
         self.publish()
@@ -269,7 +283,7 @@ class Engine:
 
     # ── committing ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _manifest(self, epoch: Epoch, reports: Sequence[Report], started: float) -> Manifest:
+    def _manifest(self, epoch: Epoch, reports: Sequence[Report], started: float, batch: Batch | None) -> Manifest:
         times = gate.later(epoch.times, [r.times for r in reports])
         greatest = gate.greatest(epoch.greatest, [r.greatest for r in reports])
         sources = {}
@@ -277,7 +291,7 @@ class Engine:
             before = self.manifest.sources.get(name, SourceState())
             counts = [r.sources[name] for r in reports if name in r.sources]
             sources[name] = replace(
-                self.intake.after(name, before, times.get(name, {})),
+                self.intake.after(name, before, times.get(name, {}), [r.topics.get(name, {}) for r in reports]),
                 greatest=greatest.get(name, gate.BEGINNING),
                 accepted=before.accepted + sum(c["accepted"] for c in counts),
                 late=before.late + sum(c["late"] for c in counts),
@@ -301,6 +315,8 @@ class Engine:
             elastic=self.reconfiguring.manager.to_json() if self.reconfiguring.manager else {},
             shadows=shadows,
             ended=all(s.ended for s in sources.values()),
+            batch=batch.number if batch else self.manifest.batch,
+            offsets=batch.offsets if batch else self.manifest.offsets,
             log=self._log(epoch, reports) if self.storage.in_background else None,
             accounts=self._accounts(reports),
         )
@@ -388,7 +404,7 @@ class Engine:
         """Make the state durable before anything else happens; give the epoch that it is of."""
         return self.storage.make_durable()
 
-    def _perform(self, started: float, batch: int | None) -> tuple[Epoch, Sequence[Report], Manifest]:
+    def _perform(self, started: float, batch: Batch | None) -> tuple[Epoch, Sequence[Report], Manifest]:
         """Run the tasks of an epoch; if state is lost, make it anew first. Tasks that fail for want of it are run again."""
         if not (self.storage.in_background and self.storage.has_lost(quickly=True)):
             try:
@@ -401,10 +417,10 @@ class Engine:
         self._recover()
         return self._performed(started, batch)
 
-    def _performed(self, started: float, batch: int | None) -> tuple[Epoch, Sequence[Report], Manifest]:
+    def _performed(self, started: float, batch: Batch | None) -> tuple[Epoch, Sequence[Report], Manifest]:
         epoch = self._plan()
         reports = self._execute(epoch)
-        manifest = replace(self._manifest(epoch, reports, started), batch=batch)
+        manifest = self._manifest(epoch, reports, started, batch)
         if self.storage.in_background and manifest.shadows != self.manifest.shadows:
             # A window recreation begins or ends: no replay crosses that, so it happens only when its state is durable.
             self.storage.make_durable(manifest)

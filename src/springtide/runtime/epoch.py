@@ -69,6 +69,8 @@ class Report:
     """Source → read (as the slices say), accepted, late, rejected."""
     accounts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """What it sent, received, gave to sinks and found to have come after its time (`state/accounts.py`)."""
+    topics: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Source → physical stream → the topic that its rows are of, where the query does not name it."""
     marks: Marks = field(default_factory=dict)
     replaced: tuple[str, ...] = ()
     """Kinds of state of which only what was written now is left."""

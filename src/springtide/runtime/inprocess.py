@@ -5,7 +5,7 @@ It is there so that thousands of random schedules can be tested in seconds; the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from springtide.compiler.plan import Plan
@@ -19,10 +19,11 @@ from springtide.runtime.topology import topology
 from springtide.state.checkpoint import Checkpoint
 
 
-def execute(plan: Plan, epoch: Epoch) -> list[Report]:
-    """Run the tasks of an epoch in this process, level by level."""
+def execute(plan: Plan, epoch: Epoch, beside: Iterable[Item] = ()) -> list[Report]:
+    """Run the tasks of an epoch in this process, level by level; `beside` has what further tasks of level 0 give."""
     layout = topology(with_shadows(plan, epoch.shadows), epoch.instances)
     items: list[Item] = [i for p in range(layout.partitions(0)) for i in source_task(plan, epoch, p)]
+    items += beside
     for level in range(1, len(layout.levels)):
         inboxes: list[list[Item]] = [[] for _ in range(layout.partitions(level))]
         for item in items:

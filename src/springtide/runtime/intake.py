@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from springtide.kernels import gate
+from springtide.kernels.blob import Times
 from springtide.kernels.slices import NativeSource, Slice, Take
 from springtide.query.connectors import ONE_STREAM
 from springtide.query.errors import QueryError, nearest
@@ -17,6 +18,7 @@ from springtide.runtime.epoch import with_times
 from springtide.runtime.ledgers import NOTHING_READ, Ledgers
 from springtide.runtime.patience import Patience, of_a_connector
 from springtide.sources.files import FileSource
+from springtide.sources.spark import two_topics
 from springtide.state.manifest import SourceState
 
 States = Mapping[str, SourceState]
@@ -44,9 +46,13 @@ class Intake:
         self._connectors: dict[str, dict[str, NativeSource]] = {
             name: {_MAIN: s.connector} if isinstance(s.connector, NativeSource) else {} for name, s in sources.items()
         }
-        self._starts: dict[tuple[str, str], int] = {}
         self._detached: dict[str, set[str]] = {}
         self._seen: dict[tuple[str, str], float] = {}
+        """When each physical stream last had rows, by the timer; when it was first heard of if it had none yet."""
+        self._by_spark = frozenset(n for n, s in sources.items() if not isinstance(s.connector, NativeSource))
+        self._began = self._heard = timer()
+        self.waiting: dict[str, int] = {}
+        """Source that Spark reads → rows that are there but were in no micro-batch yet, as far as Spark says."""
         self.takes: dict[str, dict[str, Take]] = {}
         """Source → input → what it has for the next epoch."""
 
@@ -68,9 +74,7 @@ class Intake:
             )
         if states.get(source, SourceState()).ended:
             raise QueryError(f"{source} (source)", "has ended", "attach inputs while the source is still read")
-        times = states.get(source, SourceState()).times
         self._connectors[source][label] = connector
-        self._starts[source, label] = min(times.values(), default=gate.BEGINNING)
 
     def detach(self, source: str, label: str) -> None:
         """Stop reading an input; it holds the others back no longer."""
@@ -112,13 +116,21 @@ class Intake:
         return False
 
     @property
+    def reads(self) -> bool:
+        """Tell whether any source is read in Python."""
+        return any(self._connectors.values())
+
+    @property
     def backlog(self) -> int:
         """Rows that are there but not taken."""
-        return sum(t.backlog for takes in self.takes.values() for t in takes.values())
+        return sum(self.backlogs().values())
 
     def backlogs(self) -> dict[str, int]:
         """Give the rows that are there but not taken, by source."""
-        return {name: sum(t.backlog for t in takes.values()) for name, takes in self.takes.items()}
+        return {
+            name: sum(t.backlog for t in takes.values()) + self.waiting.get(name, 0)
+            for name, takes in self.takes.items()
+        }
 
     @property
     def fails(self) -> bool:
@@ -130,8 +142,8 @@ class Intake:
         times = {name: dict(states.get(name, SourceState()).times) for name in self._sources}
         slices: dict[str, list[Slice]] = {}
         for name, takes in self.takes.items():
+            start = gate.start(states.get(name, SourceState()).times)
             for label, take in takes.items():
-                start = self._starts.get((name, label), gate.BEGINNING)
                 for stream in take.streams:
                     times[name].setdefault(_qualified(label, stream), start)
                 parts = [self._placed(label, s, self._connectors[name][label]) for s in take.slices]
@@ -165,8 +177,10 @@ class Intake:
         """Tell whether the epoch moves the time of streams that are idle."""
         return bool(self._idle(states))
 
-    def after(self, name: str, before: SourceState, times: Mapping[str, int]) -> SourceState:
-        """Give the state of a source after the epoch, as far as it is decided here."""
+    def after(
+        self, name: str, before: SourceState, times: Mapping[str, int], topics: Iterable[Mapping[str, str]] = ()
+    ) -> SourceState:
+        """Give the state of a source after the epoch, as far as it is decided here; `topics` are those that tasks saw."""
         takes = self.takes.get(name, {})
         attached: dict[str, Any] = {n: a for n, a in before.attached.items() if n not in self._detached.get(name, ())}
         attached |= {n: {"position": t.position, "ended": t.ended} for n, t in takes.items() if n != _MAIN}
@@ -177,12 +191,37 @@ class Intake:
         )
         if main is not None:
             state = replace(state, position=main.position)
+        elif name in self._by_spark:
+            state = replace(state, position=_with_topics(name, before.position, topics))
         others = all(a["ended"] for n, a in attached.items() if n)
         return replace(state, ended=main_ended and others)
 
     def done(self) -> None:
         """Forget what was for the epoch that is committed now."""
         self.takes, self._detached = {}, {}
+
+    # ── what Spark reads ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def nothing_new(self) -> None:
+        """Hear that Spark has looked just now, and that there were no rows: who was silent still is."""
+        self._heard = self._timer()
+
+    def micro_batch(self, began: float, streams: Iterable[Times]) -> None:
+        """Hear which physical streams had rows in a micro-batch. Others are known to be silent up to its beginning, not longer.
+
+        What came while it was at work is in the next one: the time that an epoch takes is nobody's silence.
+        """
+        self._heard = max(began, self._heard)
+        for seen in streams:
+            for name in self._by_spark.intersection(seen):
+                self._seen |= {(name, stream): began for stream in seen[name]}
+
+    def _silence(self, key: tuple[str, str], now: float) -> float:
+        """Say for how many seconds a physical stream is known to have had no rows."""
+        name, stream = key
+        if name in self._by_spark and stream.partition("/")[0] not in self._connectors[name]:
+            return self._heard - self._seen.get(key, self._began)
+        return now - self._seen.get(key, now)
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -217,16 +256,32 @@ class Intake:
         if all(s.idle_after is None for s in self._sources.values()):
             return {}
         now = self._timer()
-        times = {(n, s): t for n, state in states.items() for s, t in state.times.items() if t != END_OF_TIME}
+        times: dict[tuple[str, str], int] = {}
+        for name, source in self._sources.items():
+            known = states.get(name, SourceState()).times
+            if not known and name in self._by_spark:  # nobody knows its physical streams before they have rows
+                known = {gate.UNSEEN: gate.BEGINNING}
+            if source.ts is not None:
+                times |= {(name, stream): time for stream, time in known.items() if time != END_OF_TIME}
         idle = {
             key
             for key in times
-            if (limit := self._sources[key[0]].idle_after) is not None and now - self._seen.get(key, now) >= limit / 1e6
+            if (limit := self._sources[key[0]].idle_after) is not None and self._silence(key, now) >= limit / 1e6
         }
-        awake = [time for key, time in times.items() if key not in idle]
-        if not idle or not awake:
+        if not idle:
             return {}
-        return {key: min(awake) for key in idle if times[key] < min(awake)}
+        awake = [time for key, time in times.items() if key not in idle]
+        upto = min(awake) if awake else max(times.values())  # where all are idle, none holds another back
+        return {key: upto for key in idle if times[key] < upto}
+
+
+def _with_topics(name: str, before: Any, seen: Iterable[Mapping[str, str]]) -> Any:
+    """Remember the topic of each physical stream that Spark reads; refuse one that has rows of two."""
+    topics: dict[str, str] = dict(before["topics"]) if before else {}
+    for stream, topic in (item for found in seen for item in found.items()):
+        if topics.setdefault(stream, topic) != topic:
+            raise two_topics(name, stream, (topics[stream], topic))
+    return {"topics": topics} if topics else before
 
 
 def _qualified(label: str, stream: str) -> str:

@@ -74,15 +74,16 @@ def _load(
     bucket_bytes: Sequence[int],
     seconds: float,
 ) -> SubqueryLoad:
-    own = sorted((r for r in reports if r.subquery == name), key=lambda r: r.instance)
+    own = [r for r in reports if r.subquery == name]
     grid = next((e.routing for e in plan.exchanges if e.target == name and isinstance(e.routing, Grid)), None)
     state = manifest.state.get(name)
+    by_instance = _by_instance(own, epoch.maps[name].instances)
     return SubqueryLoad(
         map=epoch.maps[name],
-        rows_in=tuple(r.rows_in for r in own),
-        rows_out=tuple(r.rows_out for r in own),
-        busy=tuple(round(r.busy, 6) for r in own),
-        wait=tuple(round(r.wait, 6) for r in own),
+        rows_in=tuple(sum(r.rows_in for r in reports) for reports in by_instance),
+        rows_out=tuple(sum(r.rows_out for r in reports) for reports in by_instance),
+        busy=tuple(round(sum(r.busy for r in reports), 6) for reports in by_instance),
+        wait=tuple(round(sum(r.wait for r in reports), 6) for reports in by_instance),
         span=span_of(own, seconds) if own else None,
         upstream=tuple(dict.fromkeys(e.origin for e in plan.exchanges if e.target == name)),
         sources=plan.subquery(name).sources,
@@ -93,6 +94,14 @@ def _load(
         state_bytes=sum(s.bytes for s in state.segments) if state else 0,
         grid=(grid.rows, grid.columns) if grid else None,
     )
+
+
+def _by_instance(own: Sequence[Report], instances: int) -> list[list[Report]]:
+    """Sort the reports of a subquery by instance. Tasks on rows that Spark reads, as many as Spark likes, are dealt out to the instances in turn."""
+    found: list[list[Report]] = [[] for _ in range(instances)]
+    for report in own:
+        found[report.instance % instances].append(report)
+    return found
 
 
 def span_of(own: Sequence[Report], seconds: float) -> float:

@@ -12,12 +12,15 @@ from springtide.compiler.pipeline import compile
 from springtide.compiler.plan import BUCKETS, Plan
 from springtide.elastic.policies.policy import Policy
 from springtide.elastic.settings import Elastic, elastic_of
+from springtide.query.errors import QueryError
 from springtide.query.graph import Graph
+from springtide.query.steps import Source
 from springtide.query.types import Length, micros_of
 from springtide.runtime import reference
 from springtide.runtime.durability import Durability, durability_of
 from springtide.runtime.engine import ROWS_PER_EPOCH, Options
 from springtide.runtime.identity import begin_from
+from springtide.sources.spark import SparkSource
 from springtide.state.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -87,7 +90,7 @@ class Query(Graph):
         checkpoint: str | Path,
         instances: int | Mapping[str, int] | None = None,
         buckets: int = BUCKETS,
-        rows_per_epoch: int = ROWS_PER_EPOCH,
+        rows_per_epoch: int | None = None,
         trigger: str | None = None,
         elastic: bool | Elastic | Policy | None = None,
         metrics_port: int | None = None,
@@ -100,7 +103,8 @@ class Query(Graph):
 
         `instances` is the number of parallel workers of every subquery, or of some by the name of a step; without it a new query has as
         many as Spark has slots and an old one as many as before. `trigger` is the least time between two epochs ("1 second"). A burst of
-        input is taken in at most `rows_per_epoch` rows at a time.
+        input is taken in at most `rows_per_epoch` rows at a time, 4 million if nothing is said; what Spark reads (`st.spark`) is bounded by options
+        of its own (`maxOffsetsPerTrigger`, `maxFilesPerTrigger`).
 
         With `elastic` the number of instances and the owners of buckets change while the query runs: True for the usual policy, a
         policy, or `st.Elastic(…)` with limits and all.
@@ -122,7 +126,8 @@ class Query(Graph):
         checkpoint = Checkpoint(checkpoint).root  # what is no folder is refused before anything else
         usual = int(spark.sparkContext.defaultParallelism)
         patient = micros_of(f"{self.name} (query)", patience, "patience") / 1e6
-        options = Options(instances, rows_per_epoch, usual, elastic_of(elastic), durability_of(durability), patient)
+        rows = self._admitted(rows_per_epoch)
+        options = Options(instances, rows, usual, elastic_of(elastic), durability_of(durability), patient)
         plan, exporter = self.plan(buckets=buckets), None
         if savepoint is not None:
             begin_from(savepoint, plan, checkpoint)
@@ -136,3 +141,16 @@ class Query(Graph):
             if exporter is not None:
                 exporter.close()
             raise
+
+    def _admitted(self, rows_per_epoch: int | None) -> int:
+        """Give the rows that an epoch takes at most; refuse to bound what Spark alone reads."""
+        if rows_per_epoch is None:
+            return ROWS_PER_EPOCH
+        sources = self.of_kind(Source)
+        if all(isinstance(s.connector, SparkSource) for s in sources.values()):
+            raise QueryError(
+                f"{next(iter(sources))} (source)",
+                f"rows_per_epoch={rows_per_epoch} does not bound what Spark reads: an epoch takes one micro-batch",
+                'bound that where the frame is made: .option("maxOffsetsPerTrigger", …) for Kafka, "maxFilesPerTrigger" for files',
+            )
+        return rows_per_epoch

@@ -179,6 +179,8 @@ class Arrival:
 
     part: Slice
     read: Read
+    topic: str | None = None
+    """What its rows are of, where physical streams may be taken for one that are not."""
 
 
 def source_task(plan: Plan, epoch: Epoch, partition: int) -> Iterator[Item]:
@@ -216,14 +218,18 @@ def _read(plan: Plan, slices: Iterable[Slice]) -> Iterator[Arrival]:
         yield Arrival(part, reader.read(part))
 
 
-def run_prefix(plan: Plan, epoch: Epoch, name: str, instance: int, arrivals: Iterable[Arrival]) -> Iterator[Item]:
-    """Judge what arrived, run the stateless prefix, send blobs."""
+def run_prefix(
+    plan: Plan, epoch: Epoch, name: str, instance: int, arrivals: Iterable[Arrival], reading: float = 0.0
+) -> Iterator[Item]:
+    """Judge what arrived, run the stateless prefix, send blobs; `reading` took so many seconds already, and was work."""
     plan = with_shadows(plan, epoch.shadows)
-    work = Work(plan, epoch, plan.subquery(name), instance, topology(plan, epoch.instances))
+    began = time.perf_counter() - reading
+    work = Work(plan, epoch, plan.subquery(name), instance, topology(plan, epoch.instances), began, began)
     ranks = origin_ranks(plan)
     counts: dict[str, dict[str, int]] = {}
     times: dict[str, dict[str, int]] = {}
     greatest: dict[str, int] = {}
+    topics: dict[str, dict[str, str]] = {}
     made: dict[Output, list[pl.LazyFrame]] = {}
     for arrival in arrivals:
         part, source = arrival.part, plan.step(arrival.part.source)
@@ -243,6 +249,8 @@ def run_prefix(plan: Plan, epoch: Epoch, name: str, instance: int, arrivals: Ite
             if frame is not None:
                 made.setdefault((part.source, port), []).append(frame.lazy())
                 count[port] += frame.height
+        if arrival.topic is not None:
+            topics.setdefault(part.source, {})[part.stream] = arrival.topic
         work.rows_in += part.rows
     if not made:
         yield from work.emit_nothing(times, greatest)
@@ -253,7 +261,7 @@ def run_prefix(plan: Plan, epoch: Epoch, name: str, instance: int, arrivals: Ite
             made[source_name, steps.OUT] = [_nothing(plan, source_name, work.ordered)]
     frames = {key: pl.concat(parts) if len(parts) > 1 else parts[0] for key, parts in made.items()}
     yield from work.emit(frames, times, greatest)
-    yield work.report(times=times, greatest=greatest, sources=counts)
+    yield work.report(times=times, greatest=greatest, sources=counts, topics=topics)
 
 
 def instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: Iterable[Item]) -> Iterator[Item]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+TOPIC, PARTITION = "topic", "partition"
+"""What Kafka's frames call the two things that make a physical stream."""
+
+
 @dataclass(frozen=True, eq=False)
 class SparkSource:
     """The rows of a streaming DataFrame. Spark reads them and keeps the offsets."""
 
     frame: DataFrame | None
     columns: pl.Schema
-    stream: str | None
+    stream: tuple[str, ...]
+    """The columns that tell physical streams apart; none: there is one."""
     position: str | None
 
     @property
@@ -32,13 +37,24 @@ class SparkSource:
         """Whether rows have a place in their physical stream."""
         return self.position is not None
 
+    @property
+    def repeats(self) -> bool:
+        """Whether rows may share a position: Spark may have made several of one message."""
+        return True
+
+    @property
+    def topic(self) -> str | None:
+        """The column in which rows of one physical stream must not differ, though the query does not name it."""
+        named = PARTITION in self.stream and TOPIC not in self.stream
+        return TOPIC if named and self.columns.get(TOPIC) == pl.String else None
+
     def schema(self) -> pl.Schema:
         """Names and types of the columns."""
         return self.columns
 
     def describe(self) -> str:
         """Say what it is."""
-        streams = f", a physical stream per {self.stream}" if self.stream else ""
+        streams = f", a physical stream per {' and '.join(self.stream)}" if self.stream else ""
         return f"spark{streams}"
 
     def read_all(self) -> Mapping[str, Rows]:
@@ -54,12 +70,13 @@ class SparkSource:
         return {"frame": None, "columns": self.columns, "stream": self.stream, "position": self.position}
 
 
-def spark(frame: DataFrame, *, stream: str | None = None, position: str | None = None) -> SparkSource:
+def spark(frame: DataFrame, *, stream: str | Sequence[str] | None = None, position: str | None = None) -> SparkSource:
     """Read a streaming DataFrame.
 
-    `stream` names the column that tells physical streams apart (Kafka's `partition`), `position` the one with a row's place in its
-    physical stream (Kafka's `offset`); both come with rows that Spark reads in one task per physical stream, as Kafka's. Without them the
-    rows of a micro-batch are a set: ties are ordered by content, and a row is late when it is behind the earlier micro-batches.
+    `stream` names the column, or the columns, that tell physical streams apart (of Kafka `["topic", "partition"]`; `"partition"` will do
+    for a single topic), `position` the one with a row's place in its physical stream (Kafka's `offset`). Where Spark reads rows of one
+    physical stream in several tasks (`minPartitions`), they are brought together again. Without a position the rows of a
+    micro-batch are a set: ties are ordered by content, and a row is late when it is behind the earlier micro-batches.
     """
     from pyspark.sql import DataFrame  # only who uses Spark waits for it
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -70,14 +87,35 @@ def spark(frame: DataFrame, *, stream: str | None = None, position: str | None =
             "this is not a streaming DataFrame",
             "use spark.readStream…; for files that are there use st.parquet(path)",
         )
-    for name in (stream, position):
+    streams = (stream,) if isinstance(stream, str) else tuple(stream or ())
+    for name in (*streams, position):
         if name is not None and name not in frame.columns:
             raise QueryError(
                 "(spark)", f"there is no column {name!r}", f"there are: {', '.join(sorted(frame.columns))}"
             )
     empty = pl.from_arrow(to_arrow_schema(frame.schema, timezone="UTC").empty_table())
     assert isinstance(empty, pl.DataFrame)
-    return SparkSource(frame, empty.schema, stream, position)
+    return SparkSource(frame, empty.schema, streams, position)
+
+
+def two_topics(source: str, stream: str, topics: Iterable[str]) -> QueryError:
+    """Say that rows of two topics were taken for one physical stream."""
+    return QueryError(
+        f"{source} (source)",
+        f"the physical stream {stream!r} has rows of the topics {' and '.join(map(repr, sorted(topics)))}, each with an order and a time of its own",
+        'tell them apart: st.spark(frame, stream=["topic", "partition"], …), with a new checkpoint; nothing of this epoch was committed',
+    )
+
+
+def label_of(values: Sequence[Any]) -> str:
+    """Name a physical stream by what its columns say.
+
+    >>> label_of((3,)), label_of(("calls", 3))
+    ('3', 'calls:3')
+    """
+    if len(values) == 1:
+        return str(values[0])
+    return ":".join(str(v).replace("\\", "\\\\").replace(":", "\\:") for v in values)
 
 
 def tuples(source: SparkSource, batch: pa.Array) -> pl.DataFrame:

@@ -130,7 +130,9 @@ class Manifest:
     ended: bool = False
     """The input has ended and every window was given: there is no next epoch."""
     batch: int | None = None
-    """The micro-batch of Spark that this epoch took, where Spark reads a source."""
+    """The last micro-batch of Spark that was taken, where Spark reads a source: in this epoch, or in one before it."""
+    offsets: str | None = None
+    """A digest of what Spark wrote down of that micro-batch; None in manifests of older versions."""
     published: bool = False
     """Its rows are with the sinks, and not here any more: in copies of an older epoch, and in savepoints."""
     log: dict[str, Any] | None = None
@@ -175,6 +177,7 @@ class Manifest:
             "shadows": self.shadows,
             "ended": self.ended,
             "batch": self.batch,
+            "offsets": self.offsets,
             "published": self.published,
             "log": self.log,
             "accounts": self.accounts,
@@ -210,6 +213,7 @@ class Manifest:
             shadows=body["shadows"],
             ended=body["ended"],
             batch=body["batch"],
+            offsets=body.get("offsets"),
             published=body.get("published", False),
             log=body.get("log"),
             accounts=body.get("accounts", {}),

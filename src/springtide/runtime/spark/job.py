@@ -11,6 +11,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from pyspark import RDD, SparkContext, cloudpickle
 
@@ -118,6 +119,18 @@ def _same(partition: int) -> int:
     return partition
 
 
+class Rows(Protocol):
+    """Rows of a micro-batch that Spark reads itself."""
+
+    def tasks(self, plan: bytes, epoch: Epoch, whole: bool) -> RDD[Pair]:
+        """Make further tasks of level 0; with `whole` all rows of a physical stream go to one of them."""
+        ...
+
+    def split(self, plan: Plan, epoch: Epoch, reports: Sequence[Report]) -> list[str]:
+        """Name the sources with rows of one physical stream in several of these tasks, where that changes what is late."""
+        ...
+
+
 class SparkExecutor:
     """Runs epochs of one plan on a Spark context."""
 
@@ -126,8 +139,11 @@ class SparkExecutor:
         self._context = context
         self._plan = plan
         self._packed: bytes = cloudpickle.dumps(plan)  # type: ignore[no-untyped-call]
-        self.rows: Callable[[bytes, Epoch], RDD[Pair]] | None = None
-        """Further tasks of level 0, on rows that Spark reads itself."""
+        self.rows: Rows | None = None
+        """The micro-batch of this epoch, where Spark reads a source and there is one."""
+        self._whole = False
+        self.note: Callable[[str], None] = lambda text: None
+        """Hears what people may want to know."""
         self.slots: Callable[[], int | None] = lambda: None
         """Tells how many tasks can run at once, where that is known."""
 
@@ -141,14 +157,31 @@ class SparkExecutor:
         return done
 
     def __call__(self, epoch: Epoch) -> list[Report]:
-        """Run the tasks of an epoch."""
+        """Run the tasks of an epoch.
+
+        Rows of a physical stream with positions are judged in one task. Where Spark has read them in several, nothing is committed yet: the
+        epoch is run again with the rows of each stream together, and so are those that follow.
+        """
+        reports = self._run(epoch)
+        if self.rows is not None and not self._whole and not epoch.silent:
+            halves = self.rows.split(self._plan, epoch, reports)
+            if halves:
+                self._whole = True
+                self.note(
+                    f"{', '.join(halves)}: Spark reads rows of one physical stream in several tasks; "
+                    "from now on they are brought together first, which costs a shuffle"
+                )
+                reports = self._run(epoch)
+        return reports
+
+    def _run(self, epoch: Epoch) -> list[Report]:
         layout = topology(with_shadows(self._plan, epoch.shadows), epoch.instances)
         most = PER_SLOT * (self.slots() or 0)
         tasks = [min(layout.partitions(level), most or sys.maxsize) for level in range(len(layout.levels))]
         sources = self._context.parallelize(range(tasks[0]), tasks[0])
         rdd: RDD[Pair] = sources.mapPartitionsWithIndex(SourceStage(self._packed, epoch, tasks[0]))
         if self.rows is not None and not epoch.silent:
-            rdd = self._context.union([rdd, self.rows(self._packed, epoch)])
+            rdd = self._context.union([rdd, self.rows.tasks(self._packed, epoch, self._whole)])
         later = replace(epoch, slices={})
         for level in range(1, len(layout.levels)):
             shuffled = rdd.partitionBy(tasks[level], _same)  # partition p goes to task p modulo tasks

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 import pyarrow as pa
 from pyspark import RDD, TaskContext
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from springtide.compiler.plan import Plan
@@ -16,12 +17,12 @@ from springtide.kernels import gate
 from springtide.kernels.slices import POSITION, Read, Slice
 from springtide.query import steps
 from springtide.query.connectors import ONE_STREAM
-from springtide.runtime.epoch import Epoch
+from springtide.runtime.epoch import Epoch, Report
 from springtide.runtime.shadows import with_shadows
 from springtide.runtime.spark.job import Pair, addressed, unpack
-from springtide.runtime.tasks import Arrival, run_prefix
+from springtide.runtime.tasks import Arrival, Item, run_prefix
 from springtide.runtime.topology import topology
-from springtide.sources.spark import SparkSource, tuples
+from springtide.sources.spark import SparkSource, label_of, tuples, two_topics
 
 _SCHEMA = "next int, level int, partition int, payload binary"
 
@@ -55,6 +56,53 @@ def _type(source: SparkSource) -> str:
     return source.frame.schema.simpleString()
 
 
+def row_task(plan: Plan, epoch: Epoch, task: int, batches: Iterable[pa.RecordBatch]) -> Iterator[Item]:
+    """Take some rows of a micro-batch through the prefixes of their sources.
+
+    It stands beside the instances of a prefix, and is numbered behind them. Spark reads and parses while this waits for the next
+    batch: that is work too, and is shared out to the prefixes by their rows.
+    """
+    entered, sources = time.perf_counter(), spark_sources(plan)
+    parts: dict[str, list[pl.DataFrame]] = {name: [] for name in sources}
+    for batch in batches:
+        for i, (name, source) in enumerate(sources.items()):
+            column = batch.column(i)
+            if column.null_count < len(column):
+                parts[name].append(tuples(source, column.drop_null() if column.null_count else column))
+    rows = {name: pl.concat(frames) for name, frames in parts.items() if frames}
+    reading, total = time.perf_counter() - entered, sum(frame.height for frame in rows.values())
+    layout = topology(with_shadows(plan, epoch.shadows), epoch.instances)
+    for name in layout.levels[0]:
+        mine = [s for s in plan.subquery(name).sources if s in sources]
+        if mine:
+            share = sum(rows[s].height for s in mine if s in rows) / total if total else 1.0
+            arrivals = [a for s in mine if s in rows for a in _arrivals(plan, epoch, s, rows[s])]
+            yield from run_prefix(plan, epoch, name, layout.instances[name] + task, arrivals, share * reading)
+
+
+def _arrivals(plan: Plan, epoch: Epoch, name: str, rows: pl.DataFrame) -> Iterator[Arrival]:
+    """Sort rows into physical streams. One that is first seen now begins at the merged time of its source."""
+    step = plan.step(name)
+    assert isinstance(step, steps.Source)
+    source = step.connector
+    assert isinstance(source, SparkSource)
+    known = epoch.times.get(name, {})
+    if source.position is not None:
+        # Rows at one position (of an exploded message) are judged by their time alone: in whatever order they came, it is the same.
+        by = [source.position, *([step.ts] if step.ts is not None else [])]
+        rows = rows.sort(by).with_columns(pl.col(source.position).cast(pl.Int64).alias(POSITION))
+    groups = rows.partition_by(source.stream, as_dict=True) if source.stream else {(ONE_STREAM,): rows}
+    for values, group in groups.items():
+        stream, topic = label_of(values), None
+        if source.topic is not None:
+            topics = group[source.topic].unique().to_list()
+            if len(topics) > 1:
+                raise two_topics(name, stream, map(str, topics))
+            topic = str(topics[0])
+        time = known.get(stream, gate.start(known))
+        yield Arrival(Slice(stream, 0, group.height, None, source=name, time=time), Read(group.lazy()), topic)
+
+
 @dataclass(frozen=True)
 class RowStage:
     """The tasks that take Spark's rows, as Spark ships them."""
@@ -64,33 +112,11 @@ class RowStage:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run one task."""
-        plan = unpack(self.plan)
-        context = TaskContext.get()
-        task = context.partitionId() if context else 0
-        sources = spark_sources(plan)
-        parts: dict[str, list[pl.DataFrame]] = {name: [] for name in sources}
-        for batch in batches:
-            for i, (name, source) in enumerate(sources.items()):
-                column = batch.column(i)
-                if column.null_count < len(column):
-                    parts[name].append(tuples(source, column.drop_null() if column.null_count else column))
+        plan, context = unpack(self.plan), TaskContext.get()
         layout = topology(with_shadows(plan, self.epoch.shadows), self.epoch.instances)
-        for name in layout.levels[0]:
-            mine = [s for s in plan.subquery(name).sources if s in sources]
-            if mine:
-                arrivals = [a for s in mine if parts[s] for a in self._arrivals(s, sources[s], pl.concat(parts[s]))]
-                items = run_prefix(plan, self.epoch, name, task, arrivals)
-                for pair in addressed(layout, 1, items):
-                    yield _row(pair)
-
-    def _arrivals(self, name: str, source: SparkSource, rows: pl.DataFrame) -> Iterator[Arrival]:
-        if source.position is not None:
-            rows = rows.sort(source.position).with_columns(pl.col(source.position).cast(pl.Int64).alias(POSITION))
-        groups = rows.partition_by(source.stream, as_dict=True) if source.stream else {(ONE_STREAM,): rows}
-        for (stream,), group in groups.items():
-            label = str(stream)
-            time = self.epoch.times.get(name, {}).get(label, gate.BEGINNING)
-            yield Arrival(Slice(label, 0, group.height, None, source=name, time=time), Read(group.lazy()))
+        items = row_task(plan, self.epoch, context.partitionId() if context else 0, batches)
+        for pair in addressed(layout, 1, items):
+            yield _row(pair)
 
 
 def _row(pair: Pair) -> pa.RecordBatch:
@@ -101,7 +127,43 @@ def _row(pair: Pair) -> pa.RecordBatch:
     )
 
 
-def row_tasks(rows: DataFrame, plan: bytes, epoch: Epoch) -> RDD[Pair]:
-    """Make the tasks of level 0 that take the rows of a micro-batch."""
-    routed = rows.mapInArrow(RowStage(plan, epoch), _SCHEMA)
-    return routed.rdd.map(lambda r: (r[0], (r[1], r[2], bytes(r[3]))))
+def split(plan: Plan, epoch: Epoch, reports: Iterable[Report]) -> list[str]:
+    """Name the sources with positions that had rows of one physical stream in several tasks: what is late was judged by halves."""
+    ordered = {name for name, source in spark_sources(plan).items() if source.positions}
+    seen: dict[str, list[str]] = {}
+    for report in reports:
+        if report.instance >= epoch.instances[report.subquery]:
+            for name in ordered.intersection(report.times):
+                seen.setdefault(name, []).extend(report.times[name])
+    return sorted(name for name, streams in seen.items() if len(set(streams)) < len(streams))
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """The rows of a micro-batch, on their way into an epoch."""
+
+    rows: DataFrame
+    sources: Mapping[str, SparkSource]
+
+    def tasks(self, plan: bytes, epoch: Epoch, whole: bool) -> RDD[Pair]:
+        """Make the tasks of level 0 that take the rows; with `whole` all rows of a physical stream go to one of them."""
+        rows = self.rows
+        if whole:
+            rows = rows.repartition(rows.sparkSession.sparkContext.defaultParallelism, *_keys(self.sources))
+        routed = rows.mapInArrow(RowStage(plan, epoch), _SCHEMA)
+        return routed.rdd.map(lambda r: (r[0], (r[1], r[2], bytes(r[3]))))
+
+    def split(self, plan: Plan, epoch: Epoch, reports: Sequence[Report]) -> list[str]:
+        """Name the sources with rows of one physical stream in several tasks, where that changes what is late."""
+        return split(plan, epoch, reports)
+
+
+def _keys(sources: Mapping[str, SparkSource]) -> list[Column]:
+    """Give what rows are dealt out by: their physical stream, or, where there are no positions, all that can be hashed."""
+    keys = []
+    for i, source in enumerate(sources.values()):
+        assert source.frame is not None
+        hashable = [f.name for f in source.frame.schema.fields if "map<" not in f.dataType.simpleString()]
+        columns = source.stream if source.positions else hashable
+        keys += [sf.col(f"s{i}").isNotNull(), *(sf.col(f"s{i}").getField(name) for name in columns)]
+    return keys

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import json
 import queue
 import threading
 import time
@@ -21,10 +21,11 @@ from springtide.elastic.resources.spark import resources_of
 from springtide.elastic.snapshot import Snapshot
 from springtide.kernels.slices import NativeSource
 from springtide.query.errors import QueryError, SpringtideError
-from springtide.runtime.engine import Engine, Options
+from springtide.runtime.engine import Batch, Engine, Options
+from springtide.runtime.spark import records
 from springtide.runtime.spark.faults import GONE, is_gone
 from springtide.runtime.spark.job import SparkExecutor
-from springtide.runtime.spark.rows import combined, row_tasks, spark_sources
+from springtide.runtime.spark.rows import MicroBatch, combined, spark_sources
 from springtide.runtime.status import status_of
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.manifest import Manifest
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 AVAILABLE_NOW = "available now"
 _POLL = 0.02
 """Seconds between two looks at sources that have nothing."""
+_BESIDE = 0.1
+"""Seconds between two looks at what is to be done beside Spark's micro-batches, where all sources are Spark's."""
 _BEAT = 1.0
 """Seconds of epochs in one micro-batch of Spark, where Spark reads nothing and has no offsets to keep."""
 _REMEMBERED = 1000
@@ -69,6 +72,7 @@ class Run:
         resources = resources_of(spark.sparkContext, executors, self._executor.warm_up)
         self._executor.slots = resources.slots
         self._engine = Engine(plan, Checkpoint(checkpoint), self._executor, options, resources)
+        self._executor.note = self._engine.note
         self._group = f"springtide-{plan.graph.name}-{uuid.uuid4().hex[:8]}"  # a query may run on several checkpoints
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping, self._finished = threading.Event(), threading.Event()
@@ -79,6 +83,8 @@ class Run:
         self._exporter = exporter
         self._available_now = trigger == AVAILABLE_NOW
         self._paced = trigger is not None and not self._available_now
+        self._pace, self._last_epoch = 0.0, 0.0
+        self._query: StreamingQuery | None = None
         try:
             self._query = self._start(trigger)
         except BaseException:
@@ -231,11 +237,14 @@ class Run:
         else:
             rows = self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
         writer = rows.writeStream.foreachBatch(self._batch).queryName(self._group)
-        writer = writer.option("checkpointLocation", str(self._engine.checkpoint.root / "spark"))
+        writer = writer.option("checkpointLocation", str(self._engine.checkpoint.root / records.FOLDER))
         if self._available_now and self._spark_reads:
             writer = writer.trigger(availableNow=True)
         elif trigger is not None and not self._available_now:
             writer = writer.trigger(processingTime=trigger)
+            self._pace = _seconds(self._spark, trigger)
+        if self._spark_reads:
+            records.check(self._engine.checkpoint.root, self._engine.manifest)
         self._engine.begin()
         return writer.start()
 
@@ -256,14 +265,41 @@ class Run:
                 raise  # Spark must not take the micro-batch for done
 
     def _epoch_of_rows(self, rows: DataFrame, number: int) -> None:
-        engine = self._engine
-        if engine.manifest.batch is not None and number <= engine.manifest.batch:
+        engine, root = self._engine, self._engine.checkpoint.root
+        offsets = records.digest(root, number)
+        if records.is_taken(root, engine.manifest, number, offsets):
             return  # committed before a crash, and published again at the start
         if self._between_epochs():
             raise SpringtideError("the query was stopped before this micro-batch")
         engine.has_work()
-        self._executor.rows = functools.partial(row_tasks, rows)
-        self._remember(engine.run(batch=number))
+        engine.intake.waiting = records.waiting(list(self._spark_reads), self._progress())
+        self._executor.rows = MicroBatch(rows, self._spark_reads)
+        try:
+            self._remember(engine.run(Batch(number, offsets)))
+        finally:
+            self._executor.rows = None
+
+    def _progress(self) -> dict[str, Any] | None:
+        """Give what Spark says of the micro-batch before, if there is one."""
+        progress = None if self._query is None else self._query.lastProgress
+        found: dict[str, Any] | None = None if progress is None else json.loads(progress.json)
+        return found
+
+    def _epochs_without_a_batch(self, query: StreamingQuery) -> None:
+        """Go on while Spark has nothing: it runs no epoch without rows, and other sources, and time, do not wait for it."""
+        if self._between_epochs() or time.monotonic() < self._last_epoch + self._pace:
+            return
+        status = query.status
+        if not status["isDataAvailable"] and status["message"].startswith("Waiting"):
+            self._engine.intake.nothing_new()
+            self._epoch_if_due()
+
+    def _epoch_if_due(self) -> bool:
+        if not self._engine.has_work():
+            return False
+        self._spark.sparkContext.setJobGroup(self._group, f"epoch {self._engine.manifest.epoch + 1}")
+        self._remember(self._engine.run())
+        return True
 
     def _epochs_when_due(self) -> None:
         """Run epochs of sources that are read in Python, as they have rows: one with a trigger, else as many as fit into a beat."""
@@ -290,6 +326,7 @@ class Run:
         return self._stopping.is_set()
 
     def _remember(self, manifest: Manifest) -> None:
+        self._last_epoch = time.monotonic()
         self._history.append(manifest)
         del self._history[:-_REMEMBERED]
         if self._exporter is not None and self._engine.snapshot is not None:
@@ -315,18 +352,37 @@ class Run:
 
     def _end_between_epochs(self) -> None:
         """End the streaming query while no job runs: interrupting one would make Spark noisy."""
-        while not self._stopping.wait(0.1) and self._query.isActive:
-            if self._spark_reads and self._working.acquire(blocking=False):  # Spark runs no epoch without rows
+        query = self._query
+        assert query is not None
+        try:
+            self._beside(query)
+        finally:
+            with self._working:
+                pass
+            error = None if self._stopping.is_set() else query.exception()
+            if error is not None:
+                self._failure = self._failure or _of_spark(error)
+            query.stop()
+
+    def _beside(self, query: StreamingQuery) -> None:
+        """Do between micro-batches what is to be done then; after the last one, take what is left of the other sources."""
+        pause = _POLL if self._engine.intake.reads else _BESIDE
+        while not self._stopping.wait(pause) and query.isActive:
+            if self._spark_reads and self._working.acquire(blocking=False):
                 try:
-                    self._between_epochs()
+                    self._epochs_without_a_batch(query)
                 finally:
                     self._working.release()
-        with self._working:
-            pass
-        error = None if self._stopping.is_set() else self._query.exception()
-        if error is not None:
-            self._failure = self._failure or _of_spark(error)
-        self._query.stop()
+        if self._spark_reads and self._available_now and query.exception() is None:
+            with self._working:
+                while not self._between_epochs() and self._epoch_if_due():
+                    pass
+
+
+def _seconds(spark: SparkSession, trigger: str) -> float:
+    """Read a trigger as Spark does."""
+    jvm: Any = spark.sparkContext._jvm
+    return float(jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime(trigger).intervalMs()) / 1000
 
 
 def _readable(error: BaseException) -> SpringtideError:

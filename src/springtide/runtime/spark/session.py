@@ -37,7 +37,8 @@ SETTINGS = {
 def session(master: str = "local[*,4]", *, name: str = "springtide", **settings: str) -> SparkSession:
     """Make (or find) a Spark session with settings that suit the engine; `local[N,4]` retries tasks, as a cluster does.
 
-    Further settings are given with `_` for `.`: `session(spark_driver_memory="4g")`.
+    Further settings are given with `_` for `.`, `session(spark_driver_memory="4g")`, or by their own names, which are taken as they are:
+    `session(**{"spark.sql.catalog.spark_catalog": "…"})`.
     """
     from pyspark.sql import SparkSession  # only who uses Spark waits for it
 
@@ -46,8 +47,17 @@ def session(master: str = "local[*,4]", *, name: str = "springtide", **settings:
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # nobody outside this machine needs to reach it
     builder = SparkSession.builder.master(master).appName(name)
-    for key, value in (SETTINGS | {k.replace("_", "."): v for k, v in settings.items()}).items():
+    for key, value in (SETTINGS | {named(k): v for k, v in settings.items()}).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")  # what goes wrong reaches the caller as an exception
     return spark
+
+
+def named(setting: str) -> str:
+    """Give the name of a setting that may have been written as a keyword; one with a dot in it is a name already.
+
+    >>> named("spark_driver_memory"), named("spark.sql.catalog.spark_catalog")
+    ('spark.driver.memory', 'spark.sql.catalog.spark_catalog')
+    """
+    return setting if "." in setting else setting.replace("_", ".")

@@ -1,0 +1,100 @@
+"""What Spark says of its micro-batches: its records, held against the manifest, and its progress. Nothing here changes them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from springtide.state.errors import CheckpointError
+from springtide.state.manifest import Manifest
+
+FOLDER = "spark"
+_REMEDY = f"put the folder {FOLDER} back as it was, or start with a new checkpoint; nothing was read"
+
+
+def digest(root: Path, number: int) -> str | None:
+    """Give a digest of what Spark wrote down of a micro-batch before it ran; None if it wrote nothing.
+
+    The offsets and the time of day are in it: a micro-batch that is repeated has the same, another one with its number has not.
+    """
+    try:
+        return hashlib.sha256((root / FOLDER / "offsets" / str(number)).read_bytes()).hexdigest()[:32]
+    except OSError:
+        return None
+
+
+def check(root: Path, manifest: Manifest) -> None:
+    """Refuse to start where Spark's records are not those with which the last micro-batch was taken."""
+    if manifest.batch is None:
+        return
+    found = digest(root, manifest.batch)
+    if found is None or found != (manifest.offsets or found):
+        state = "are gone" if found is None else "are of another one"
+        raise CheckpointError(
+            str(root),
+            f"has taken Spark's micro-batches up to {manifest.batch}, but Spark's records of that one ({FOLDER}/offsets) {state}",
+            _REMEDY,
+        )
+
+
+def is_taken(root: Path, manifest: Manifest, number: int, offsets: str | None) -> bool:
+    """Tell whether a micro-batch is the last one that was taken: Spark repeats it when a crash came before its own commit.
+
+    One that was taken longer ago, or one that leaves others out, is refused: Spark would forget rows, or has.
+    """
+    last = -1 if manifest.batch is None else manifest.batch
+    if number == last + 1:
+        return False
+    if number == last and offsets == (manifest.offsets or offsets):
+        return True
+    what = "it begins again with" if number <= last else "it goes on with"
+    raise CheckpointError(
+        str(root),
+        f"has taken Spark's micro-batches up to {last}, and {what} {number}"
+        if last >= 0
+        else f"has taken none of Spark's micro-batches, and {what} {number}",
+        _REMEDY,
+    )
+
+
+# ── what waits ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def waiting(names: Sequence[str], progress: Mapping[str, Any] | None) -> dict[str, int]:
+    """Say how many rows wait at each source behind the last micro-batch, as far as Spark says.
+
+    Spark names what it reads in the order of the query; where that are more than there are sources, the first one gets it all.
+    """
+    told = [behind(source) for source in (progress or {}).get("sources", ())]
+    if len(told) == len(names):
+        return dict(zip(names, told, strict=True))
+    return {names[0]: sum(told)} if told else {}
+
+
+def behind(source: Mapping[str, Any]) -> int:
+    """Give the rows between the end of a micro-batch and the end of its source. Offsets that count rows are those of Kafka and the like.
+
+    >>> behind({"endOffset": '{"calls":{"0":5,"1":7}}', "latestOffset": '{"calls":{"0":5,"1":10,"2":4}}'})
+    7
+    >>> behind({"endOffset": {"calls": {"0": 5, "1": 7}}, "metrics": {"avgOffsetsBehindLatest": "1.5"}})
+    3
+    >>> behind({"endOffset": '{"logOffset":3}', "latestOffset": None})
+    0
+    """
+    end, latest = _by_partition(source.get("endOffset")), _by_partition(source.get("latestOffset"))
+    if latest:
+        return sum(max(0, offset - end.get(partition, 0)) for partition, offset in latest.items())
+    average = (source.get("metrics") or {}).get("avgOffsetsBehindLatest", 0)
+    return round(float(average) * len(end))
+
+
+def _by_partition(offset: Any) -> dict[tuple[str, str], int]:
+    """Read an offset of the form topic → partition → number; nothing if it has another form."""
+    try:
+        found = json.loads(offset) if isinstance(offset, str) else offset
+        return {(topic, p): int(number) for topic, partitions in found.items() for p, number in partitions.items()}
+    except (AttributeError, TypeError, ValueError):
+        return {}
