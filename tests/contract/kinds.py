@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.contract import engine, spark_rows
+from tests.contract import engine, retry, spark_rows
 
 
 @dataclass(frozen=True)
@@ -25,4 +25,5 @@ class Kind:
 KINDS: dict[str, Kind] = {
     "engine": Kind(engine.run_case),
     "spark_rows": Kind(spark_rows.run_case),
+    "retry": Kind(retry.run_case, share=0.5),
 }

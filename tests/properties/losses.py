@@ -15,6 +15,10 @@ from springtide.runtime.epoch import Epoch, Report
 from springtide.runtime.inprocess import execute
 from springtide.runtime.persisting import Persister
 from springtide.state.manifest import Manifest
+from tests.properties.retries import Retries
+
+RETRIED = 0.15
+"""Of the cases: every task may run twice."""
 
 
 class Faults:
@@ -30,6 +34,8 @@ class Faults:
         self._lazy = random.random() < 0.4
         self._unlucky = random.choice([0, 0.1, 0.4])
         self._time = 0.0
+        again = Random(seed + 0.0625)
+        self._run = Retries(again, elsewhere=0.01).execute if again.random() < RETRIED else execute
 
     def durability(self) -> Durability:
         """Choose for a start: with every epoch, in the background, never."""
@@ -50,8 +56,8 @@ class Faults:
         return self._time
 
     def execute(self, plan: Plan, epoch: Epoch) -> list[Report]:
-        """Run the tasks of an epoch. How long they took is made up: maps are made from it."""
-        reports, took = execute(plan, epoch), self._work.random
+        """Run the tasks of an epoch, in some cases twice. How long they took is made up: maps are made from it."""
+        reports, took = self._run(plan, epoch), self._work.random
         return [replace(r, busy=took(), wait=took(), began=took()) for r in reports]
 
     def between(self, engine: Engine) -> bool:

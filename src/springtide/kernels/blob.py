@@ -40,7 +40,8 @@ class Blob:
 
     def encode(self) -> bytes:
         """Write it as bytes."""
-        header = json.dumps({"exchange": self.exchange, "times": self.times, "greatest": self.greatest}).encode()
+        said = {"exchange": self.exchange, "times": self.times, "greatest": self.greatest}
+        header = json.dumps(said, sort_keys=True).encode()  # the same blob is the same bytes, whoever made it
         if self.tuples is None or not self.tuples.height:
             return _MAGIC + _LENGTH.pack(len(header)) + header
         header += b" " * (-(len(header) + 8) % _ALIGNMENT)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from springtide.kernels import sketches
+from springtide.kernels import quantiles, sketches
 from springtide.kernels.order import ORDER
 from springtide.query.aggregates import BoundAggregate
 
@@ -216,8 +216,8 @@ def _approx_distinct(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Rec
 
 def _approx_quantile(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
     options = dict(aggregate.aggregate.options)
-    add, merge = sketches.quantile_add(options["k"]), sketches.quantile_merge(options["k"])
-    return _sketch(number, aggregate, x, add, merge, sketches.quantile_finish(options["q"]))
+    add, merge = quantiles.quantile_add(options["k"]), quantiles.quantile_merge(options["k"])
+    return _sketch(number, aggregate, x, add, merge, quantiles.quantile_finish(options["q"]))
 
 
 def _approx_frequent(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:

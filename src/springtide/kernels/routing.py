@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import polars as pl
 
@@ -82,9 +84,32 @@ def _cells(grid: Grid, side: int, lines: Container[int]) -> list[int]:
     return [b for b in range(grid.rows * grid.columns) if divmod(b, grid.columns)[side] in lines]
 
 
-def in_turn(routing: Routing | None, side: int, buckets: int, start: int = 0) -> pl.Expr:
-    """Give rows their buckets in turn. In a grid neighbours stand in different rows (or columns, on side 1), and at a place there in turn."""
-    turn = pl.int_range(start, start + pl.len(), dtype=pl.UInt64)
+@dataclass(frozen=True)
+class Turn:
+    """How a sender numbers the tuples that it deals out in turn.
+
+    A task that is run again gives every tuple the number that it had: some readers have what the first attempt sent, some what the second one did.
+    """
+
+    start: int = 0
+    """Another one in every task and epoch."""
+    rows: Literal["kept", "whole", "pieces"] = "whole"
+    """Whether tuples stand in an order that every attempt repeats, or in any order: all of them together, or some, who knows which."""
+
+    def numbers(self, columns: Sequence[str]) -> pl.Expr:
+        """Number tuples; these columns are all that tells two of them apart.
+
+        By their order, where it is kept. Otherwise by the order of their hashes, if all are there, so that equal ones are dealt out as evenly as others;
+        if not, only a tuple itself can say what its number is.
+        """
+        if self.rows == "kept":
+            return pl.int_range(self.start, self.start + pl.len(), dtype=pl.UInt64)
+        content = hashed(pl.struct(columns))
+        return content if self.rows == "pieces" else content.rank("ordinal").cast(pl.UInt64) + self.start
+
+
+def in_turn(routing: Routing | None, side: int, buckets: int, turn: pl.Expr) -> pl.Expr:
+    """Give rows their buckets by their numbers. In a grid neighbours stand in different rows (or columns, on side 1), and at a place there in turn."""
     if isinstance(routing, Grid) and side == 0:
         places = turn % routing.rows * routing.columns + turn // routing.rows % routing.columns
     elif isinstance(routing, Grid):

@@ -26,6 +26,7 @@ def distinct_add(k: int) -> Callable[[pl.Series], bytes]:
         sketch = datasketches.update_theta_sketch(lg_k=_exponent(k))
         for text in texts(values.drop_nulls().unique().to_frame()):
             sketch.update(text)
+        sketch.trim()  # how many more than k it has depends on the order in which they came
         return bytes(sketch.compact().serialize())
 
     return add
@@ -49,39 +50,6 @@ def distinct_finish(sketch: bytes) -> int:
     return round(estimate)
 
 
-def quantile_add(k: int) -> Callable[[pl.Series], bytes]:
-    """Put numbers into a KLL sketch; it skips NaN."""
-
-    def add(values: pl.Series) -> bytes:
-        sketch = datasketches.kll_doubles_sketch(k=k)
-        sketch.update(values.drop_nulls().cast(pl.Float64).to_numpy(writable=True))
-        return bytes(sketch.serialize())
-
-    return add
-
-
-def quantile_merge(k: int) -> Callable[[pl.Series], bytes]:
-    """Join KLL sketches."""
-
-    def merge(sketches: pl.Series) -> bytes:
-        joined = datasketches.kll_doubles_sketch(k=k)
-        for sketch in sketches:
-            joined.merge(datasketches.kll_doubles_sketch.deserialize(sketch))
-        return bytes(joined.serialize())
-
-    return merge
-
-
-def quantile_finish(q: float) -> Callable[[bytes], float | None]:
-    """Estimate the smallest value with at least the share `q` of values not above it."""
-
-    def finish(sketch: bytes) -> float | None:
-        found = datasketches.kll_doubles_sketch.deserialize(sketch)
-        return None if found.is_empty() else found.get_quantile(q, True)
-
-    return finish
-
-
 def heavy_add(map_size: int) -> Callable[[pl.Series], bytes]:
     """Put values, or structs of values with a weight, into a frequent-items sketch."""
 
@@ -103,7 +71,7 @@ def heavy_merge(map_size: int) -> Callable[[pl.Series], bytes]:
 
     def merge(sketches: pl.Series) -> bytes:
         joined = datasketches.frequent_strings_sketch(_exponent(map_size))
-        for sketch in sketches:
+        for sketch in sketches.sort():  # its estimates depend on the order, which is not to be that of arrival
             joined.merge(datasketches.frequent_strings_sketch.deserialize(sketch))
         return bytes(joined.serialize())
 

@@ -212,7 +212,7 @@ def approx_distinct(column: IntoExpr, *, k: int = 4096) -> Aggregate:
 
 
 def approx_quantile(column: IntoExpr, q: float, *, k: int = 200) -> Aggregate:
-    """Estimate the `q`-quantile with a KLL sketch; exact up to `k` values.
+    """Estimate the `q`-quantile from the counts of at most `k` buckets; exact up to `k` different values.
 
     >>> print(st.approx_quantile("latency", 0.99))
     approx_quantile(latency, q=0.99, k=200)
@@ -227,6 +227,8 @@ def approx_quantile(column: IntoExpr, q: float, *, k: int = 200) -> Aggregate:
 
 def approx_frequent(column: IntoExpr, n: int, *, map_size: int = 1024) -> Aggregate:
     """Estimate the `n` most frequent values with a frequent-items sketch of `map_size`, a power of two, as a list of (value, count).
+
+    Exact up to 3/4 of `map_size` different values; beyond that estimates depend on how the input was cut (docs/semantics.md says how far).
 
     >>> print(st.approx_frequent("page", 3))
     approx_frequent(page, n=3, map_size=1024)

@@ -23,7 +23,7 @@ from springtide.kernels.blob import Blob, Times
 from springtide.kernels.chain import Output, run_chain
 from springtide.kernels.hashing import BUCKET
 from springtide.kernels.ingest import ingest
-from springtide.kernels.routing import BUCKETS, deal
+from springtide.kernels.routing import BUCKETS, Turn, deal
 from springtide.kernels.slices import NativeSource, Read, Slice
 from springtide.query import steps
 from springtide.query.errors import UnavailableError
@@ -68,7 +68,14 @@ class Work:
         """Tuples of this subquery carry their place in the total order."""
         return any(e.ordered for e in self.plan.exchanges if e.origin == self.subquery.name)
 
-    def emit(self, made: dict[Output, pl.LazyFrame], times: Times, greatest: Mapping[str, int]) -> Iterator[Item]:
+    @property
+    def start(self) -> int:
+        """Where this task begins to deal tuples out in turn: not where its neighbours do."""
+        return self.epoch.number * 31 + self.instance
+
+    def emit(
+        self, made: dict[Output, pl.LazyFrame], times: Times, greatest: Mapping[str, int], turn: Turn
+    ) -> Iterator[Item]:
         """Run the chain on what was made; send blobs to the next instances and rows to the outbox."""
         outputs = run_chain(self.plan, self.subquery, made, ordered=self.ordered)
         exchanges = [
@@ -76,7 +83,6 @@ class Work:
             for i, e in enumerate(self.plan.exchanges)
             if e.origin == self.subquery.name and (e.step, e.port) in outputs
         ]
-        turn = self.epoch.number * 31 + self.instance
         prepared = [self._sent(e, outputs[e.step, e.port], turn) for _, e in exchanges]
         sinks = [(name, self._input_of(name)) for name in self.subquery.sinks]
         sinks = [(name, key) for name, key in sinks if key in outputs]
@@ -123,7 +129,7 @@ class Work:
                 self.count(EXCHANGE, said_of(exchange), "sent", part.height)
             yield level, self.layout.partition_of(exchange.target, instance), sent[1]
 
-    def _sent(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
+    def _sent(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
         """Make the rows for an exchange; to one of two owners only those of its windows."""
         head = head_of(self.plan, exchange.target)
         rows = head.send(exchange, tuples, turn)
@@ -260,7 +266,8 @@ def run_prefix(
         if (source_name, steps.OUT) not in made:
             made[source_name, steps.OUT] = [_nothing(plan, source_name, work.ordered)]
     frames = {key: pl.concat(parts) if len(parts) > 1 else parts[0] for key, parts in made.items()}
-    yield from work.emit(frames, times, greatest)
+    native = all(isinstance(plan.step(s).connector, NativeSource) for s in work.subquery.sources)  # type: ignore[attr-defined]
+    yield from work.emit(frames, times, greatest, Turn(work.start, "kept" if native else "whole"))
     yield work.report(times=times, greatest=greatest, sources=counts, topics=topics)
 
 
@@ -278,12 +285,13 @@ def instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: I
 
 def _instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: Iterable[Item]) -> Iterator[Item]:
     entered, layout = time.perf_counter(), topology(plan, epoch.instances)
-    blobs: list[Blob] = []
+    payloads: list[bytes] = []
     for item in items:
         if item[0] == level:
-            blobs.append(Blob.decode(item[2]))
+            payloads.append(item[2])
         else:
             yield item
+    blobs = [Blob.decode(payload) for payload in sorted(payloads)]  # whichever came first
     name, instance = layout.instance_of(level, partition)
     work = Work(plan, epoch, plan.subquery(name), instance, layout, entered)
     times = gate.later(epoch.times, [b.times for b in blobs])
@@ -300,6 +308,7 @@ def _instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: 
     step, rejected = work.subquery.head, result.rejected
     work.rejected = 0 if rejected is None else rejected.height
     assert step is not None
+    turn = Turn(work.start, "whole" if isinstance(result.rows, pl.DataFrame) else "pieces")
     for rows in result.pieces:
         if not rows.height and rejected is None:
             yield from work.emit_nothing(times, greatest)
@@ -309,7 +318,7 @@ def _instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: 
             made[step, steps.OUT] = rows.lazy().with_columns(order.of_step(origin_ranks(plan)[step]))
         if rejected is not None:
             made[step, steps.REJECTED], rejected = rejected.lazy(), None
-        yield from work.emit(made, times, greatest)
+        yield from work.emit(made, times, greatest, turn)
     segments = keep(head, shelf, result)
     replaced = tuple(n for n in result.writes if head.kinds[n].whole)
     buckets = _rows_per_bucket(blobs, work.subquery.buckets or 1)

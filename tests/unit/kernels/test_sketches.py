@@ -8,7 +8,7 @@ from decimal import Decimal
 import polars as pl
 import pytest
 
-from springtide.kernels import sketches
+from springtide.kernels import quantiles, sketches
 
 
 def test_different_values_of_parts_are_counted_once() -> None:
@@ -26,11 +26,11 @@ def test_many_different_values_are_estimated() -> None:
 
 
 def test_quantiles_of_parts() -> None:
-    add, merge = sketches.quantile_add(200), sketches.quantile_merge(200)
+    add, merge = quantiles.quantile_add(200), quantiles.quantile_merge(200)
     parts = [add(pl.Series([4.0, float("nan"), 1.0])), add(pl.Series([3, 2, None]))]
     merged = merge(pl.Series(parts, dtype=pl.Binary))
-    assert [sketches.quantile_finish(q)(merged) for q in (0.0, 0.5, 0.75, 1.0)] == [1.0, 2.0, 3.0, 4.0]
-    assert sketches.quantile_finish(0.5)(add(pl.Series([], dtype=pl.Float64))) is None
+    assert [quantiles.quantile_finish(q)(merged) for q in (0.0, 0.5, 0.75, 1.0)] == [1.0, 2.0, 3.0, 4.0]
+    assert quantiles.quantile_finish(0.5)(add(pl.Series([], dtype=pl.Float64))) is None
 
 
 def test_the_heaviest_of_parts_with_ties_to_the_smaller_value() -> None:

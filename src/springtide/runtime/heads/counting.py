@@ -10,6 +10,7 @@ from springtide.compiler.plan import Exchange
 from springtide.kernels import order
 from springtide.kernels.counting import CountingAggregate
 from springtide.kernels.hashing import HASH, bucket_of_hash, hash_of
+from springtide.kernels.routing import Turn
 from springtide.query import steps
 from springtide.query.types import END_OF_TIME
 from springtide.runtime.heads import ordered
@@ -28,7 +29,7 @@ class CountingHead(Head):
         self._kernel, self._buckets = CountingAggregate(step), buckets
         self.kinds = {HELD: ordered.HELD, PANES: Kind(fold=self._kernel.fold, versions=True)}
 
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
         """Send the columns that are needed, with their places."""
         kernel = self._kernel
         bucket = bucket_of_hash(pl.col(HASH), self._buckets)

@@ -20,6 +20,7 @@ import polars as pl
 
 from springtide.compiler.plan import Exchange
 from springtide.kernels.hashing import BUCKET, HASH
+from springtide.kernels.routing import Turn
 from springtide.query.types import END_OF_TIME, TS
 from springtide.runtime.epoch import Epoch
 from springtide.state.manifest import BucketMap, Marks, SubqueryState
@@ -102,8 +103,8 @@ class Head(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
-        """Make the rows that go over an exchange to this head, with their buckets; `turn` is another number in every task and epoch."""
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
+        """Make the rows that go over an exchange to this head, with their buckets; `turn` numbers them, where they are dealt out in turn."""
 
     @abstractmethod
     def run(self, shelf: Shelf, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> HeadResult:

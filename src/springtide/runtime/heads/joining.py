@@ -21,6 +21,7 @@ from springtide.kernels import gate
 from springtide.kernels.hashing import BUCKET, HASH, bucket_of_hash, hash_of
 from springtide.kernels.joins import Indexed, pairs, within
 from springtide.kernels.pairs import PairShape
+from springtide.kernels.routing import Turn
 from springtide.query import steps
 from springtide.query.types import END_OF_TIME, TS
 from springtide.runtime.heads.head import FIRST_SLOT, Clock, Head, HeadResult, Kind, Shelf, earlier
@@ -54,7 +55,7 @@ class TimeJoinHead(Head):
         if self._outer:
             self.kinds |= {PAIRED: Kind(slot=TS, fold=lambda rows: rows.unique(_NAME))}
 
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
         """Send tuples with their hashes; one with a null key finds no partner, and only goes where it is given alone."""
         side, keys = exchange.side, self._keys[exchange.side]
         if side == 1 and self._alike:

@@ -9,6 +9,7 @@ import polars as pl
 from springtide.compiler.plan import Exchange
 from springtide.kernels.hashing import HASH, bucket_of_hash, hash_of
 from springtide.kernels.last_joins import LastJoin
+from springtide.kernels.routing import Turn
 from springtide.query import steps
 from springtide.query.types import END_OF_TIME, TS
 from springtide.runtime.heads import keyed, ordered
@@ -31,7 +32,7 @@ class LastJoinHead(Head):
         kept = {kind: keyed.keyed(keys) for kind, keys in zip(SIDES, self._kernel.keys, strict=True)}
         self.kinds = {**kept, **dict.fromkeys(HELD, ordered.HELD)}
 
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
         """Send tuples with their places; one with a null key finds no partner, and only goes where it is given alone."""
         keys = self._kernel.keys[exchange.side]
         if exchange.side == 1 or not self._outer:

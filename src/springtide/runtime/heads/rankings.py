@@ -16,6 +16,7 @@ import polars as pl
 from springtide.compiler.plan import Exchange, Hash
 from springtide.kernels.hashing import bucket_of
 from springtide.kernels.rankings import counting_step, ranked, sketching_step, unfolded
+from springtide.kernels.routing import Turn
 from springtide.query import steps
 from springtide.query.errors import UserCodeError
 from springtide.runtime.heads.head import Clock, Head, HeadResult, Kind, Shelf
@@ -31,7 +32,7 @@ class RankingHead(Head):
         self._step, self._counting = step, SlidingHead(counting_step(step), buckets)
         self.kinds = self._counting.kinds
 
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
         """Send counts per value and pane."""
         return self._counting.send(exchange, tuples, turn)
 
@@ -58,7 +59,7 @@ class SketchRankingHead(RankingHead):
         self._step, self._counting, self._where = step, SlidingHead(sketching_step(step), buckets), where
         self.kinds = self._counting.kinds
 
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
         """Send sketches per group and pane."""
         if self._step.weight is not None:
             self._check(tuples.collect())
@@ -90,7 +91,7 @@ class RankingMergeHead(Head):
         """Remember what is ranked."""
         self._step, self._buckets = step, buckets
 
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
         """Send the rankings, each group's to one place."""
         keys = exchange.routing.keys if isinstance(exchange.routing, Hash) else ()
         return tuples.with_columns(bucket_of(keys, self._buckets))

@@ -9,6 +9,7 @@ import polars as pl
 from springtide.compiler.plan import Exchange
 from springtide.kernels import gate, order
 from springtide.kernels.hashing import HASH, bucket_of_hash, hash_of
+from springtide.kernels.routing import Turn
 from springtide.kernels.sessions import DUE, SessionAggregate
 from springtide.query import steps
 from springtide.query.types import END_OF_TIME
@@ -27,7 +28,7 @@ class SessionHead(Head):
         self._columns = list(step.inputs[0].schema)
         self.kinds = {PIECES: Kind(slot=DUE, fold=self._kernel.merge)}
 
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
         """Send pieces of sessions."""
         if exchange.ordered:
             tuples = tuples.with_columns(order.content(self._columns))

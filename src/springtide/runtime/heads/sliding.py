@@ -9,6 +9,7 @@ import polars as pl
 from springtide.compiler.plan import Exchange, Hash
 from springtide.kernels import gate, order
 from springtide.kernels.hashing import bucket_of
+from springtide.kernels.routing import Turn
 from springtide.kernels.sliding import PANE, SlidingAggregate, between
 from springtide.query import steps
 from springtide.query.types import END_OF_TIME, WINDOW_START
@@ -34,7 +35,7 @@ class SlidingHead(Head):
         self._columns = list(step.inputs[0].schema)
         self.kinds = {PANES: Kind(slot=PANE, fold=self.kernel.merge), TOTALS: Kind(whole=True)}
 
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
         """Send partial results per key and pane."""
         if exchange.ordered:
             tuples = tuples.with_columns(order.content(self._columns))

@@ -17,7 +17,7 @@ import polars as pl
 from springtide.compiler.plan import Exchange, Grid, Routing
 from springtide.kernels import gate, order
 from springtide.kernels.hashing import BUCKET
-from springtide.kernels.routing import in_turn, rectangles
+from springtide.kernels.routing import Turn, in_turn, rectangles
 from springtide.kernels.theta import NUMBER, ThetaKernel, last, numbered, within
 from springtide.query import steps
 from springtide.query.types import END_OF_TIME, TS
@@ -66,12 +66,13 @@ class _ThetaHead(Head):
         self._kept = SIDES[:1] if self._alike else SIDES
         self._columns = [[*content, BUCKET] for content in self._content]
 
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
         """Send tuples with the buckets in which they will be kept."""
         if exchange.side == 1 and self._alike:
             return pl.LazyFrame()
         columns = [*self._content[exchange.side], *(order.PLACES if exchange.ordered else ())]
-        return tuples.select(columns).with_columns(in_turn(self._routing, exchange.side, self._buckets, turn))
+        bucket = in_turn(self._routing, exchange.side, self._buckets, turn.numbers(columns))
+        return tuples.select(columns).with_columns(bucket)
 
     def _arrived(self, arrived: Sequence[pl.DataFrame | None]) -> Sequence[pl.DataFrame | None]:
         return [arrived[0]] * 2 if self._alike else arrived
@@ -174,7 +175,8 @@ class LastThetaHead(_ThetaHead):
             if (mine := _of(waits, own)) is not None:
                 held[_held(kind)] = mine
         counts = [shelf.marks.get(side, 0) for side in SIDES]
-        new = numbered(self._arrived(ready), self._content, counts)
+        # Equal tuples of two buckets: all instances must see the same one of them first.
+        new = numbered(self._arrived(ready), [[*names, BUCKET] for names in self._content], counts)
         totals = [count + (rows.height if rows is not None else 0) for count, rows in zip(counts, new, strict=True)]
         time = max(clock.time, ordered.ready_before(shelf))
         marks = {ordered.TIME_MARK: time, **dict(zip(SIDES, totals, strict=True))}

@@ -117,7 +117,7 @@ _OVER_PRESENT: Final[Mapping[str, Callable[[Values, BoundAggregate], Any]]] = {
     "var": _var,
     "std": _std,
     "count_distinct": lambda values, _: len(set(values)),
-    "approx_distinct": lambda values, bound: sketches.distinct(values, **bound.aggregate.options),
+    "approx_distinct": lambda values, bound: sketches.distinct(values, bound.input_type, **bound.aggregate.options),
     "approx_quantile": lambda values, bound: sketches.quantile(values, **bound.aggregate.options),
     "approx_frequent": lambda values, bound: sketches.frequent(values, **bound.aggregate.options),
 }

@@ -2,37 +2,62 @@
 
 from __future__ import annotations
 
+import json
+import math
+import struct
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
 import datasketches
+import polars as pl
 
 from springtide.runtime.reference.values import order_key
 
 
-def distinct(values: list[Any], *, k: int) -> int:
+def distinct(values: list[Any], dtype: pl.DataType | None, *, k: int) -> int:
     """Estimate the number of different values with a theta sketch.
 
-    >>> distinct(["", "a", "a", "b"], k=32)
+    >>> distinct(["", "a", "a", "b"], pl.String(), k=32)
     3
     """
     sketch = datasketches.update_theta_sketch(lg_k=_exponent(k))
     for value in values:
-        sketch.update(_text(value))
+        sketch.update(json.dumps([_plain(value, dtype)]))
+    sketch.trim()
     estimate: float = sketch.get_estimate()
     return round(estimate)
 
 
 def quantile(values: list[Any], *, q: float, k: int) -> float | None:
-    """Estimate the smallest value with at least the share `q` of values not above it, with a KLL sketch. It skips NaN.
+    """Estimate the smallest value with at least the share `q` of values not above it, from the buckets of at most `k`. NaN is skipped.
 
     >>> quantile([4, 1, 3, 2], q=0.5, k=8)
     2.0
+    >>> quantile(range(1000), q=0.5, k=8)
+    499.0
     """
-    sketch = datasketches.kll_doubles_sketch(k=k)
-    for value in values:
-        sketch.update(float(value))
-    return None if sketch.is_empty() else sketch.get_quantile(q, True)
+    numbers = sorted(n for n in map(float, values) if not math.isnan(n))
+    if not numbers:
+        return None
+    number, bits = max(math.ceil(q * len(numbers)), 1) - 1, 0
+    while len({_rank(n) >> bits for n in numbers}) > k:
+        bits += 1
+    bucket = [n for n in numbers if _rank(n) >> bits == _rank(numbers[number]) >> bits]
+    place, low, high = number - numbers.index(bucket[0]), bucket[0], bucket[-1]
+    if place == 0 or not math.isfinite(high - low):
+        return low
+    return high if place == len(bucket) - 1 else low + (high - low) * (place / (len(bucket) - 1))
+
+
+def _rank(number: float) -> int:
+    """Number the floats in order: the bits of one, read as an integer.
+
+    >>> _rank(0.0), _rank(-0.0), _rank(5e-324), _rank(-5e-324)
+    (0, 0, 1, -2)
+    """
+    size: int = struct.unpack(">q", struct.pack(">d", abs(number)))[0]
+    return size if number >= 0 else -1 - size
 
 
 def frequent(values: list[Any], *, n: int, map_size: int) -> list[dict[str, Any]]:
@@ -63,6 +88,13 @@ def ranked(weighted: Iterable[tuple[Any, int]]) -> list[tuple[Any, int]]:
     [('c', 2), ('a', 1), ('b', 1)]
     """
     return sorted(weighted, key=lambda item: (-item[1], order_key(item[0])))
+
+
+def _plain(value: Any, dtype: pl.DataType | None) -> Any:
+    """Write a value in what JSON has."""
+    if isinstance(value, bytes):
+        return value.hex()
+    return f"{value:f}" if isinstance(value, Decimal) else pl.Series([value], dtype=dtype).to_physical()[0]
 
 
 def _text(value: Any) -> str:

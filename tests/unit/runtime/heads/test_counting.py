@@ -12,6 +12,7 @@ import springtide as st
 from springtide.compiler.plan import Plan
 from springtide.kernels import order
 from springtide.kernels.hashing import BUCKET, HASH
+from springtide.kernels.routing import Turn
 from springtide.query.steps import Sink
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.heads import head_of
@@ -46,7 +47,7 @@ def test_the_columns_that_are_needed_with_hash_bucket_and_place() -> None:
     tuples = pl.LazyFrame(
         {"k": ["a", "b"], "x": [1, 2], "y": [0, 0], "ts": [0, 1]}, schema=COLUMNS | {"ts": pl.Int64}
     ).with_columns(pl.col("ts").cast(st.TIME), *order.of_source(0, "0", 0))
-    sent = head_of(plan, "agg").send(plan.exchanges[0], tuples, 0).collect()
+    sent = head_of(plan, "agg").send(plan.exchanges[0], tuples, Turn()).collect()
     assert sent.columns == ["ts", "k", "x", *order.PLACES, HASH, BUCKET]
     assert head_of(plan, "agg").kinds["panes"].versions  # later panes of a key say which ones are not needed any more
     assert sent[BUCKET].max() < 16  # type: ignore[operator]

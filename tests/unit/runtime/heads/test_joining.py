@@ -14,6 +14,7 @@ import springtide as st
 from springtide.compiler.plan import Plan
 from springtide.kernels import order
 from springtide.kernels.hashing import BUCKET, HASH
+from springtide.kernels.routing import Turn
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.heads import head, head_of, last_joining, pieces
 from springtide.runtime.inprocess import run
@@ -81,7 +82,7 @@ def tuples(schema: dict[str, Any]) -> pl.LazyFrame:
 
 def sent(plan: Plan, side: int) -> pl.DataFrame:
     exchange = next(e for e in plan.exchanges if e.side == side)
-    return head_of(plan, "join").send(exchange, tuples((LEFT, RIGHT)[side]), 0).collect()
+    return head_of(plan, "join").send(exchange, tuples((LEFT, RIGHT)[side]), Turn()).collect()
 
 
 @pytest.mark.parametrize("within", ["5s", st.last_n(2)], ids=str)

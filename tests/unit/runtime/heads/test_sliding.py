@@ -12,6 +12,7 @@ from springtide.compiler.plan import Plan
 from springtide.kernels import order
 from springtide.kernels.hashing import BUCKET
 from springtide.kernels.partials import ROWS
+from springtide.kernels.routing import Turn
 from springtide.kernels.sliding import PANE
 from springtide.runtime.heads import head_of
 
@@ -29,7 +30,7 @@ def tuples() -> pl.LazyFrame:
 
 def test_partial_results_per_key_and_pane_with_their_bucket() -> None:
     plan = plan_of("k", s=st.sum("x"))
-    sent = head_of(plan, "agg").send(plan.exchanges[0], tuples(), 0).collect()
+    sent = head_of(plan, "agg").send(plan.exchanges[0], tuples(), Turn()).collect()
     assert sorted(sent.select("k", PANE, ROWS, "0.s").rows()) == [("a", 0, 2, 4), ("a", 1, 1, 4), ("b", 0, 1, 2)]
     assert sent.group_by("k").agg(pl.col(BUCKET).n_unique())[BUCKET].to_list() == [1, 1]
     assert sent[BUCKET].max() < 16  # type: ignore[operator]
@@ -37,7 +38,7 @@ def test_partial_results_per_key_and_pane_with_their_bucket() -> None:
 
 def test_without_keys_one_bucket() -> None:
     plan = plan_of([], s=st.sum("x"))
-    sent = head_of(plan, "agg").send(plan.exchanges[0], tuples(), 0).collect()
+    sent = head_of(plan, "agg").send(plan.exchanges[0], tuples(), Turn()).collect()
     assert sent[BUCKET].unique().to_list() == [0]
     assert sorted(sent.select(PANE, "0.s").rows()) == [(0, 6), (1, 4)]
 
@@ -47,7 +48,7 @@ def test_tuples_of_an_ordered_exchange_have_their_content_too(rows: int) -> None
     plan = plan_of("k", f=st.first("x"))
     assert plan.exchanges[0].ordered
     placed = tuples().head(rows).with_columns(order.of_source(0, "0", 0))
-    sent = head_of(plan, "agg").send(plan.exchanges[0], placed, 0).collect()
+    sent = head_of(plan, "agg").send(plan.exchanges[0], placed, Turn()).collect()
     assert sorted(sent.select("k", PANE, pl.col("0.v").struct.field("value")).rows()) == (
         [("a", 0, 1), ("a", 1, 4), ("b", 0, 2)] if rows else []
     )

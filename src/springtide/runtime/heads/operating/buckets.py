@@ -16,7 +16,7 @@ from springtide.compiler.plan import Exchange
 from springtide.kernels import order
 from springtide.kernels.hashing import BUCKET, bucket_of
 from springtide.kernels.operators import changes, one_key_each, to_each_bucket
-from springtide.kernels.routing import buckets_of_list
+from springtide.kernels.routing import Turn, buckets_of_list
 from springtide.query import steps
 from springtide.query.errors import UserCodeError
 from springtide.query.operators import OWN_KEYS, BucketOperator
@@ -52,7 +52,7 @@ class BucketHead(Head):
         self._told = type(step.operator).on_time is not BucketOperator.on_time
         self.kinds = {HELD: ordered.HELD, STATES: Kind(fold=_newest)}
 
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
         """Send tuples with their places; one with a list of keys once to every instance with one of them (ST-2)."""
         tuples = tuples.select([*self._input, *order.PLACES])
         if self._step.many:

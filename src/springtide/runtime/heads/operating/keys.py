@@ -16,7 +16,7 @@ from springtide.compiler.plan import Exchange
 from springtide.kernels import order
 from springtide.kernels.hashing import BUCKET, HASH, bucket_of_hash, hash_of
 from springtide.kernels.operators import KEY, in_runs, to_each_key
-from springtide.kernels.routing import buckets_of_list
+from springtide.kernels.routing import Turn, buckets_of_list
 from springtide.query import steps
 from springtide.query.operators import OWN_KEYS, KeyOperator
 from springtide.query.types import END_OF_TIME
@@ -68,7 +68,7 @@ class KeyHead(Head):
         if step.operator.timer is not None:
             self.kinds[TIMERS] = Kind(slot=TIMER, fold=keyed.keyed(self._keys).fold, versions=True)
 
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: int) -> pl.LazyFrame:
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
         """Send tuples with their places; one with a list of keys once to every instance with one of them (ST-2)."""
         tuples = tuples.select([*self._input, *order.PLACES])
         if self._step.many:

@@ -1,0 +1,65 @@
+"""A stage that Spark runs again: its readers have what one attempt sent, or what the other did, and no row is lost or doubled."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from unittest.mock import patch
+
+import polars as pl
+import pytest
+
+import springtide as st
+from springtide.kernels.routing import Turn
+from springtide.runtime import inprocess
+from springtide.runtime.engine import Options
+from springtide.runtime.heads import pieces
+from springtide.testing import compare
+from tests.properties.retries import Retries
+
+EPOCH = datetime(2024, 5, 1, tzinfo=UTC)
+SCHEMA = {"ts": st.TIME, "k": pl.Int64, "x": pl.Int64}
+
+
+def _calls() -> st.Stream:
+    rows = [(EPOCH + timedelta(seconds=i % 7), i % 21, i) for i in range(90)]
+    streams = {name: pl.DataFrame(rows[i::3], schema=SCHEMA, orient="row").sort("ts") for i, name in enumerate("abc")}
+    return st.source("calls", st.memory(streams, schema=SCHEMA), ts="ts")
+
+
+BEHIND = {
+    "an aggregate": lambda: _calls().aggregate(by="k", window=st.tumbling("10s"), x=st.sum("x")),
+    "an aggregate with equal rows": lambda: (
+        _calls().aggregate(by="k", window=st.tumbling("10s"), x=st.count()).select("x")
+    ),
+    "a join": lambda: (calls := _calls()).join(calls, on="x", within="1s").select("k", "x"),
+}
+
+
+@pytest.mark.parametrize("within", ["10s", st.last_n(30)], ids=["time", "count"])
+@pytest.mark.parametrize("behind", BEHIND)
+def test_a_theta_join_behind_a_stateful_step_has_every_pair_once(
+    behind: str, within: st.Window, tmp_path: Path
+) -> None:
+    """Tuples were dealt out by their number in an order that depended on which blob came first."""
+    stream, sink = BEHIND[behind](), st.memory_sink()
+    pairs = stream.theta_join(
+        stream, pl.lit(True), within=within, routing="grid" if within == "10s" else None, suffix="_2"
+    )
+    query = st.Query("q", pairs.to(sink, name="out"))
+    with patch.object(inprocess, "execute", Retries(Random(1)).execute), patch.object(pieces, "PIECE", 50):
+        inprocess.run(query.plan(buckets=16), tmp_path / "ckpt", Options(4))
+    compare(sink.rows(), query.run_reference().rows("out"))
+
+
+@pytest.mark.parametrize("rows", ["whole", "pieces"])
+def test_the_order_in_which_tuples_came_does_not_decide_their_numbers(rows: str) -> None:
+    frame = pl.DataFrame({"ts": [1] * 50, "x": [i % 7 for i in range(50)]})
+    turn = Turn(3, rows)  # type: ignore[arg-type]
+    one, other = (
+        f.with_columns(turn.numbers(["ts", "x"]).alias("n")) for f in (frame, frame.sample(fraction=1, shuffle=True))
+    )
+    assert sorted(one.rows()) == sorted(other.rows())
+    if rows == "whole":
+        assert sorted(one["n"]) == list(range(4, 54))
