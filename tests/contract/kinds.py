@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.contract import engine, retry, spark_rows
+from tests.contract import control_files, engine, manifests, retry, spark_rows
 
 
 @dataclass(frozen=True)
@@ -26,4 +26,6 @@ KINDS: dict[str, Kind] = {
     "engine": Kind(engine.run_case),
     "spark_rows": Kind(spark_rows.run_case),
     "retry": Kind(retry.run_case, share=0.5),
+    "manifests": Kind(manifests.run_case, 0.5),
+    "control_files": Kind(control_files.run_case, 0.3),
 }

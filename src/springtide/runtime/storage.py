@@ -19,6 +19,7 @@ from springtide.runtime.persisting import Persister, kept_after
 from springtide.runtime.recovering import lost, missing
 from springtide.state import private
 from springtide.state.checkpoint import Checkpoint, Lease
+from springtide.state.inside import refuse_links
 from springtide.state.manifest import Manifest
 from springtide.state.mirror import Mirror
 
@@ -63,6 +64,7 @@ class Storage:
 
     def begin(self, recover: Callable[[], None]) -> None:
         """Make whole what the last run left; `recover` makes anew what is lost of it."""
+        refuse_links(self.checkpoint.root)
         if self._mirror is not None:
             self._mirror.claim(self.lease)
         if self.kept:

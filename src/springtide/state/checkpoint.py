@@ -18,6 +18,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
 import time
@@ -31,7 +32,9 @@ from springtide.query.places import local, without_secrets
 from springtide.state.errors import CheckpointError
 from springtide.state.forms import changes
 from springtide.state.manifest import Manifest, NewerFormat
+from springtide.state.parsing import content, is_for_good, parsed
 from springtide.state.segment import flush
+from springtide.state.shapes import anything, each, listed, may, record, text, whole
 
 FORMAT = 1
 KEEP = 10
@@ -42,8 +45,32 @@ _FORGOTTEN = 86_400
 
 _BEGUN = ("lock", "springtide.json.partial")
 """What a run leaves that dies while it makes a checkpoint."""
-_IDENTITY = ("query", "steps", "buckets", "hash", "polars")
-"""What says whose a checkpoint is."""
+
+
+def _ancestor(where: str, value: Any) -> None:
+    listed(anything)(where, value)
+    if len(value) != 2:
+        raise ValueError(f"{where} is not an id and an epoch")
+    text(where, value[0])
+    whole()(where, value[1])
+
+
+_LAYOUT = record(keys=may(listed(text)), aggregates=may(listed(text)), size=may(whole(1)), every=may(whole(1)))
+_MARKER = record(
+    identity=record(
+        query=text,
+        steps=each(text),
+        buckets=whole(),
+        hash=anything,
+        polars=text,
+        state=may(each(_LAYOUT)),
+        forms=may(each(each(listed(text)))),
+    ),
+    id=may(text),
+    ancestors=may(listed(_ancestor)),
+)
+"""What a springtide.json must look like: it says whose a checkpoint is."""
+_EPOCH = re.compile(r"[0-9]{9,18}")
 _NEWER = "use a newer version of Springtide"
 
 
@@ -179,29 +206,37 @@ class Checkpoint:
     def _write_identity(self, identity: dict[str, Any]) -> None:
         """Write anew whose the checkpoint is; what else the file says stays."""
         marker = self.root / "springtide.json"
-        known = json.loads(marker.read_bytes())
+        known = parsed(self.marker())
         self._write(marker, json.dumps(known | {"identity": identity}, indent=1).encode())
 
     def identity(self) -> dict[str, Any]:
         """Say which query this checkpoint belongs to."""
+        found: dict[str, Any] = parsed(self.marker())["identity"]
+        return found
+
+    def lineage(self) -> Lineage:
+        """Say which checkpoint this is, and of which others it was made."""
+        return Lineage.of(self.marker())
+
+    def marker(self) -> bytes:
+        """Read what makes the folder a checkpoint; what is in it is as it must be."""
         try:
-            data = json.loads((self.root / "springtide.json").read_bytes())
-            version, found = data["format"], {}
+            data = content(self.root / "springtide.json")
+            marker = parsed(data)
+            version = marker["format"]
             if version == FORMAT:
-                found = {key: data["identity"][key] for key in _IDENTITY} | data["identity"]
-        except FileNotFoundError:
+                _MARKER("it", marker)
+        except (FileNotFoundError, NotADirectoryError):
             raise self._error("is not there, or not a Springtide checkpoint", "check the path") from None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            if isinstance(error, OSError) and not is_for_good(error):
+                raise
             raise self._error(
                 "has a damaged springtide.json", "restore that file from a copy, or start with a new checkpoint"
             ) from None
         if version != FORMAT:
             raise self._error(f"has format {version}, this version of Springtide reads {FORMAT}", _NEWER)
-        return found
-
-    def lineage(self) -> Lineage:
-        """Say which checkpoint this is, and of which others it was made."""
-        return Lineage.of((self.root / "springtide.json").read_bytes())
+        return data
 
     def in_use(self) -> bool:
         """Tell whether a run holds the checkpoint now."""
@@ -222,7 +257,7 @@ class Checkpoint:
     def epochs(self) -> list[int]:
         """List the epochs whose manifests are there."""
         folder = self.root / "manifests"
-        return sorted(int(f.name) for f in folder.iterdir() if f.name.isdigit()) if folder.exists() else []
+        return sorted(int(f.name) for f in folder.iterdir() if _EPOCH.fullmatch(f.name)) if folder.is_dir() else []
 
     def latest(self) -> Manifest | None:
         """Read the newest manifest."""
@@ -233,12 +268,17 @@ class Checkpoint:
         """Read the manifest of an epoch."""
         path = self._manifest_path(epoch)
         try:
-            return Manifest.decode(path.read_bytes())
+            found = Manifest.decode(content(path))
+            if found.epoch != epoch:
+                raise ValueError(f"it is of epoch {found.epoch}")
+            return found
         except FileNotFoundError:
             raise self._error(f"has no manifest of epoch {epoch}", f"it has {self.epochs()}") from None
         except NewerFormat as error:
             raise self._error(f"cannot be read: the manifest of epoch {epoch} {error}", _NEWER) from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            if isinstance(error, OSError) and not is_for_good(error):
+                raise
             raise self._error(
                 f"cannot be read: the manifest of epoch {epoch} is damaged ({error})",
                 "restore that file, or start with a new checkpoint",
@@ -316,10 +356,14 @@ class Checkpoint:
 
     def _generation(self) -> int:
         try:
-            return int((self.root / "generation").read_text())
+            found = int(content(self.root / "generation", 100))
+            whole(most=2**62)("it", found)
+            return found
         except FileNotFoundError:
             return 0
-        except ValueError:
+        except (ValueError, OSError) as error:
+            if isinstance(error, OSError) and not is_for_good(error):
+                raise
             raise self._error("has a damaged generation file", "write the number of the last run into it") from None
 
     def _write(self, path: Path, data: bytes) -> None:

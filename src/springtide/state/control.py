@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import stat
 import time
 import uuid
 from collections.abc import Callable, Collection
@@ -13,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from springtide.state.parsing import parsed
+from springtide.state.parsing import content, parsed
 
 _LONGEST = 1 << 20
 """Bytes of a command at most."""
@@ -57,14 +55,11 @@ def receive(root: Path, known: Collection[Path] = (), refuse: Refuse = lambda fi
         if path in known:
             continue
         try:
-            data = _read(path)
+            commands.append(_command(path))
         except FileNotFoundError:  # whoever left it has thought better of it
             continue
         except OSError as error:
             refuse(path, f"it cannot be read ({error.strerror})")
-            continue
-        try:
-            commands.append(_command(data, path))
         except ValueError as error:
             refuse(path, _put_aside(path, str(error)))
     return commands
@@ -80,19 +75,8 @@ def _left(folder: Path) -> list[Path]:
         return []
 
 
-def _read(path: Path) -> bytes:
-    """Read a file of commands, but nothing that is none: no folder, no link, no pipe to wait for, no end of bytes."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is not a file")
-        return file.read(_LONGEST + 1)
-
-
-def _command(data: bytes, path: Path) -> Command:
-    if len(data) > _LONGEST:
-        raise ValueError(f"it has more than {_LONGEST:,} bytes")
-    given = parsed(data)
+def _command(path: Path) -> Command:
+    given = parsed(content(path, _LONGEST, follow=False))
     if not isinstance(given, dict) or not isinstance(given.get("command"), str):
         raise ValueError("it does not name a command")
     options = given.get("options", {})

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from springtide.state.parsing import content, parsed
+
 Kind = Literal["snapshots", "decisions"]
 
 PART = 8 << 20
@@ -59,11 +61,13 @@ class History:
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     try:
-        lines = path.read_bytes().splitlines()
-    except FileNotFoundError:  # the run that writes it has just let its oldest part go
+        lines = content(path).splitlines()
+    except (OSError, ValueError):  # the run that writes it has just let its oldest part go; or it is no file of ours
         return
     for line in lines:
         try:
-            yield json.loads(line)
+            found = parsed(line)
         except ValueError:  # cut short by a crash
             continue
+        if isinstance(found, dict):
+            yield found

@@ -12,9 +12,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from springtide.state.parsing import parsed
 from springtide.state.segment import Segment
+from springtide.state.shapes import (
+    SIGNED,
+    Check,
+    anything,
+    each,
+    flag,
+    listed,
+    may,
+    maybe,
+    number,
+    path,
+    record,
+    text,
+    whole,
+)
 
 FORMAT = 1
+_MOST = 1 << 20
+"""Instances of a subquery."""
 
 
 Marks = Mapping[str, int]
@@ -190,14 +208,15 @@ class Manifest:
     @staticmethod
     def decode(data: bytes) -> Manifest:
         """Read what `encode` wrote; a ValueError says what is wrong with it."""
-        outer = json.loads(data)
+        outer = parsed(data)
         if not isinstance(outer, dict) or "format" not in outer:
             raise ValueError("it is not a manifest")
         if outer["format"] != FORMAT:
             raise NewerFormat(f"has format {outer['format']}, this version of Springtide reads {FORMAT}")
-        body = outer["body"]
-        if zlib.crc32(json.dumps(body, separators=(",", ":"), sort_keys=True).encode()) != outer["crc"]:
+        body: Any = outer.get("body")
+        if zlib.crc32(json.dumps(body, separators=(",", ":"), sort_keys=True).encode()) != outer.get("crc"):
             raise ValueError("its checksum does not fit")
+        _check(body)
         return Manifest(
             epoch=body["epoch"],
             generation=body["generation"],
@@ -218,3 +237,71 @@ class Manifest:
             log=body.get("log"),
             accounts=body.get("accounts", {}),
         )
+
+
+# ── what a manifest must look like ────────────────────────────────────────────────────────────────────────────────
+
+_object: Check = record()
+_SOURCE = record(
+    times=may(each(SIGNED)),
+    ended=may(flag),
+    greatest=may(SIGNED),
+    accepted=may(whole()),
+    late=may(whole()),
+    rejected=may(whole()),
+    attached=may(each(record(ended=may(flag)))),
+)
+_SEGMENT = record(
+    file=path("state"),
+    kind=text,
+    epoch=SIGNED,
+    instance=whole(most=_MOST),
+    version=SIGNED,
+    rows=whole(),
+    bytes=whole(),
+    low=SIGNED,
+    high=SIGNED,
+    crc=may(maybe(whole(most=2**32 - 1))),
+)
+_METRICS = record(
+    at=may(number),
+    seconds=may(number),
+    rows=may(whole()),
+    published=may(whole()),
+    backlog=may(whole()),
+    subqueries=may(each(_object)),
+    events=may(listed(anything)),
+)
+_SLICE = record(stream=text, position=SIGNED, rows=whole(), data=anything, source=text, time=SIGNED)
+_LOG = record(
+    times=may(each(each(SIGNED))),
+    greatest=may(each(SIGNED)),
+    slices=may(each(listed(listed(_SLICE)))),
+    buffers=may(each(listed(listed(path("buffer"))))),
+    rows=may(whole()),
+    idle=may(flag),
+    memory=may(maybe(text)),
+)
+_BODY = record(
+    epoch=whole(most=10**15),
+    generation=whole(),
+    sources=each(_SOURCE),
+    maps=each(record(version=SIGNED, instances=whole(1, _MOST), owners=listed(whole(most=_MOST)))),
+    state=each(record(marks=each(SIGNED), segments=listed(_SEGMENT))),
+    outbox=listed(record(sink=text, file=path("outbox"), rows=whole(), instance=whole())),
+    metrics=_METRICS,
+    elastic=_object,
+    shadows=each(SIGNED),
+    ended=flag,
+    batch=maybe(whole()),
+    published=may(flag),
+    log=may(maybe(_LOG)),
+)
+
+
+def _check(body: Any) -> None:
+    """Refuse what no run writes: above all a path that leads out of the checkpoint."""
+    _BODY("it", body)
+    for name, found in body["maps"].items():
+        if any(owner >= found["instances"] for owner in found["owners"]):
+            raise ValueError(f"it.maps.{name} has owners that are not among its {found['instances']} instances")

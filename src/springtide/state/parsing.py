@@ -1,9 +1,16 @@
-"""JSON that others may have written, damaged or forged: whatever is wrong with it is a `ValueError` that says so."""
+"""Files that others may have written, damaged or forged: whatever is wrong with one is an `OSError` or a `ValueError` that says so."""
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import stat
+from pathlib import Path
 from typing import Any
+
+LONGEST = 1 << 30
+"""Bytes of a file of ours that is read as a whole, at most."""
 
 
 def parsed(data: bytes | str) -> Any:
@@ -17,3 +24,28 @@ def parsed(data: bytes | str) -> Any:
         return json.loads(data)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def content(path: Path, most: int = LONGEST, *, follow: bool = True) -> bytes:
+    """Read a file, but nothing that is none: no folder, no pipe to wait for, no end of bytes; without `follow` no link either."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a file")
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise ValueError(f"it has more than {most:,} bytes")
+    return data
+
+
+def is_for_good(error: OSError) -> bool:
+    """Tell whether a file that could not be read will not be there by waiting: it is no file, or is not for us."""
+    return error.errno in (
+        errno.EISDIR,
+        errno.ENOTDIR,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EINVAL,
+        errno.ELOOP,
+        errno.ENXIO,
+    )

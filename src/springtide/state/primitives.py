@@ -25,6 +25,7 @@ from springtide.query.errors import SpringtideError
 from springtide.state.copying import Progress, backup, pinned, restore, root_of
 from springtide.state.errors import CheckpointError
 from springtide.state.history import History
+from springtide.state.inside import refuse_links
 from springtide.state.manifest import BucketMap, Manifest, SourceState
 from springtide.state.processing import PLACE, ProcessingState, merge, partition
 from springtide.state.resting import Resting, Source, files_of, made_durable, opened, store_of
@@ -135,6 +136,8 @@ def trim(source: Source, keep: int) -> Trimmed:
     with opened(source) as found:
         if found.remote is None and found.in_use():
             raise CheckpointError(found.store.url, "is in use", "the run trims it: give it `retain`, or stop it first")
+        if found.remote is None:
+            refuse_links(found.root)
         kept = found.history()
         whole = [m.epoch for m in kept if found.whole(m, memory=False)]
         if not whole:
@@ -228,4 +231,5 @@ def _own(source: Source) -> Resting:
     resting.identity()
     if resting.in_use():
         raise CheckpointError(str(root), "is in use", "its run moves segments itself (durability); stop it first")
+    refuse_links(root)
     return resting

@@ -7,7 +7,6 @@ so may the degree. What is refused, and why, is said by `misfit`.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import shutil
@@ -22,6 +21,7 @@ from springtide.state.copying import IDENTITY, SAVEPOINTS, copy, link_to, root_o
 from springtide.state.errors import CheckpointError
 from springtide.state.forms import INPUTS, changed_parts
 from springtide.state.manifest import Manifest
+from springtide.state.parsing import parsed
 from springtide.state.resting import Resting, Source, opened
 from springtide.state.stores import Store
 
@@ -73,7 +73,7 @@ def adopt(savepoint: str | Path | Store, root: Path, identity: Mapping[str, Any]
         origin = {"savepoint": found.store.url, "epoch": manifests[-1].epoch}
         target = Checkpoint(root)
         if (target.root / IDENTITY).exists():
-            if json.loads((target.root / IDENTITY).read_bytes()).get("origin") != origin:
+            if parsed(target.marker()).get("origin") != origin:
                 raise CheckpointError(
                     str(target.root),
                     f"has a state of its own, and is not to begin with {found.store.url}",

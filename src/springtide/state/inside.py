@@ -1,0 +1,40 @@
+"""Whatever is removed or moved in a checkpoint is inside of it: links that lead elsewhere are refused before anything is touched."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from springtide.state.errors import CheckpointError
+
+_FOLDERS = ("state", "buffer", "outbox", "manifests", "savepoints", "history")
+"""Where files are removed. Spark's own folder is Spark's business; the control folder is looked at with every command."""
+_DEPTH = 2
+
+
+def refuse_links(root: Path) -> None:
+    """Refuse a checkpoint in which a file or folder is a link. The checkpoint's folder itself may be one."""
+    for folder in _FOLDERS:
+        for link in _links(root / folder, _DEPTH):
+            raise CheckpointError(
+                str(root),
+                f"has a link at {link.relative_to(root)}, which leads to {os.readlink(link)}",
+                "put the file or folder itself there, or move the whole checkpoint and link to that",
+            )
+
+
+def _links(path: Path, depth: int) -> Iterator[Path]:
+    if path.is_symlink():
+        yield path
+        return
+    try:
+        with os.scandir(path) as entries:
+            found = list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in found:
+        if entry.is_symlink():
+            yield Path(entry.path)
+        elif depth > 1 and entry.is_dir(follow_symlinks=False):
+            yield from _links(Path(entry.path), depth - 1)

@@ -1,0 +1,138 @@
+"""What JSON must look like before anything is done with it: a check for each part, put together to one for the whole.
+
+    SEGMENT = record(file=path("state"), rows=whole())
+    SEGMENT("segment", {"file": "../etc/passwd", "rows": 7})         ValueError: segment.file is not a file below state
+
+A manifest may be damaged or forged: what it says is checked when it is read, and nowhere else. Members that a check does not name pass: a
+newer version may have more of them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+Check = Callable[[str, Any], None]
+"""Is given the name of a part and the part; raises a ValueError."""
+
+_FILE = re.compile(r"[^\s./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*")
+"""The name of a file or folder of ours; none begins with a dot."""
+LONGEST = 255
+
+
+def _require(fits: bool, where: str, what: str) -> None:
+    if not fits:
+        raise ValueError(f"{where} is not {what}")
+
+
+def anything(where: str, value: Any) -> None:
+    """Take whatever it is."""
+
+
+def whole(least: int = 0, most: int = 2**63 - 1) -> Check:
+    """Take a whole number within limits."""
+
+    def check(where: str, value: Any) -> None:
+        fits = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+        _require(fits, where, f"a whole number from {least} to {most}")
+
+    return check
+
+
+SIGNED = whole(-(2**63))
+"""A time, or whatever else has 64 bits."""
+
+
+def number(where: str, value: Any) -> None:
+    """Take a number that is finite."""
+    fits = isinstance(value, int | float) and not isinstance(value, bool)
+    _require(fits and abs(value) < 2**63 and math.isfinite(value), where, "a number")
+
+
+def flag(where: str, value: Any) -> None:
+    """Take true or false."""
+    _require(isinstance(value, bool), where, "true or false")
+
+
+def text(where: str, value: Any) -> None:
+    """Take a text."""
+    _require(isinstance(value, str), where, "a text")
+
+
+def path(folder: str) -> Check:
+    """Take the path of a file two levels below one of our folders, such as `state/counts/7.arrow`: it cannot lead anywhere else.
+
+    >>> path("state")("file", "state/counts/000000007-0-panes-1f.arrow")
+    >>> path("state")("file", "state/../../secrets")
+    Traceback (most recent call last):
+    ValueError: file is not a file below state
+    """
+
+    def check(where: str, value: Any) -> None:
+        parts = value.split("/") if isinstance(value, str) else []
+        fits = len(parts) == 3 and parts[0] == folder
+        fits = fits and all(_FILE.fullmatch(p) and len(p.encode(errors="replace")) <= LONGEST for p in parts)
+        _require(fits, where, f"a file below {folder}")
+
+    return check
+
+
+def maybe(check: Check) -> Check:
+    """Take what a check takes, or nothing."""
+
+    def optional(where: str, value: Any) -> None:
+        if value is not None:
+            check(where, value)
+
+    return optional
+
+
+def listed(check: Check) -> Check:
+    """Take a list of what a check takes."""
+
+    def all_of(where: str, value: Any) -> None:
+        _require(isinstance(value, list), where, "a list")
+        for place, item in enumerate(value):
+            check(f"{where}[{place}]", item)
+
+    return all_of
+
+
+def each(check: Check) -> Check:
+    """Take names with what a check takes."""
+
+    def all_of(where: str, value: Any) -> None:
+        _require(isinstance(value, dict), where, "a list of names")
+        for name, item in value.items():
+            check(f"{where}.{name}", item)
+
+    return all_of
+
+
+def record(**members: Check) -> Check:
+    """Take an object that has these members; those with `may` it may be without."""
+
+    def check(where: str, value: Any) -> None:
+        _require(isinstance(value, dict), where, "an object")
+        for name, member in members.items():
+            if name in value:
+                member(f"{where}.{name}", value[name])
+            elif not isinstance(member, _May):
+                raise ValueError(f"{where} has no {name}")
+
+    return check
+
+
+class _May:
+    def __init__(self, check: Check) -> None:
+        self._check = check
+
+    def __call__(self, where: str, value: Any) -> None:
+        self._check(where, value)
+
+
+def may(check: Check) -> Check:
+    """Mark a member that an object may be without."""
+    return _May(check)
