@@ -13,7 +13,7 @@ from springtide import state
 from springtide.runtime import inprocess
 from springtide.runtime.durability import Durability
 from springtide.runtime.engine import Engine, Options
-from springtide.state import copying, verifying
+from springtide.state import control, copying, verifying
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.control import Command, receive, send
 from springtide.state.history import History
@@ -129,14 +129,14 @@ def test_two_who_look_do_not_take_each_other_for_a_run(root: Path) -> None:
 
 def test_a_command_that_is_taken_back_while_commands_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left = [send(tmp_path, Command("stop")), send(tmp_path, Command("pause"))]
-    read = Path.read_text
+    read = control.content
 
-    def read_text(path: Path, *args: Any, **more: Any) -> str:
+    def content(path: Path, *args: Any, **more: Any) -> bytes:
         if path == left[0]:
             path.unlink()
         return read(path, *args, **more)
 
-    monkeypatch.setattr(Path, "read_text", read_text)
+    monkeypatch.setattr(control, "content", content)
     assert [c.name for c in receive(tmp_path)] == ["pause"]
 
 

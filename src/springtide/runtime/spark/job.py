@@ -11,7 +11,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from pyspark import RDD, SparkContext, cloudpickle
 
@@ -21,6 +21,7 @@ from springtide.runtime.epoch import Epoch, Report
 from springtide.runtime.reports import reports_of
 from springtide.runtime.shadows import with_shadows
 from springtide.runtime.spark.faults import GONE, is_gone, passing
+from springtide.runtime.spark.probe import Sighted
 from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
 from springtide.runtime.topology import Topology, topology
 
@@ -156,6 +157,10 @@ class SparkExecutor:
         done: Callable[[], bool] = rdd._jrdd.countAsync().isDone
         return done
 
+    def _placed(self, stage: SourceStage | InstanceStage) -> Callable[[int, Iterable[Any]], Iterator[Pair]]:
+        """Let tasks that run on other machines look for the checkpoint first."""
+        return stage if str(self._context.master).startswith("local") else Sighted(stage, stage.epoch.tiers.root)
+
     def __call__(self, epoch: Epoch) -> list[Report]:
         """Run the tasks of an epoch.
 
@@ -179,13 +184,14 @@ class SparkExecutor:
         most = PER_SLOT * (self.slots() or 0)
         tasks = [min(layout.partitions(level), most or sys.maxsize) for level in range(len(layout.levels))]
         sources = self._context.parallelize(range(tasks[0]), tasks[0])
-        rdd: RDD[Pair] = sources.mapPartitionsWithIndex(SourceStage(self._packed, epoch, tasks[0]))
+        rdd: RDD[Pair] = sources.mapPartitionsWithIndex(self._placed(SourceStage(self._packed, epoch, tasks[0])))
         if self.rows is not None and not epoch.silent:
             rdd = self._context.union([rdd, self.rows.tasks(self._packed, epoch, self._whole)])
         later = replace(epoch, slices={})
         for level in range(1, len(layout.levels)):
             shuffled = rdd.partitionBy(tasks[level], _same)  # partition p goes to task p modulo tasks
-            rdd = shuffled.mapPartitionsWithIndex(InstanceStage(self._packed, later, level, tasks[level]))
+            stage = InstanceStage(self._packed, later, level, tasks[level])
+            rdd = shuffled.mapPartitionsWithIndex(self._placed(stage))
         try:
             return reports_of(item for _, item in rdd.collect())
         except Exception as error:

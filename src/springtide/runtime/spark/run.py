@@ -25,6 +25,7 @@ from springtide.runtime.engine import Batch, Engine, Options
 from springtide.runtime.spark import records
 from springtide.runtime.spark.faults import GONE, is_gone
 from springtide.runtime.spark.job import SparkExecutor
+from springtide.runtime.spark.probe import check_executors
 from springtide.runtime.spark.rows import MicroBatch, combined, spark_sources
 from springtide.runtime.status import status_of
 from springtide.state.checkpoint import Checkpoint
@@ -86,6 +87,7 @@ class Run:
         self._pace, self._last_epoch = 0.0, 0.0
         self._query: StreamingQuery | None = None
         try:
+            check_executors(spark.sparkContext, self._engine.checkpoint.root, durable)
             self._query = self._start(trigger)
         except BaseException:
             self._engine.close()

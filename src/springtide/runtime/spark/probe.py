@@ -1,0 +1,112 @@
+"""Whether all executors of a cluster see the folders of a run, found out before it begins: not by segments that are lost.
+
+The driver writes a file with a random word into each folder; tasks on every executor read it, and write one of their own. An executor that comes
+later is found out by its first task.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyspark import SparkContext
+
+from springtide.runtime.durability import Durability
+from springtide.state.errors import CheckpointError
+
+_NAME = ".probe-"
+_TRIES = 3
+"""Tasks go where Spark sends them: an executor that got none is given another chance."""
+_HINT = "give a folder on a file system that all machines share, and that the user who runs the executors may write to"
+
+
+class Seen(NamedTuple):
+    """What a task saw."""
+
+    host: str
+    place: str
+    """The working directory: each executor has its own."""
+    folder: str
+    problem: str | None
+
+
+def check_executors(context: SparkContext, root: Path, durability: Durability) -> None:
+    """Refuse to start where an executor does not see the checkpoint, or the folder for what is not durable yet. In local mode all are one machine."""
+    java: Any = context._jsc.sc()
+    if not java.isLocal():
+        folders = [root, *([durability.parent] if durability.seconds > 0 else [])]
+        probe(context, folders, lambda: int(java.getExecutorIds().size()))
+
+
+def probe(context: SparkContext, folders: Iterable[Path], executors: Callable[[], int]) -> None:
+    """Let tasks on all executors look at some folders."""
+    words = {str(folder): secrets.token_hex(8) for folder in folders}
+    try:
+        for folder, word in words.items():
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            (Path(folder) / f"{_NAME}{word}").write_text(word)
+        tasks, places = max(1, context.defaultParallelism), set[tuple[str, str]]()
+        for _ in range(_TRIES):
+            rdd = context.parallelize(range(tasks), tasks).mapPartitionsWithIndex(Look(words))
+            for seen in rdd.collect():
+                places.add((seen.host, seen.place))
+                if seen.problem is not None:
+                    raise CheckpointError(seen.folder, f"{seen.problem} on {seen.host}", _HINT)
+            if len(places) >= executors():
+                break
+    finally:
+        for folder, word in words.items():
+            for file in Path(folder).glob(f"{_NAME}{word}*"):
+                with suppress(OSError):
+                    file.unlink()
+
+
+@dataclass(frozen=True)
+class Look:
+    """The task, as Spark ships it."""
+
+    words: Mapping[str, str]
+    """Folder → what the driver wrote there."""
+
+    def __call__(self, task: int, nothing: Iterable[int]) -> Iterator[Seen]:
+        """Look at every folder."""
+        for _ in nothing:
+            pass
+        for folder, word in self.words.items():
+            yield Seen(socket.gethostname(), os.getcwd(), folder, problem_of(Path(folder), word))
+
+
+def problem_of(folder: Path, word: str) -> str | None:
+    """Say what is wrong with a folder as this process sees it."""
+    try:
+        if (folder / f"{_NAME}{word}").read_text() != word:
+            return "is another folder for an executor"
+    except OSError as error:
+        return f"is not seen by an executor ({error.strerror})"
+    own = folder / f"{_NAME}{word}-{secrets.token_hex(4)}"
+    try:
+        own.write_text(word)
+        own.unlink()
+    except OSError as error:
+        return f"cannot be written by an executor ({error.strerror})"
+    return None
+
+
+@dataclass(frozen=True)
+class Sighted:
+    """A stage of an epoch whose tasks begin with a look for the checkpoint: an executor that does not see it would write where nobody looks."""
+
+    stage: Callable[[int, Iterable[Any]], Iterator[Any]]
+    root: str
+
+    def __call__(self, task: int, items: Iterable[Any]) -> Iterator[Any]:
+        """Run a task."""
+        if not os.path.exists(os.path.join(self.root, "springtide.json")):
+            raise CheckpointError(self.root, f"is not seen by an executor on {socket.gethostname()}", _HINT)
+        return self.stage(task, items)
