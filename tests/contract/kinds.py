@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.contract import control_files, engine, manifests, retry, spark_rows
+from tests.contract import control_files, engine, followed, manifests, poison, retry, spark_rows
 
 
 @dataclass(frozen=True)
@@ -28,4 +28,6 @@ KINDS: dict[str, Kind] = {
     "retry": Kind(retry.run_case, share=0.5),
     "manifests": Kind(manifests.run_case, 0.5),
     "control_files": Kind(control_files.run_case, 0.3),
+    "poison": Kind(poison.run_case),
+    "followed": Kind(followed.run_case),
 }

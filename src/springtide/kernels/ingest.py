@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import reprlib
 from dataclasses import dataclass
 
@@ -146,12 +147,20 @@ def _unread(source: Source, part: Slice, rows: pl.LazyFrame, unread: pl.Series, 
 
 
 def rows_as_json(rows: pl.DataFrame) -> pl.Series:
-    """Write rows as JSON, for people who look for what was wrong with them; times beyond all calendars as numbers."""
+    """Write rows as JSON, for people who look for what was wrong with them: bytes as hex, times beyond all calendars as numbers."""
     as_json = pl.struct(pl.all()).struct.json_encode()
+    plain = rows.with_columns(pl.col(pl.Binary).bin.encode("hex")) if pl.Binary in rows.dtypes else rows
     try:
-        return rows.select(as_json).to_series()
+        return plain.select(as_json).to_series()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
-        return rows.select(pl.all().to_physical()).select(as_json).to_series()
+        plain = plain.select(pl.all().to_physical())
+    try:
+        return plain.select(as_json).to_series()
+    except (
+        pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,
+    ):  # bytes in lists, and what else Polars cannot write
+        return pl.Series([json.dumps({"row": reprlib.repr(row)}) for row in plain.rows()], dtype=pl.String)
 
 
 def _rejected(name: str, part: Slice, rejected: list[pl.DataFrame]) -> pl.DataFrame | None:

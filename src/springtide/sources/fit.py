@@ -19,7 +19,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-_REFUSED = (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
+_REFUSED = (TypeError, ValueError, OverflowError, RuntimeError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 """How Polars says that a value is none of a type."""
 
 
