@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -37,6 +38,7 @@ from springtide.testing import END, PAUSE, compare
 
 SECOND = 1_000_000
 BEGINNING = -(2**63)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SCHEMA = pl.Schema(
     {
         "key": pl.String(),
@@ -218,13 +220,13 @@ class Case:
         while task:
             size = self.random.randint(1, len(task))
             part, task = task[:size], task[size:]
-            columns = []
-            for name in self.feeds:
-                frame = pl.DataFrame([row for _, row in part], schema=SCHEMA, orient="row")
-                struct = frame.to_struct("s").to_arrow()
-                others = pa.array([own != name for own, _ in part])
-                fields = [pa.field(n, t) for n, t in zip(SCHEMA, (c.type for c in struct.flatten()), strict=True)]
-                columns.append(pa.StructArray.from_arrays(struct.flatten(), fields=fields, mask=others))
+            struct = pl.DataFrame([row for _, row in part], schema=SCHEMA).to_struct("s").to_arrow()
+            values = struct.flatten()
+            fields = [pa.field(n, v.type) for n, v in zip(SCHEMA, values, strict=True)]
+            columns = [
+                pa.StructArray.from_arrays(values, fields=fields, mask=pa.array([own != name for own, _ in part]))
+                for name in self.feeds
+            ]
             yield pa.RecordBatch.from_arrays(columns, names=[f"s{i}" for i in range(len(columns))])
 
 
@@ -331,10 +333,7 @@ def _query(random: Random, feeds: Mapping[str, Feed], native: bool) -> tuple[st.
 
 
 def _timed(row: Any) -> Any:
-    if isinstance(row, Marker):
-        return row
-    frame = pl.DataFrame([row], schema=SCHEMA)
-    return frame.to_dicts()[0]
+    return row if isinstance(row, Marker) else row | {"ts": EPOCH + timedelta(microseconds=row["ts"])}
 
 
 def _compared(case: Case, model: Model, engine: Engine, rows: list[Any]) -> str | None:

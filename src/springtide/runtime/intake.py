@@ -204,7 +204,7 @@ class Intake:
 
     def nothing_new(self) -> None:
         """Hear that Spark has looked just now, and that there were no rows: who was silent still is."""
-        self._heard = self._timer()
+        self._heard, self.waiting = self._timer(), {}
 
     def micro_batch(self, began: float, streams: Iterable[Times]) -> None:
         """Hear which physical streams had rows in a micro-batch. Others are known to be silent up to its beginning, not longer.

@@ -1,11 +1,14 @@
 """What comes into an epoch: inputs attached and detached while running (ST-3), admission (SM-9)."""
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
 import springtide as st
+from springtide.kernels.slices import Read, Slice, Take
+from springtide.query.types import END_OF_TIME
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.inprocess import run
 from springtide.testing import PAUSE, at, compare, idle
@@ -90,6 +93,54 @@ def test_an_attached_input_goes_on_after_a_restart(tmp_path: Path) -> None:
     run(made.plan(buckets=4), tmp_path, Options(3), between=second)
     inputs = {"0": rows(0, 8, 12, 25, 31), "more/0": [idle(to="8s"), *rows(9, 14, 28, key="b")]}
     compare(result(made), made.run_reference({"calls": inputs}).rows("out"))
+
+
+class Growing:
+    """A source whose second physical stream is not known before the third epoch."""
+
+    positions = True
+    parts = (
+        {"0": rows(0, 8)},
+        {"0": rows(12, 21)},
+        {"0": rows(25), "1": rows(5, 22, key="b")},
+        {"1": rows(31, key="b")},
+    )
+
+    def schema(self) -> pl.Schema:
+        return pl.Schema(SCHEMA)
+
+    def describe(self) -> str:
+        return "growing"
+
+    def read_all(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def take(self, position: Any, limit: int, ts: str | None) -> Take:
+        number = position or 0
+        slices = tuple(Slice(s, 10 * number, len(made), [number, s]) for s, made in self.parts[number].items())
+        streams = ("0", "1") if number >= 2 else ("0",)
+        ended = number + 1 == len(self.parts)
+        return Take(slices, number + 1, dict.fromkeys(streams, END_OF_TIME) if ended else {}, streams, ended)
+
+    def read(self, part: Slice) -> Read:
+        number, stream = part.data
+        return Read(pl.LazyFrame(self.parts[number][stream], schema=SCHEMA))
+
+
+def test_a_stream_that_an_input_shows_later_begins_at_the_time_of_its_source(tmp_path: Path) -> None:
+    """Time does not go back for any source.
+
+    stream 0    0  8 | 12 21 | 25           |
+    stream 1                 | 5 (late) 22  | 31      begins at 21
+    """
+    counts = st.source("calls", Growing(), ts="ts").aggregate(
+        by="key", window=st.tumbling("10s"), n=st.count(), name="counts"
+    )
+    made = st.Query("intake", counts.to(st.memory_sink(), name="out"))
+    engine = run(made.plan(buckets=4), tmp_path, Options(2))
+    inputs = {"0": rows(0, 8, 12, 21, 25), "1": [idle(to="21s"), *rows(5, 22, 31, key="b")]}
+    compare(result(made), made.run_reference({"calls": inputs}).rows("out"))
+    assert engine.manifest.sources["calls"].late == 1
 
 
 def test_what_cannot_be_attached_is_refused(tmp_path: Path) -> None:
