@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.contract import control_files, engine, followed, manifests, poison, retry, spark_rows
+from tests.contract import control_files, engine, followed, manifests, mutations, poison, retry, spark_rows
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Kind:
 
 KINDS: dict[str, Kind] = {
     "engine": Kind(engine.run_case),
+    "mutations": Kind(mutations.run_case),
     "spark_rows": Kind(spark_rows.run_case),
     "retry": Kind(retry.run_case, share=0.5),
     "manifests": Kind(manifests.run_case, 0.5),

@@ -58,6 +58,8 @@ def quantile_merge(k: int) -> Callable[[pl.Series], bytes]:
 
     def merge(sketches: pl.Series) -> bytes:
         parts = [s if s[:2] == _MAGIC else _of_kll(s) for s in sketches]
+        if not parts:  # no group at all: Polars asks for the type
+            return quantile_add(k)(pl.Series([], dtype=pl.Float64))
         if len(parts) == 1:
             return parts[0]
         read = _read(max(s[:3] for s in parts) + b"".join([s[3:] for s in parts]))
