@@ -66,7 +66,16 @@ def _epoch(manifest: Manifest, now: float) -> str:
 
 def _sources(manifest: Manifest) -> str:
     head = ["source", "accepted", "late", "rejected", "streams", "time"]
-    return "\n".join(columns([head, *(_source(n, s) for n, s in manifest.sources.items())], right=range(1, 5)))
+    table = columns([head, *(_source(n, s) for n, s in manifest.sources.items())], right=range(1, 5))
+    return "\n".join([*table, *(_files(n, s.files) for n, s in manifest.sources.items() if any(s.files.values()))])
+
+
+def _files(name: str, files: dict[str, int]) -> str:
+    """Say how many files were read, and which of them, or of others, people may want to look after."""
+    done = plural(files["read"] + files["changed"], "file")
+    odd = [f"{count(files['changed'])} changed since"] if files["changed"] else []
+    odd += [f"{count(files['gone'])} gone unread"] if files["gone"] else []
+    return f"{name}: {', '.join([f'{done} read', *odd])}"
 
 
 def _source(name: str, state: SourceState) -> list[str]:

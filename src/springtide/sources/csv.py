@@ -72,7 +72,8 @@ def csv(
 
     Each line is a row: a field in quotes may hold the separator, not a line break. With `header` the first line of each file names the
     columns, in whatever order; without, they are those of the schema. An empty field is null, `""` an empty text. The input ends with
-    the last file; with `follow` the query waits for more lines in it and for new files, whose names must sort after those before.
+    the last file; with `follow` the query waits for more lines in it and for new files, under whatever names: each is read once, in the
+    order in which they come.
 
     A line with too many or too few fields, or with a value that is not of its column's type, is at the stream's `rejected`.
 

@@ -36,8 +36,8 @@ def json(path: str | Path, *, schema: Mapping[str, Any], follow: bool = False) -
     """Read the newline-delimited JSON files of a folder (or a file, or a pattern), in the order of their names.
 
     Each line is an object with a row's columns by name; a column that is not there is null. Times are ISO 8601 texts, decimals are numbers
-    or texts. The input ends with the last file; with `follow` the query waits for more lines in it and for new files, whose names must sort
-    after those before.
+    or texts. The input ends with the last file; with `follow` the query waits for more lines in it and for new files, under whatever names:
+    each is read once, in the order in which they come.
 
     A line that is not an object, has a column that the schema does not have, or a value that is not of its column's type, is at
     the stream's `rejected`.

@@ -102,8 +102,8 @@ class Parquet(FileSource):
 def parquet(path: str | Path, *, schema: Mapping[str, Any] | None = None, follow: bool = False) -> Parquet:
     """Read the Parquet files of a folder (or a file, or a pattern), in the order of their names.
 
-    The input ends with the last file; with `follow` the query waits for new ones, whose names must sort after those before. A file that
-    somebody is still writing is waited for; one that has not changed for a minute and is no Parquet file is an error.
+    The input ends with the last file; with `follow` the query waits for new ones, under whatever names: each is read once, in the order in
+    which they come. A file that cannot be read yet is then waited for while others are read; without `follow` it is an error.
 
     >>> st.parquet("cdr/", schema={"src": pl.String, "ts": st.TIME}).describe()
     'parquet cdr/'

@@ -24,13 +24,18 @@ from springtide.state.shapes import (
     may,
     maybe,
     number,
+    one_of,
     path,
     record,
+    row,
     text,
     whole,
 )
 
 FORMAT = 1
+
+FATES = ("read", "changed", "gone")
+"""What may become of a file of a source: read; read, and changed since; gone before it was read."""
 _MOST = 1 << 20
 """Instances of a subquery."""
 
@@ -68,7 +73,7 @@ class SourceState:
     @property
     def files(self) -> dict[str, int]:
         """How many files were read, were read and have changed since, and were gone before they were read."""
-        return {fate: sum(ledger[fate] for ledger in self.ledgers()) for fate in ("read", "changed", "gone")}
+        return {fate: sum(ledger.get(fate, 0) for ledger in self.ledgers()) for fate in FATES}
 
 
 @dataclass(frozen=True)
@@ -242,14 +247,30 @@ class Manifest:
 # ── what a manifest must look like ────────────────────────────────────────────────────────────────────────────────
 
 _object: Check = record()
+_LEDGER = record(
+    files=may(listed(row(path("state"), whole(), whole(most=2**32 - 1)))),
+    recent=may(listed(row(text, whole(), SIGNED, whole(), one_of(FATES)))),
+    read=may(whole()),
+    changed=may(whole()),
+    gone=may(whole()),
+)
+
+
+def _position(where: str, value: Any) -> None:
+    """Take the connector's own words; a ledger in them names files of the checkpoint."""
+    if isinstance(value, dict) and "ledger" in value:
+        _LEDGER(f"{where}.ledger", value["ledger"])
+
+
 _SOURCE = record(
+    position=may(_position),
     times=may(each(SIGNED)),
     ended=may(flag),
     greatest=may(SIGNED),
     accepted=may(whole()),
     late=may(whole()),
     rejected=may(whole()),
-    attached=may(each(record(ended=may(flag)))),
+    attached=may(each(record(position=may(_position), ended=may(flag)))),
 )
 _SEGMENT = record(
     file=path("state"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 Check = Callable[[str, Any], None]
@@ -61,6 +61,15 @@ def text(where: str, value: Any) -> None:
     _require(isinstance(value, str), where, "a text")
 
 
+def one_of(words: Sequence[str]) -> Check:
+    """Take one of these words."""
+
+    def check(where: str, value: Any) -> None:
+        _require(isinstance(value, str) and value in words, where, f"one of {', '.join(words)}")
+
+    return check
+
+
 def path(folder: str) -> Check:
     """Take the path of a file two levels below one of our folders, such as `state/counts/7.arrow`: it cannot lead anywhere else.
 
@@ -98,6 +107,17 @@ def listed(check: Check) -> Check:
             check(f"{where}[{place}]", item)
 
     return all_of
+
+
+def row(*checks: Check) -> Check:
+    """Take a list with one member for each check."""
+
+    def check(where: str, value: Any) -> None:
+        _require(isinstance(value, list) and len(value) == len(checks), where, f"a list of {len(checks)}")
+        for place, (member, item) in enumerate(zip(checks, value, strict=True)):
+            member(f"{where}[{place}]", item)
+
+    return check
 
 
 def each(check: Check) -> Check:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import pyarrow as pa
 from springtide.state.accounts import imbalances
 from springtide.state.copying import GENERATION, SAVEPOINTS
 from springtide.state.errors import CheckpointError
+from springtide.state.ledgers import damaged_ledgers, unlisted_files
 from springtide.state.manifest import Manifest
 from springtide.state.resting import Resting, Source, opened
 from springtide.state.segment import Segment, checksum, read_segment
@@ -103,7 +103,8 @@ def _verify(checkpoint: Resting, progress: Progress | None) -> Verified:
             problems[file] = problem
         if progress is not None:
             progress(number, len(segments))
-    unlisted = dict(_damaged_ledgers(checkpoint, manifests))
+    unlisted = dict(damaged_ledgers(checkpoint.store, manifests))
+    miscounted = list(unlisted_files(checkpoint.store, manifests[-1])) if manifests and not unlisted else []
     # A run that has it meanwhile forgets epochs, each before its files: what is missing of those is not lost.
     names = [Path(file).name for file in checkpoint.store.list("manifests")]
     left = {int(name) for name in names if name.isdigit()}
@@ -137,18 +138,8 @@ def _verify(checkpoint: Resting, progress: Progress | None) -> Verified:
     ]
     total = sum(s.bytes for _, s in segments.values()) + sum(sizes.values())
     files = len(left) + len(segments) + len(buffers) + len(ledgers) + 2
-    unaccounted = tuple(imbalances(manifests[-1].accounts)) if manifests else ()
+    unaccounted = (*imbalances(manifests[-1].accounts), *miscounted) if manifests else ()
     return Verified(tuple(m.epoch for m in manifests), files, total, tuple(damaged), again, unaccounted=unaccounted)
-
-
-def _damaged_ledgers(checkpoint: Resting, manifests: Sequence[Manifest]) -> Iterator[tuple[str, str]]:
-    """Name the files with records of what sources have read that are not what they were, and say what is wrong with each."""
-    for file, crc in {file: crc for m in manifests for file, (_, crc) in m.ledgers().items()}.items():
-        try:
-            if zlib.crc32(checkpoint.store.read(file)) != crc:
-                yield file, "has another content than was written: its checksum does not fit"
-        except FileNotFoundError:
-            yield file, _MISSING
 
 
 _MISSING = "is missing"

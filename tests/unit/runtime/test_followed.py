@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -23,6 +24,7 @@ from springtide.state.errors import CheckpointError
 from springtide.state.manifest import SourceState
 from springtide.state.savepoints import save
 from springtide.state.verifying import verify
+from tests.contract.damage import as_manifest
 
 COLUMNS = {"x": pl.Int64}
 
@@ -281,6 +283,20 @@ def test_savepoints_and_copies_know_the_files_that_were_read(tmp_path: Path) -> 
         assert not verify(source).damaged
         folder.checkpoint = source
         assert folder.run() == list(range(20))
+
+
+def test_files_that_do_not_add_up_are_found(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, "parquet")
+    folder.put("a", [1])
+    folder.run()
+    assert verify(folder.checkpoint).unaccounted == ()
+    path = folder.checkpoint / "manifests" / "000000000"
+    body = json.loads(path.read_bytes())["body"]
+    body["sources"]["numbers"]["position"]["ledger"]["read"] = 2
+    path.write_bytes(as_manifest(body))
+    assert verify(folder.checkpoint).unaccounted == (
+        "source numbers: files are counted as 2 read, 0 changed, 0 gone, and written down as 1 read, 0 changed, 0 gone",
+    )
 
 
 @pytest.mark.usefixtures("few")

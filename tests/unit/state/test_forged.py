@@ -25,6 +25,7 @@ BODIES: dict[str, Callable[[Any, str], Any]] = {
     "rows for a sink": lambda body, path: body["outbox"].append(
         {"sink": "copy", "file": path, "rows": 1, "instance": 0}
     ),
+    "a ledger": lambda body, path: body["sources"]["numbers"]["position"]["ledger"].update(files=[[path, 1, 1]]),
     "a buffer": lambda body, path: body.update(log={"buffers": {"numbers": [[path]]}, "memory": None}),
 }
 PATHS = [
