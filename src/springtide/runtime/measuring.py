@@ -40,7 +40,7 @@ def measure(
     read: dict[str, int] = {}
     for report in reports:
         for name, counts in report.sources.items():
-            read[name] = read.get(name, 0) + sum(counts.values())
+            read[name] = read.get(name, 0) + counts["read"]
     sources = {}
     for name in manifest.sources:
         (before, after), rows = backlogs.get(name, (0, 0)), read.get(name, 0)
