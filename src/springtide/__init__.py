@@ -33,7 +33,7 @@ from springtide.query.aggregates import (
     var,
 )
 from springtide.query.branches import Branches
-from springtide.query.errors import QueryError, SpringtideError, UnavailableError, UserCodeError
+from springtide.query.errors import QueryError, SinkError, SpringtideError, UnavailableError, UserCodeError
 from springtide.query.operators import BucketOperator, KeyOperator
 from springtide.query.source import source
 from springtide.query.stream import Stream, union
@@ -82,6 +82,7 @@ __all__ = [
     "Query",
     "QueryError",
     "Seasonal",
+    "SinkError",
     "Snapshot",
     "SpringtideError",
     "Stream",

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.contract import control_files, engine, followed, manifests, mutations, poison, retry, spark_rows
+from tests.contract import control_files, engine, followed, manifests, mutations, poison, retry, sinks, spark_rows
 
 
 @dataclass(frozen=True)
@@ -31,4 +31,5 @@ KINDS: dict[str, Kind] = {
     "control_files": Kind(control_files.run_case, 0.3),
     "poison": Kind(poison.run_case),
     "followed": Kind(followed.run_case),
+    "sinks": Kind(sinks.run_case),
 }

@@ -32,6 +32,7 @@ from springtide.runtime import shadows, topology
 from springtide.runtime.epoch import Epoch, Report
 from springtide.runtime.heads import choice
 from springtide.runtime.reports import reports_of
+from springtide.runtime.shipping import for_tasks
 from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
 from springtide.state.segment import Segment, read_segment
 
@@ -75,7 +76,7 @@ class Retries:
             return first, first
         again = random.sample(inbox, len(inbox))
         if random.random() < self._elsewhere:
-            packed = cloudpickle.dumps((plan, epoch, level, partition, again))
+            packed = cloudpickle.dumps((for_tasks(plan), epoch, level, partition, again))
             second = _elsewhere().run(packed)
         else:
             if random.random() < 0.2:

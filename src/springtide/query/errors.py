@@ -77,6 +77,24 @@ class UnavailableError(SpringtideError):
         return type(self), (self.step, self.problem, self.tried)
 
 
+class SinkError(SpringtideError):
+    """A sink that cannot take the rows of a run, with what to do about it: its folder is another's, say. Nothing in it was changed.
+
+    >>> raise st.SinkError("out (sink)", "the folder out/ belongs to the query 'calls'", "give this one another folder")
+    Traceback (most recent call last):
+    springtide.query.errors.SinkError: step out (sink): the folder out/ belongs to the query 'calls'; give this one another folder
+    """
+
+    def __init__(self, step: str, problem: str, hint: str) -> None:
+        """Keep the three parts, and say them in one line."""
+        self.step, self.problem, self.hint = step, problem, hint
+        super().__init__(f"step {step}: {problem}; {hint}")
+
+    def __reduce__(self) -> tuple[type[SinkError], tuple[str, str, str]]:
+        """Survive a trip between processes."""
+        return type(self), (self.step, self.problem, self.hint)
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """Say which of `names` was probably meant, or list them.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,6 +12,7 @@ from springtide.query.connectors import SinkConnector
 from springtide.query.errors import QueryError, nearest, shown
 
 StepType = TypeVar("StepType", bound=steps.Step)
+GraphType = TypeVar("GraphType", bound="Graph")
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Graph:
         self._names = _name(order)
         self.steps = {self._names[step]: step for step in order}
         """Name → step, every step after its inputs."""
+        _check_places(self.of_kind(steps.Sink))
 
     def __iter__(self) -> Iterator[steps.Step]:
         """Give the steps, every one after its inputs."""
@@ -68,6 +71,13 @@ class Graph:
         """Give the steps of one kind by name."""
         return {name: step for name, step in self.steps.items() if isinstance(step, kind)}
 
+    def with_sinks(self: GraphType, sinks: Mapping[str, steps.Sink]) -> GraphType:
+        """Give the same graph with other sinks under some names."""
+        other = copy.copy(self)
+        other.steps = {name: sinks.get(name, step) for name, step in self.steps.items()}
+        other._names = {step: name for name, step in other.steps.items()}
+        return other
+
     @property
     def edges(self) -> tuple[Edge, ...]:
         """Every connection, in the order of the steps."""
@@ -76,6 +86,19 @@ class Graph:
             for name, step in self.steps.items()
             for side, stream in enumerate(step.inputs)
         )
+
+
+def _check_places(sinks: Mapping[str, steps.Sink]) -> None:
+    """Refuse two sinks that write to one place: one would take the rows of the other for its own."""
+    places: dict[object, str] = {}
+    for name, sink in sinks.items():
+        place = getattr(sink.connector, "place", None)
+        if place is not None and (other := places.setdefault(place, name)) != name:
+            raise QueryError(
+                f"{name} (sink)",
+                f"the sink {other} writes to the same place: {sink.describe()}",
+                "give each a place of its own, or unite the streams first",
+            )
 
 
 def _check_sink(label: str, sink: object) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from springtide.compiler.plan import Plan
@@ -36,17 +35,17 @@ from springtide.runtime.intake import Intake
 from springtide.runtime.ledgers import Ledgers
 from springtide.runtime.measuring import measure
 from springtide.runtime.outcome import state_after
-from springtide.runtime.patience import Patience, of_a_connector
+from springtide.runtime.patience import Patience
+from springtide.runtime.publishing import Publishing
 from springtide.runtime.reconfiguring import Reconfiguring
 from springtide.runtime.recovering import Recovery, lost
 from springtide.runtime.shadows import shadow_of, with_shadows
 from springtide.runtime.storage import Storage
-from springtide.sinks.publication import Publication, Publisher
 from springtide.state.accounts import SINK, SOURCE, add
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import LostError
 from springtide.state.history import History, Kind
-from springtide.state.manifest import BucketMap, Delivery, Manifest, SourceState, SubqueryState
+from springtide.state.manifest import BucketMap, Manifest, SourceState, SubqueryState
 from springtide.state.segment import BucketSizes
 
 ROWS_PER_EPOCH = 4_000_000
@@ -121,6 +120,7 @@ class Engine:
         self.storage = self.patience.attempt(
             "restore", lambda: Storage(checkpoint, identity(plan), options.durability, options.timer, self.note)
         )
+        self.publishing = Publishing(plan, self.storage, self.patience, self.note)
         try:
             self.reconfiguring = Reconfiguring(
                 plan,
@@ -137,13 +137,18 @@ class Engine:
             raise
 
     def begin(self) -> None:
-        """Make whole what the last run left, and publish what it may not have published."""
+        """Ask the sinks, make whole what the last run left, and publish what it may not have published."""
+        self.publishing.open()
         self.patience.attempt("restore", lambda: self.storage.begin(self._recover))
-        self.publish()
+        self.publishing.begin()
 
     def close(self) -> None:
         """Make the state durable, and let the checkpoint go."""
         self._resources.close()
+        try:
+            self.publishing.close()
+        except SpringtideError as error:  # the sinks have the rows; the next start finds out by itself
+            self.note(str(error))
         self.storage.close()
 
     @property
@@ -204,28 +209,12 @@ class Engine:
             self.intake.micro_batch(started, [r.times for r in reports])
         backlogs, self._backlogs = self._backlogs, self.intake.backlogs()
         self.intake.done()
-        self.publish()
+        self.publishing.publish()
         failpoint("after-publish")
         self.patience.attempt("checkpoint", self.storage.settle)
         failpoint("after-clean")
         self._measure(epoch, reports, started, backlogs)
         return manifest
-
-    def publish(self) -> None:
-        """Hand the rows of the last committed epoch to the sinks; doing it again changes nothing."""
-        if self.manifest.epoch < 0 or self.manifest.published:
-            return
-        for name, sink in self.plan.graph.of_kind(steps.Sink).items():
-            deliveries = [d for d in self.manifest.outbox if d.sink == name]
-            self.patience.attempt(f"{name} (sink)", partial(self._give, name, sink, deliveries), of_a_connector)
-            failpoint("during-publish")
-
-    def _give(self, name: str, sink: steps.Sink, deliveries: Sequence[Delivery]) -> None:
-        files = tuple(self.storage.tiers.fetched(d.file) for d in deliveries)
-        rows = tuple(d.rows for d in deliveries)
-        connector = sink.connector
-        assert isinstance(connector, Publisher)
-        connector.publish(Publication(name, self.manifest.epoch, sink.schema, files, rows))
 
     # ── planning ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -9,6 +9,7 @@ knows an epoch by its number.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +26,12 @@ LONGEST = 5.0
 """Seconds between two attempts at most."""
 _LOOK = 0.2
 """Seconds between two looks whether the run is to stop."""
+
+_FRAME = re.compile(r"at \S+\(|File \"|Traceback |\.\.\. \d+ more|JVM stacktrace|[\^~]+$")
+"""Lines of stack traces, of Java and of Python."""
+_NAMED = re.compile(r"(: )?[\w.]*(Error|Exception)\b")
+_LONG = 600
+"""Characters of an error's own words."""
 
 T = TypeVar("T")
 
@@ -95,10 +102,38 @@ class Patience:
         return self._over.is_set()
 
 
-def said(error: Exception) -> str:
-    """Say in one line what an error says."""
-    first = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {first[0]}" if first else type(error).__name__
+def said(error: BaseException) -> str:
+    """Say in one line what an error says, and what it was caused by.
+
+    >>> said(OSError("the disk is full"))
+    'OSError: the disk is full'
+    >>> said(
+    ...     RuntimeError(
+    ...         "An error occurred while calling o7.save.\\n: SparkException: Job aborted\\n\\tat org.Job(Job.scala:7)\\nCaused by: IOException: full"
+    ...     )
+    ... )
+    'RuntimeError: An error occurred while calling o7.save. … Caused by: IOException: full'
+    """
+    parts: list[str] = []
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        text = _what_matters(str(error))
+        parts.append(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)  # type: ignore[assignment]
+    return ", caused by ".join(parts)
+
+
+def _what_matters(text: str) -> str:
+    """Leave out stack traces: keep the first line, and of the rest the last that names a cause."""
+    lines = [line.strip() for line in text.splitlines()]
+    lines = [line for line in lines if line and not _FRAME.match(line)]
+    causes = [line for line in lines[1:] if line.startswith("Caused by: ") or _NAMED.match(line)]
+    return _cut(lines[0] + (f" … {causes[-1].removeprefix(': ')}" if causes else "")) if lines else ""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONG else f"{text[: _LONG // 2]} … {text[-_LONG // 2 :]}"
 
 
 def _tried(failures: int, seconds: float) -> str:

@@ -22,6 +22,8 @@ from springtide.state.checkpoint import Checkpoint, Lease
 from springtide.state.inside import refuse_links
 from springtide.state.manifest import Manifest
 from springtide.state.mirror import Mirror
+from springtide.state.published import FILE as PUBLISHED
+from springtide.state.published import Published, read_published, write_published
 
 
 class Storage:
@@ -107,6 +109,22 @@ class Storage:
             self._mirror.commit(manifest, self.lease)
         if manifest.epoch > self.manifest.epoch:
             self.kept.append(manifest)
+
+    @property
+    def published(self) -> Published | None:
+        """What sinks have of the last epoch, as far as the checkpoint knows; None: an older version wrote it."""
+        return read_published(self.checkpoint.root)
+
+    def remember(self, published: Published, *, durable: bool) -> None:
+        """Remember what sinks have; what is not `durable` yet is not needed for anything but to give them nothing twice."""
+        try:
+            if not self.checkpoint.is_held_by(self.lease):
+                return  # a newer run knows better
+            write_published(self.checkpoint.root, published, durable=durable)
+            if durable and self._mirror is not None:
+                self._mirror.put(PUBLISHED, self.lease)
+        except OSError as error:
+            self._note(f"it could not be remembered what was published: {error}")
 
     def settle(self) -> None:
         """Take note that the last epoch is with the sinks: make its state durable if it is time, and remove what is out of use."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import polars as pl
 
-from springtide.sinks.publication import Publication
+from springtide.query.errors import SinkError
+from springtide.sinks.publication import Owner, Publication
 
 
 @dataclass(eq=False)
@@ -14,6 +16,8 @@ class MemorySink:
     """Keeps the rows of each epoch; a replayed epoch replaces what it gave before."""
 
     epochs: dict[int, pl.DataFrame] = field(default_factory=dict, repr=False)
+    checkpoint: str = field(default="", repr=False)
+    """Whose rows it has: the id of a checkpoint."""
 
     def check(self, schema: pl.Schema) -> str | None:
         """Take anything."""
@@ -27,9 +31,28 @@ class MemorySink:
         """Keep the rows of an epoch."""
         self.epochs[publication.epoch] = publication.frame()
 
-    def __getstate__(self) -> dict[str, object]:
-        """Leave the rows in the driver: tasks need none of them."""
-        return {"epochs": {}}
+    @property
+    def place(self) -> int:
+        """Where the rows go: no two sinks can share it."""
+        return id(self)
+
+    def admit(self, owner: Owner) -> None:
+        """Refuse to mix the rows of two runs."""
+        last = max(self.epochs, default=-1)
+        known = owner.epoch if self.checkpoint == owner.lineage.id else owner.lineage.shared_with(self.checkpoint)
+        if self.epochs and self.checkpoint and (known is None or last > known):
+            whose = "of another run" if known is None else f"up to epoch {last}, which this checkpoint does not have"
+            raise SinkError(
+                owner.step, f"the memory sink has rows {whose}", "give each run an st.memory_sink() of its own"
+            )
+
+    def open(self, owner: Owner, note: Callable[[str], None]) -> MemorySink:
+        """Let a run in."""
+        self.checkpoint = owner.lineage.id
+        return self
+
+    def close(self) -> None:
+        """Keep the rows."""
 
     def rows(self) -> pl.DataFrame:
         """Give all rows, epoch after epoch."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -13,8 +12,9 @@ import polars as pl
 
 from springtide.query.errors import QueryError, shown
 from springtide.query.places import local, scheme_of, without_secrets
-from springtide.sinks.publication import Publication
-from springtide.state.segment import flush
+from springtide.sinks.folder import Folder
+from springtide.sinks.ledger import look, refuse
+from springtide.sinks.publication import Owner
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class ParquetSink:
 
     path: str
     outbox: ClassVar[str] = "parquet"
-    """Tasks write Parquet files; publishing only moves them."""
+    """Tasks write Parquet files; publishing only gives them other names."""
 
     def check(self, schema: pl.Schema) -> str | None:
         """Refuse what a Parquet file cannot hold."""
@@ -38,31 +38,25 @@ class ParquetSink:
         """Say where."""
         return f"parquet {self.path}"
 
-    def publish(self, publication: Publication) -> None:
-        """Move the epoch's files into the folder. A file that is there already is not moved again."""
-        folder = Path(self.path)
-        folder.mkdir(parents=True, exist_ok=True)
-        for number, file in enumerate(publication.files):
-            target = folder / f"part-{publication.epoch:09d}-{number:04d}.parquet"
-            if target.exists() or not file.exists():  # published before, and perhaps taken away by a reader since
-                file.unlink(missing_ok=True)
-                continue
-            try:
-                os.replace(file, target)
-            except OSError as error:
-                if error.errno != errno.EXDEV:
-                    raise
-                # another file system: copy under a hidden name, then rename
-                hidden = folder / f".{target.name}.partial"
-                shutil.copyfile(file, hidden)
-                flush(hidden)
-                os.replace(hidden, target)
-                flush(folder)
-                file.unlink()
+    @property
+    def place(self) -> str:
+        """Where the rows go: no two sinks can share it."""
+        return os.path.realpath(self.path)
+
+    def admit(self, owner: Owner) -> None:
+        """Refuse a folder with files of others, or of epochs that the run does not have."""
+        refuse(Path(self.path), look(Path(self.path)), owner)
+
+    def open(self, owner: Owner, note: Callable[[str], None]) -> Folder:
+        """Claim the folder for a run."""
+        return Folder(Path(self.path), owner, note)
 
 
 def parquet_sink(path: str | Path) -> ParquetSink:
-    """Write rows to a folder of Parquet files, each row exactly once.
+    """Write rows to a folder of Parquet files, each row exactly once. Readers may take files away at any time.
+
+    The folder is this sink's alone: an empty file in it, with a name that begins with `.springtide`, says whose it is and how far it was written.
+    Files that are being written are hidden too: while a query runs, read `out/*.parquet` rather than `out/`.
 
     >>> st.parquet_sink("out/").describe()
     'parquet out/'

@@ -7,6 +7,7 @@ manifests/000000007   the commit record of epoch 7
 state/…               segments
 buffer/…              what went into epochs whose state is not durable yet, where it cannot be read again
 outbox/…              rows on their way to sinks
+published             which sinks have the rows of the last epoch
 savepoints/NAME/…     savepoints: checkpoints of their own
 control/…             commands to the running query
 spark/                Spark's own offsets and commits
@@ -304,6 +305,10 @@ class Checkpoint:
         finally:
             partial.unlink(missing_ok=True)
         flush(path.parent)
+
+    def is_held_by(self, lease: Lease) -> bool:
+        """Tell whether no newer run has taken the checkpoint over."""
+        return self._generation() == lease.generation
 
     def replace(self, manifest: Manifest) -> None:
         """Write the manifest of an epoch that was committed anew: its state was lost and is there again, in other files."""

@@ -18,6 +18,8 @@ from pathlib import Path
 from springtide.state.checkpoint import marker_of
 from springtide.state.errors import CheckpointError
 from springtide.state.manifest import Manifest
+from springtide.state.published import FILE as PUBLISHED
+from springtide.state.published import Published
 from springtide.state.resting import Resting, Source, made_durable, opened, store_of
 from springtide.state.stores import Store
 
@@ -116,6 +118,7 @@ def copy(
     plain = [f for f in plain if source.store.exists(f)] if plain else []  # a sink may have taken its file for good
     if newest.batch is not None:
         plain += _offsets(source, newest.batch)
+    published = _published(source, newest) if outbox else None
     sizes = {file: segment.bytes for file, (_, segment) in wanted.items()} | {f: source.store.size(f) for f in plain}
     missing = [file for file, size in sizes.items() if there.get(file) != size]
     done, total = 0, sum(sizes[file] for file in missing)
@@ -145,6 +148,8 @@ def copy(
         if name not in there or target.read(name) != data:
             target.write(name, data)
             written += 1
+    if published is not None:
+        target.write(PUBLISHED, published.encode())
     target.write(GENERATION, source.store.read(GENERATION))
     marker = identity or source.store.read(IDENTITY)
     if IDENTITY not in there or identity is not None:
@@ -156,6 +161,15 @@ def alone(manifest: Manifest, *, outbox: bool) -> Manifest:
     """Give a manifest as it stands in a copy: the shared memory is another's, and rows that sinks have are not published again."""
     log = manifest.log and {**manifest.log, "memory": None}
     return replace(manifest, log=log) if outbox else replace(manifest, log=log, outbox=(), published=True)
+
+
+def _published(source: Resting, newest: Manifest) -> Published | None:
+    """Say what sinks have of the epoch that is copied; None: they have all of it, or nobody kept that."""
+    try:
+        found = Published.decode(source.store.read(PUBLISHED))
+    except FileNotFoundError:
+        return None
+    return None if found is None or found.epoch > newest.epoch else found
 
 
 def _transfer(path: Path, file: str, target: Store, *, link: bool) -> None:

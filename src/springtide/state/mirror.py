@@ -16,6 +16,7 @@ from pathlib import Path
 from springtide.state.checkpoint import Checkpoint, Lease
 from springtide.state.errors import CheckpointError
 from springtide.state.manifest import Manifest
+from springtide.state.published import FILE as PUBLISHED
 from springtide.state.stores import Store
 
 _IDENTITY = "springtide.json"
@@ -48,7 +49,14 @@ class Mirror:
         here = max(self._checkpoint.epochs(), default=-1)
         cut_short = not (self._root / _IDENTITY).exists()
         if here < 0 or cut_short:  # empty, made a moment ago, or a restore that did not come to its end
-            for file in (*names, *self._store.list("spark"), _GENERATION, _IDENTITY):  # what makes it a checkpoint last
+            known = [PUBLISHED] if self._store.exists(PUBLISHED) else []
+            for file in (
+                *names,
+                *self._store.list("spark"),
+                *known,
+                _GENERATION,
+                _IDENTITY,
+            ):  # what makes it a checkpoint last
                 self._store.fetch(file, self._root / file)
             return True
         theirs, ours = self._store.read(_IDENTITY), (self._root / _IDENTITY).read_bytes()
@@ -100,6 +108,11 @@ class Mirror:
         if manifest.batch is not None:
             self._offsets()
         self._store.write(f"manifests/{manifest.epoch:09d}", manifest.encode())
+
+    def put(self, file: str, lease: Lease) -> None:
+        """Let the backup have a file of the checkpoint as it is now, unless a newer run has taken it."""
+        if self.generation() == lease.generation:
+            self._store.put(self._root / file, file)
 
     def remove(self, file: str) -> None:
         """Forget a file, some time soon. One that stays is found by the next start."""

@@ -223,14 +223,14 @@ def test_a_move_to_the_parquet_sink_that_fails_half_way_doubles_nothing(
 ) -> None:
     """Some files of the epoch are in the folder, some are not: those that are stay, the others come."""
     crashing.write_input(tmp_path)
-    made, faults, move = crashing.files_to_files(tmp_path), Faults(2, first=7), os.replace
+    made, faults, move = crashing.files_to_files(tmp_path), Faults(2, first=7), os.rename
 
-    def replace(origin: Any, target: Any) -> None:
+    def rename(origin: Any, target: Any) -> None:
         if str(target).endswith(".parquet"):
             faults()
         move(origin, target)
 
-    monkeypatch.setattr(os, "replace", replace)
+    monkeypatch.setattr(os, "rename", rename)
     options = Options(3, rows_per_epoch=10, patience=60)
     engine = run(made.plan(buckets=8), tmp_path / "checkpoint", options)
     assert len(notes(engine)) == 2

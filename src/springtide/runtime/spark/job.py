@@ -20,6 +20,7 @@ from springtide.query.errors import SpringtideError
 from springtide.runtime.epoch import Epoch, Report
 from springtide.runtime.reports import reports_of
 from springtide.runtime.shadows import with_shadows
+from springtide.runtime.shipping import for_tasks
 from springtide.runtime.spark.faults import GONE, is_gone, passing
 from springtide.runtime.spark.probe import Sighted
 from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
@@ -139,7 +140,7 @@ class SparkExecutor:
         """Pack the plan once."""
         self._context = context
         self._plan = plan
-        self._packed: bytes = cloudpickle.dumps(plan)  # type: ignore[no-untyped-call]
+        self._packed: bytes = cloudpickle.dumps(for_tasks(plan))  # type: ignore[no-untyped-call]
         self.rows: Rows | None = None
         """The micro-batch of this epoch, where Spark reads a source and there is one."""
         self._whole = False

@@ -1,0 +1,138 @@
+"""A folder that a run writes files to, each row exactly once, even if a reader takes files away at any moment.
+
+    stage    every file of the epoch under a hidden name in the folder, durable
+    record   the epoch in the ledger, durable: from now on it counts as published
+    reveal   each file under the name that readers see, by a rename
+
+After a crash an epoch that is not recorded is staged anew, and of one that is recorded what is still hidden is revealed: what is not hidden any more
+was seen. Names that were revealed become durable with the next epoch, or at the end; those that a power cut takes back are hidden again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from springtide.query.errors import SinkError
+from springtide.sinks.ledger import PARTIAL, Entry, claim, file_name, look, refuse, staged_name
+from springtide.sinks.publication import Owner, Publication
+from springtide.state.errors import LostError
+from springtide.state.segment import flush
+
+
+class Folder:
+    """A folder that a run has opened."""
+
+    def __init__(self, path: Path, owner: Owner, note: Callable[[str], None]) -> None:
+        """Claim the folder for a run, and finish what the last one left."""
+        path.mkdir(parents=True, exist_ok=True)
+        self._path, self._owner, self._note = path, owner, note
+        found = look(path)
+        refuse(path, found, owner)
+        before = found.entries[0] if found.entries else Entry.of(owner)
+        self._entry = replace(Entry.of(owner), epoch=before.epoch, commit=before.commit)
+        if not found.entries and found.files:
+            last = max(found.files.values())
+            note(
+                f"step {owner.step}: {path} has no record of whose it is; its files, up to epoch {last}, are taken for this query's"
+            )
+        claim(path, found.entries, self._entry, owner.step)
+        for name, (epoch, number, commit) in found.staged.items():
+            if (epoch, commit) == (self._entry.epoch, self._entry.commit) and not name.endswith(PARTIAL):
+                self._reveal(path / name, epoch, number)
+            else:  # of an epoch that was never recorded: it is in the outbox still, or another run's
+                (path / name).unlink(missing_ok=True)
+        self._is_durable = False
+
+    def publish(self, publication: Publication) -> None:
+        """Bring an epoch's files into the folder; doing it again changes nothing."""
+        if not publication.outbox:
+            self._settle()
+            return
+        staged = [
+            self._path / staged_name(publication.epoch, number, publication.commit)
+            for number in range(len(publication.outbox))
+        ]
+        after = self._entry.after(publication)
+        if self._entry != after:
+            self._path.mkdir(parents=True, exist_ok=True)
+            self._stage(publication, staged)
+            flush(self._path)
+            self._record(after)
+            flush(self._path)
+        for number, path in enumerate(staged):
+            self._reveal(path, publication.epoch, number)
+        self._is_durable = False
+
+    def close(self) -> None:
+        """Make what was revealed durable. A run that has published nothing leaves nothing."""
+        self._settle()
+        if self._entry.epoch < 0 and not look(self._path).files:
+            (self._path / self._entry.name).unlink(missing_ok=True)
+
+    # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _stage(self, publication: Publication, staged: list[Path]) -> None:
+        older = self._owner.older and publication.epoch == self._owner.epoch
+        files = self._left_by_an_older_version(publication) if older else dict(enumerate(publication.files))
+        for number, file in files.items():
+            hidden = staged[number]
+            try:
+                os.link(file, hidden)
+            except FileExistsError:  # staged when this was tried before
+                continue
+            except OSError:  # another file system, or one without links
+                partial = hidden.with_suffix(PARTIAL)
+                shutil.copyfile(file, partial)
+                flush(partial)
+                os.replace(partial, hidden)
+
+    def _left_by_an_older_version(self, publication: Publication) -> dict[int, Path]:
+        """Give what is still to be published; that version moved files from the outbox to the folder, and kept no other record."""
+        left = {}
+        for number, path in enumerate(publication.outbox):
+            if not (self._path / file_name(publication.epoch, number)).exists():
+                with suppress(LostError):
+                    left[number] = publication.find(path)
+        return left
+
+    def _record(self, after: Entry) -> None:
+        """Let the ledger have an epoch; a run that lost the folder to another is refused."""
+        try:
+            claim(self._path, [self._entry], after, self._owner.step)
+        except FileNotFoundError:
+            entries = look(self._path).entries
+            if not entries:  # somebody emptied the folder, and took the ledger along
+                self._note(f"step {self._owner.step}: the record in {self._path} was removed; it is written anew")
+                claim(self._path, (), after, self._owner.step)
+            elif entries != (after,):  # else it was written, though it seemed to have failed
+                raise SinkError(
+                    self._owner.step,
+                    f"the folder {self._path} was taken over by {' and by '.join(map(str, entries))}",
+                    "this run is stale; the rows of its last epoch were not written",
+                ) from None
+        self._entry = after
+
+    def _reveal(self, hidden: Path, epoch: int, number: int) -> None:
+        if not hidden.exists():
+            return  # it was revealed before, and perhaps taken away since
+        target = self._path / file_name(epoch, number)
+        if target.exists():
+            raise SinkError(
+                self._owner.step,
+                f"{target} is there already, and not of this run",
+                "move that file away, and start again",
+            )
+        try:
+            os.rename(hidden, target)
+        except FileNotFoundError:  # a newer run was faster
+            return
+
+    def _settle(self) -> None:
+        if not self._is_durable and self._path.exists():
+            flush(self._path)
+            self._is_durable = True

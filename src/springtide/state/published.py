@@ -1,0 +1,61 @@
+"""What sinks have of the last epoch, as the checkpoint remembers it: the file `published`.
+
+It is written with every epoch, as it comes, and durably when a run ends: so nothing is given to a sink again after a clean stop, and after a
+crash at most the last epoch. Rows of all earlier epochs are with the sinks: an epoch begins only after the last one was published.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from springtide.state.segment import flush
+
+FILE = "published"
+
+
+@dataclass(frozen=True)
+class Published:
+    """An epoch, and the sinks that have its rows."""
+
+    epoch: int = -1
+    sinks: frozenset[str] = frozenset()
+
+    def has(self, epoch: int, sink: str) -> bool:
+        """Tell whether a sink has the rows of an epoch."""
+        return self.epoch > epoch or (self.epoch == epoch and sink in self.sinks)
+
+    def encode(self) -> bytes:
+        """Write it as JSON."""
+        return json.dumps({"epoch": self.epoch, "sinks": sorted(self.sinks)}).encode()
+
+    @staticmethod
+    def decode(data: bytes) -> Published | None:
+        """Read what `encode` wrote; a file that a power cut has damaged says nothing."""
+        try:
+            found = json.loads(data)
+            return Published(int(found["epoch"]), frozenset(map(str, found["sinks"])))
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+def read_published(root: Path) -> Published | None:
+    """Give what a checkpoint remembers; None: a version of Springtide wrote it that did not keep this."""
+    try:
+        data = (root / FILE).read_bytes()
+    except FileNotFoundError:
+        return None
+    return Published.decode(data) or Published()
+
+
+def write_published(root: Path, published: Published, *, durable: bool) -> None:
+    """Remember it. Without `durable` it outlives the process, but perhaps not a power cut."""
+    partial = root / f"{FILE}.partial"
+    partial.write_bytes(published.encode())
+    if durable:
+        flush(partial)
+    os.replace(partial, root / FILE)
+    if durable:
+        flush(root)
