@@ -67,7 +67,8 @@ class Inputs:
         self.folder = folder
         self.unit: int = r.choice(UNITS)
         self.base = r.choice([0, 0, -20, 1_700_000_000_000_000 // self.unit]) * self.unit
-        self.rough = r.random() < 0.15
+        self.rough = r.random() < 0.4
+        """Floats have all their bits, some are very large or very small."""
         self.schema = {n: SCHEMA[n] for n in ["k", "i", *r.sample([*SCHEMA], r.randint(1, 4))]}
         self.rows_left: int = r.choice([8, 20, 35, ROWS])
 
@@ -199,8 +200,9 @@ class Inputs:
             case "big":
                 return r.choice([2**62, -(2**62), 2**63 - 1, -(2**63), r.randint(-3, 3)])
             case "f":
-                special = r.choice([float("nan"), 0.0, -0.0, 0.5])
-                return special if r.random() < 0.15 else r.uniform(-9, 9) if self.rough else r.randint(-40, 40) / 4
+                special = r.choice([float("nan"), 0.0, -0.0, 0.5, float("inf"), -float("inf")])
+                wide = r.uniform(-9, 9) * 2.0 ** r.choice([0, 0, 0, 0, 60, -60, 1020, -1060])
+                return special if r.random() < 0.15 else wide if self.rough else r.randint(-40, 40) / 4
             case "b":
                 return r.random() < 0.5
             case "d":

@@ -3,8 +3,7 @@
     seed ─→ inputs: time scale, columns, physical streams of rows and markers
        └──→ a pool of streams, grown step by step ─→ sinks
 
-Floats are multiples of ¼, whose sums are exact, unless the input is `rough`; columns that carry rounding are kept out
-of predicates and of the total order, where one bit would make another row.
+Results are compared to the bit: sums of floats decide on predicates and on the total order like everything else.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ import polars as pl
 import springtide as st
 from springtide.compiler.plan import Plan
 from springtide.query import steps
-from springtide.query.windows import LastN
 from springtide.testing import MemorySink
 from tests.properties.inputs import LARGE, Inputs
 from tests.properties.steps import KINDS
@@ -54,14 +52,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Made:
-    """A stream of the query, and its columns that carry rounding."""
+    """A stream of the query."""
 
     stream: st.Stream
-    rounded: frozenset[str] = frozenset()
 
-    def columns(self, fits: Callable[[pl.DataType], bool] = lambda _: True, *, exact: bool = False) -> list[str]:
+    def columns(self, fits: Callable[[pl.DataType], bool] = lambda _: True) -> list[str]:
         """Name the columns, but for ts, of a kind of type."""
-        return [n for n, t in self.stream.schema.items() if n != "ts" and fits(t) and not (exact and n in self.rounded)]
+        return [n for n, t in self.stream.schema.items() if n != "ts" and fits(t)]
 
 
 def case(seed: int, folder: Path) -> Case:
@@ -84,7 +81,7 @@ class Maker:
         r, inputs = self.random, Inputs(self.random, self.folder)
         self.unit = inputs.unit
         sources = [inputs.source(f"s{i}") for i in range(r.choice([1, 1, 1, 2, 2, 3]))]
-        pool = [Made(s, frozenset(n for n in s.schema if inputs.rough and s.schema[n].is_float())) for s in sources]
+        pool = [Made(s) for s in sources]
         for _ in range(r.choice([1, 2, 2, 3, 4, 5])):
             self.grow(pool)
         if r.random() < 0.85 and not any(m.stream.step.stateful for m in pool):
@@ -145,27 +142,21 @@ class Maker:
 
     def map(self, made: Made) -> Made:
         """Make one or two columns, or replace one."""
-        stream, rounded = made.stream, set(made.rounded)
+        stream = made.stream
         for _ in range(self.random.choice([1, 1, 2])):
-            name, expr = self.expression(Made(stream, frozenset(rounded)))
+            name, expr = self.expression(Made(stream))
             target = name if self.random.random() < 0.3 else self.fresh("c", name)
             stream = stream.map(expr.alias(target))
-            if name in rounded and stream.schema[target].is_float():
-                rounded.add(target)
-        return Made(stream, frozenset(rounded))
+        return Made(stream)
 
     def expression(self, made: Made) -> tuple[str, pl.Expr]:
-        """Choose a column and an expression over it. What carries rounding stays a float, so that it is known to."""
+        """Choose a column and an expression over it."""
         r = self.random
         name = r.choice(made.columns() or ["ts"])
         x, dtype = pl.col(name), made.stream.schema[name]
-        options = [x]
-        if name not in made.rounded:
-            options += [x.is_null()]
+        options = [x, x.is_null()]
         if dtype.is_float():
-            options += [x * 2, x.fill_null(0.5), -x]
-            if name not in made.rounded:
-                options.append(x.is_nan())
+            options += [x * 2, x.fill_null(0.5), -x, x.is_nan()]
         elif dtype.is_integer():
             options += [x + 1, x % 3, x.fill_null(1), pl.when(x > 1).then(x), x.cast(pl.Float64) / 4]
         elif dtype == pl.String:
@@ -183,9 +174,9 @@ class Maker:
         return name, r.choice(options)
 
     def predicate(self, made: Made) -> pl.Expr:
-        """Make a truth value, sometimes null, of columns without rounding."""
+        """Make a truth value, sometimes null."""
         r = self.random
-        name = r.choice(made.columns(exact=True) or ["ts"])
+        name = r.choice(made.columns() or ["ts"])
         x, dtype = pl.col(name), made.stream.schema[name]
         options = [x.is_not_null(), pl.lit(r.random() < 0.7)]
         if dtype.is_numeric() and not dtype.is_decimal():
@@ -208,20 +199,19 @@ class Maker:
             return made
         match r.randrange(3):
             case 0:
-                return Made(stream.select(*kept), made.rounded & set(kept))
+                return Made(stream.select(*kept))
             case 1 if len(kept) < len(names):
-                return Made(stream.drop(*kept), made.rounded - set(kept))
-        names = [r.choice(kept)]
-        to = self.fresh("n", names[0])
-        return Made(stream.rename({names[0]: to}), frozenset(to if n == names[0] else n for n in made.rounded))
+                return Made(stream.drop(*kept))
+        name = r.choice(kept)
+        return Made(stream.rename({name: self.fresh("n", name)}))
 
     def explode(self, made: Made) -> Made:
         """Explode a list column; make one first if there is none."""
         r, stream = self.random, made.stream
-        lists = made.columns(lambda t: isinstance(t, pl.List), exact=True)
+        lists = made.columns(lambda t: isinstance(t, pl.List))
         if lists:
             return replace(made, stream=stream.explode(r.choice(lists)))
-        name = r.choice(made.columns(lambda t: t == pl.Int64 or t == pl.String, exact=True) or ["ts"])
+        name = r.choice(made.columns(lambda t: t == pl.Int64 or t == pl.String) or ["ts"])
         target, x = self.fresh("e", name), pl.col(name)
         more = x + "z" if stream.schema[name] == pl.String else x + 1 if name != "ts" else x
         listed = stream.map(
@@ -248,7 +238,7 @@ class Maker:
             return self.union(other, other) if other.columns() else other
         self.random.shuffle(shared)
         streams = [m.stream if m.columns() == shared else m.stream.select(*shared) for m in (one, other)]
-        return Made(st.union(*streams), (one.rounded | other.rounded) & set(shared))
+        return Made(st.union(*streams))
 
     # ── aggregates ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -258,56 +248,34 @@ class Maker:
         keys = [n for n in made.columns(_is_key) if n not in ("window_start", "window_end")]
         by = r.sample(keys, min(len(keys), r.choice([0, 1, 1, 1, 2])))
         functions: dict[str, Any] = {}
-        rounded, ordered = set[str](), False
         for _ in range(r.choice([1, 1, 2, 3])):
             column = r.choice([None, *made.columns()])
-            name = self.fresh("a", column)
-            functions[name], inexact, needs_order = self.function(made, column)
-            ordered |= needs_order or isinstance(window, LastN)
-            if inexact:
-                rounded.add(name)
-        stream = made.stream
-        if ordered and made.rounded:  # a last bit would decide on the order
-            used = {n for f in functions.values() if f.input is not None for n in f.input.meta.root_names()}
-            exact = set(made.columns()) - made.rounded
-            if not exact:
-                window = None
-            if exact and (not used & made.rounded or isinstance(window, LastN)):
-                stream = stream.drop(*made.rounded)
-            if not exact or used & made.rounded:
-                functions, rounded = {self.fresh("a"): st.count()}, set()
-        window = window or self.window()
-        return Made(stream.aggregate(by=by, window=window, **functions), frozenset(rounded))
+            functions[self.fresh("a", column)] = self.function(made, column)
+        given = made.stream.aggregate(by=by, window=window or self.window(), **functions)
+        if any(name.startswith(LARGE) for name in functions) and "reason" not in by:
+            self.sides.append(given.rejected)  # sums that do not fit
+        return Made(given)
 
-    def function(self, made: Made, name: str | None) -> tuple[Any, bool, bool]:
-        """Choose an aggregate of a column; say whether its result carries rounding, and whether it needs the order."""
+    def function(self, made: Made, name: str | None) -> Any:
+        """Choose an aggregate of a column."""
         if name is None:
-            return st.count(), False, False
+            return st.count()
         dtype = made.stream.schema[name]
-        options: list[tuple[Any, bool, bool]] = [
-            (st.count(name), False, False),
-            (st.first(name), False, True),
-            (st.last(name), False, True),
-            (st.collect(name), False, True),
-        ]
-        inexact = name in made.rounded
+        options = [st.count(name), st.first(name), st.last(name), st.collect(name)]
         if made.stream.step.kind in ("explode", "union") and self.random.random() < 0.5:
             return self.random.choice(options[1:])  # here the order has most parts
         if _is_key(dtype):
-            options.append((st.count_distinct(name), False, False))
-            options += [(st.approx_distinct(name, k=64), False, False), (st.approx_frequent(name, 3), False, False)]
+            options += [st.count_distinct(name), st.approx_distinct(name, k=64), st.approx_frequent(name, 3)]
         if not isinstance(dtype, pl.List):
-            options += [(st.min(name), inexact, False), (st.max(name), inexact, False)]
+            options += [st.min(name), st.max(name)]
         if dtype.is_numeric() or isinstance(dtype, pl.Duration) or dtype == pl.Boolean:
-            options += [(st.sum(name), inexact, False)]
-            if not name.startswith(LARGE):
-                options += [(st.mean(name), dtype.is_decimal() or inexact, False)]
+            options += [st.sum(name), st.mean(name)]
+        if dtype.is_numeric():
+            options += [st.var(name), st.std(name)]
         if dtype.is_numeric() and not name.startswith(LARGE):
-            q = self.random.choice([0.0, 0.25, 0.5, 0.99, 1.0])
-            options += [(st.approx_quantile(name, q), dtype.is_decimal() or inexact, False)]
-            options += [(st.var(name), True, False), (st.std(name), True, False)]
+            options.append(st.approx_quantile(name, self.random.choice([0.0, 0.25, 0.5, 0.99, 1.0])))
         if dtype == pl.Int64:
-            options += [(_spread_of(name), False, False), (_weighted(name), False, False)]
+            options += [_spread_of(name), _weighted(name)]
         return self.random.choice(options)
 
     def window(self) -> Any:

@@ -98,7 +98,7 @@ def told(one: Case, engine: Engine, expected: Result) -> None:
         ):  # the row as JSON is for people: written as it came, or as the column that it became
             given, wanted = given.drop("row"), wanted.drop("row")
         try:
-            compare(given, wanted)
+            compare(given, wanted, float_tolerance=0)
         except AssertionError as error:
             raise AssertionError(f"sink {name}: {error}") from None
     for name, state in engine.manifest.sources.items():

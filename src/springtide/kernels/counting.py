@@ -86,8 +86,8 @@ class CountingAggregate:
         if not self.single:
             ends = [(_FIRST, Function("min", pl.col(TS))), (_LAST, Function("max", pl.col(TS)))]
             folds += [function.bind("", name, self._input) for name, function in ends]
-        self._partials = Partials(folds, [_NUMBER])
-        kept = dict.fromkeys([TS, *_roots(step.aggregates)]) if self.single else self._partials.columns
+        self.partials = Partials(folds, [_NUMBER])
+        kept = dict.fromkeys([TS, *_roots(step.aggregates)]) if self.single else self.partials.columns
         self._groups = [BUCKET, HASH, *self.keys]
         self.columns = [*self._groups, PANE, *(c for c in kept if c not in self.keys)]
         """The columns of panes in state."""
@@ -109,7 +109,7 @@ class CountingAggregate:
 
     def _lined_up(self, panes: pl.DataFrame) -> Lines:
         if not self.single:
-            panes = self._partials.merge(panes.lazy(), [*self._groups, PANE]).select(self.columns).collect()
+            panes = self.partials.merge(panes.lazy(), [*self._groups, PANE]).select(self.columns).collect()
         return Lines.of(panes.sort(PANE), self.keys)
 
     def _seen(self, panes: Lines) -> np.ndarray:
@@ -129,7 +129,8 @@ class CountingAggregate:
     ) -> pl.DataFrame:
         end = (last.to_physical() + 1).cast(TIME)
         bounds = [last.alias(TS), first.alias(WINDOW_START), end.alias(WINDOW_END)]
-        return pl.DataFrame([*keys.select(self.keys).get_columns(), *bounds, *values]).select(self.schema.names())
+        columns = [*keys.select(self.keys).get_columns(), *bounds, *values]
+        return pl.DataFrame(columns).select([*self.schema, *self.partials.hidden])
 
     # ── a pane is a tuple ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -151,10 +152,10 @@ class CountingAggregate:
         if len(self._names) > len(self._places):
             members = rows.select(c for c in rows.columns if c not in (BUCKET, HASH, PANE))
             if size <= _SHORT:
-                parts = gathered(self._partials, members, starts, size, self._partials.add)
+                parts = gathered(self.partials, members, starts, size, self.partials.add)
             else:
-                each = self._partials.add(members.with_row_index(_NUMBER).lazy(), [_NUMBER]).sort(_NUMBER).collect()
-                parts = merge_runs(self._partials, each, starts, size)
+                each = self.partials.add(members.with_row_index(_NUMBER).lazy(), [_NUMBER]).sort(_NUMBER).collect()
+                parts = merge_runs(self.partials, each, starts, size)
             values += self._finished(parts)
         return self._framed(rows[ends], rows[TS].gather(starts), rows[TS].gather(ends), values)
 
@@ -179,7 +180,7 @@ class CountingAggregate:
         before = self._seen_before(old, lines)
         numbers = np.arange(tuples.height) + np.repeat(before - lines.starts, lines.lengths)
         numbered = lines.rows.with_columns(pl.Series(_NUMBER, numbers), pl.Series(PANE, numbers // width))
-        added = self._partials.add(numbered.lazy(), [*self._groups, PANE]).select(self.columns).collect()
+        added = self.partials.add(numbered.lazy(), [*self._groups, PANE]).select(self.columns).collect()
         new = Lines.of(added.sort(PANE), self.keys)  # keys in the order of `lines`
         kept = np.repeat(self.panes.first_kept(before + lines.lengths), new.lengths)
         both = self._lined_up(pl.concat([old, new.rows]) if old is not None else new.rows)
@@ -200,12 +201,13 @@ class CountingAggregate:
         return found[_NUMBER].fill_null(0).to_numpy()
 
     def _windows_of_panes(self, rows: pl.DataFrame, ends: np.ndarray) -> pl.DataFrame:
-        parts = merge_runs(self._partials, rows, ends - (self.panes.size - 1), self.panes.size)
-        *values, first, last = self._finished(parts)
-        return self._framed(rows[ends], first, last, values)
+        parts = merge_runs(self.partials, rows, ends - (self.panes.size - 1), self.panes.size)
+        values = {s.name: s for s in self._finished(parts)}
+        first, last = values.pop(_FIRST), values.pop(_LAST)
+        return self._framed(rows[ends], first, last, list(values.values()))
 
     def _finished(self, parts: pl.DataFrame) -> list[pl.Series]:
-        return self._partials.finish(parts.lazy(), [ROWS]).collect().get_columns()[1:]
+        return self.partials.finish(parts.lazy(), [ROWS]).collect().get_columns()[1:]
 
 
 def _roots(aggregates: Sequence[BoundAggregate]) -> list[str]:

@@ -1,7 +1,7 @@
 """Aggregate functions as partial results: add tuples, merge partials, finish.
 
 A partial result is one row per group with a few columns per aggregate, named `<number>.<part>`; a user's own aggregate is one
-struct column `<number>.user`. All work is done by Polars, on whole columns.
+struct column `<number>.user`. All work is done by Polars, on whole columns. What is added up is added up exactly (`digits`).
 """
 
 from __future__ import annotations
@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
-from springtide.kernels import quantiles, sketches
+from springtide.kernels import quantiles, sketches, sums
+from springtide.kernels.digits import PLACES, REST, carry, split
 from springtide.kernels.order import ORDER
+from springtide.kernels.sums import ExactSum, gathered, spread_out, squares_of, sum_of, taken_in
 from springtide.query.aggregates import BoundAggregate
 
 ROWS = "__rows"
 """Hidden in every partial result: how many tuples are in it."""
+WHY = "__why"
+"""Why a row of results is rejected, where one can be; null for most."""
 _GROUP = "__group"
 
 
@@ -35,6 +40,10 @@ class _Recipe:
 
     parts: tuple[_Part, ...]
     finish: pl.Expr
+    sums: tuple[ExactSum, ...] = ()
+    """Exact sums among the partial columns."""
+    reason: pl.Expr | None = None
+    """Why there is no value, null where there is one; None where there always is."""
     additive: bool = False
 
 
@@ -46,56 +55,172 @@ class Partials:
         plain = {f"{i}": a for i, a in enumerate(aggregates) if a.aggregate.user is None}
         self._users = {f"{i}.user": a for i, a in enumerate(aggregates) if a.aggregate.user is not None}
         self._recipes = {number: _recipe(number, a, order) for number, a in plain.items()}
+        exact = [s for r in self._recipes.values() for s in r.sums]
         rows = _Part(ROWS, pl.len().cast(pl.Int64), pl.col(ROWS).sum())
-        self._parts = [rows, *(p for r in self._recipes.values() for p in r.parts)]
+        digits = [
+            _Part(c, s.digit(p).sum(), pl.col(c).sum()) for s in exact if not s.split for p, c in s.columns.items()
+        ]
+        self._parts = [rows, *(p for r in self._recipes.values() for p in r.parts), *digits]
+        self._floats = [s for s in exact if s.split]
+        self._carries = [e for s in exact if len(s.places) > 1 for e in carry(s.columns)]
         self._names = [a.name for a in aggregates]
         self.ordered = any(a.traits.ordered for a in aggregates)
         """Tuples must carry their place in the total order."""
-        self.columns = [p.name for p in self._parts] + list(self._users)
+        self.columns = (
+            [p.name for p in self._parts] + [c for s in self._floats for c in s.all_columns] + list(self._users)
+        )
         """The names of the partial columns."""
         self.additive = not self._users and all(r.additive for r in self._recipes.values())
-        """Every partial column is an integer that is merged by adding: a pane can be taken out again."""
+        """Every partial column is an integer (or digits elsewhere) that is merged by adding: a pane can be taken out again."""
+        self.additive_now = self.additive and not all(_was_additive(a) for a in aggregates)
+        """Older versions did not add them up in integers."""
+        self._sums = exact
+        self._reasons = [r.reason for r in self._recipes.values() if r.reason is not None]
+        self.hidden = [WHY] if self._reasons else []
+        """What `finish` adds to the values: why a row has none."""
 
     def add(self, tuples: pl.LazyFrame, groups: Sequence[str | pl.Expr]) -> pl.LazyFrame:
         """Fold tuples into one partial row per group."""
-        result = tuples.group_by(groups, maintain_order=bool(self._users)).agg(
-            [p.add.alias(p.name) for p in self._parts]
-        )
+        parts = [p.add.alias(p.name) for p in self._parts]
+        if self._floats:
+            result = self._folded(tuples, groups, parts, self._add_floats)
+        else:
+            result = tuples.group_by(groups, maintain_order=bool(self._users)).agg(parts)
         for name, aggregate in self._users.items():
             user = aggregate.aggregate.user
             assert user is not None
-            parts = pl.struct([user.add[c].alias(c) for c in aggregate.partial]).alias(name)
-            own = tuples.group_by(groups, maintain_order=True).agg(parts).select(name)
-            result = pl.concat([result, own], how="horizontal")
+            own = pl.struct([user.add[c].alias(c) for c in aggregate.partial]).alias(name)
+            added = tuples.group_by(groups, maintain_order=True).agg(own).select(name)
+            result = pl.concat([result, added], how="horizontal")
         return result
 
     def merge(self, rows: pl.LazyFrame, groups: Sequence[str | pl.Expr]) -> pl.LazyFrame:
         """Fold partial rows into one per group."""
-        result = rows.group_by(groups, maintain_order=bool(self._users)).agg(
-            [p.merge.alias(p.name) for p in self._parts]
-        )
+        parts = [p.merge.alias(p.name) for p in self._parts]
+        if self._floats:
+            result = self._folded(rows, groups, parts, self._merge_floats)
+        else:
+            result = rows.group_by(groups, maintain_order=bool(self._users)).agg(parts)
+        result = result.with_columns(self._carries) if self._carries else result
         # A user's partials have names of their own choice, which may be those of keys.
         own = [(pl.col(g) if isinstance(g, str) else g).alias(f"{_GROUP}{i}") for i, g in enumerate(groups)]
         for name, aggregate in self._users.items():
             user = aggregate.aggregate.user
             assert user is not None
             bare = rows.select([*own, pl.col(name).struct.unnest()])
-            parts = pl.struct([user.merge[c].alias(c) for c in aggregate.partial]).alias(name)
-            merged = bare.group_by(pl.col(f"^{_GROUP}.*$"), maintain_order=True).agg(parts).select(name)
+            folded = pl.struct([user.merge[c].alias(c) for c in aggregate.partial]).alias(name)
+            merged = bare.group_by(pl.col(f"^{_GROUP}.*$"), maintain_order=True).agg(folded).select(name)
             result = pl.concat([result, merged], how="horizontal")
         return result
 
     def finish(self, rows: pl.LazyFrame, keep: Sequence[str | pl.Expr]) -> pl.LazyFrame:
         """Turn partial rows into the aggregates' values; `keep` names other columns that stay."""
         values = [r.finish for r in self._recipes.values()]
-        result = rows.select([*keep, *values])
+        why = [pl.coalesce(self._reasons).alias(WHY)] if self._reasons else []
+        result = rows.select([*keep, *values, *why])
         for name, aggregate in self._users.items():
             user = aggregate.aggregate.user
             assert user is not None
             value = rows.select(pl.col(name).struct.unnest()).select(user.finish.alias(aggregate.name))
             result = pl.concat([result, value], how="horizontal")
         kept = [k if isinstance(k, str) else k.meta.output_name() for k in keep]
-        return result.select([*kept, *self._names]) if self._users else result
+        return result.select([*kept, *self._names, *self.hidden]) if self._users else result
+
+    # ── sums of floats ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _folded(
+        self,
+        rows: pl.LazyFrame,
+        groups: Sequence[str | pl.Expr],
+        parts: Sequence[pl.Expr],
+        fold: Callable[[pl.DataFrame, list[str], Sequence[pl.Expr]], pl.DataFrame],
+    ) -> pl.LazyFrame:
+        """Fold rows by a function that sees them all: which digits there are is known then."""
+        names = [g if isinstance(g, str) else g.meta.output_name() for g in groups]
+        ready = rows.with_columns([g for g in groups if not isinstance(g, str)])
+        present, wanted = ready.collect_schema(), [*parts, *(s.input for s in self._floats)]
+        used = [
+            *names,
+            *(n for e in wanted for n in e.meta.root_names()),
+            *(c for s in self._floats for c in s.all_columns),
+        ]
+        ready = ready.select([n for n in dict.fromkeys(used) if n in present])
+        given = ready.group_by(names).agg(parts).collect_schema()
+        exact = {c: REST if c == s.rest else pl.Int64() for s in self._floats for c in s.all_columns}
+        schema = pl.Schema({**{n: given[n] for n in names}, **{p.name: given[p.name] for p in self._parts}, **exact})
+        return ready.map_batches(
+            lambda frame: fold(frame, names, parts).select(schema.names()),
+            predicate_pushdown=False,
+            projection_pushdown=False,
+            slice_pushdown=False,
+            schema=schema,
+        )
+
+    def _add_floats(self, tuples: pl.DataFrame, names: list[str], parts: Sequence[pl.Expr]) -> pl.DataFrame:
+        found = {}
+        inputs = tuples.select([s.input.alias(s.prefix) for s in self._floats])
+        for s in self._floats:
+            assert s.split is not None
+            found[s.prefix] = s.split(inputs[s.prefix].fill_null(0.0).to_numpy())
+        dense = {s.columns[p]: d for s in self._floats for p, d in found[s.prefix].dense.items()}
+        frame = tuples.with_columns([pl.Series(f"__{name}", digits) for name, digits in dense.items()])
+        grouped = frame.lazy().group_by(names, maintain_order=bool(self._users))
+        result = grouped.agg([*parts, *(pl.col(f"__{name}").sum().alias(name) for name in dense)]).collect()
+        none = [c for s in self._floats for c in s.columns.values() if c not in dense]
+        result = result.with_columns([pl.lit(0, dtype=pl.Int64).alias(c) for c in none])
+        rests = {s.rest: r for s in self._floats if (r := found[s.prefix].rest) is not None}
+        return self._with_rests(
+            result, names, {c: tuples[names][r["row"].to_numpy()].hstack(r.drop("row")) for c, r in rests.items()}
+        )
+
+    def _merge_floats(self, rows: pl.DataFrame, names: list[str], parts: Sequence[pl.Expr]) -> pl.DataFrame:
+        digits = [pl.col(c).sum() for s in self._floats for c in s.columns.values()]
+        grouped = rows.lazy().group_by(names, maintain_order=bool(self._users))
+        result = grouped.agg([*parts, *digits]).collect()
+        some = [s.rest for s in self._floats if rows[s.rest].null_count() < rows.height]
+        rests = {c: rows.select(*names, c).filter(pl.col(c).is_not_null()).explode(c).unnest(c) for c in some}
+        return self._with_rests(result, names, rests)
+
+    def _with_rests(self, result: pl.DataFrame, names: list[str], rests: dict[str, pl.DataFrame]) -> pl.DataFrame:
+        for s in self._floats:
+            if s.rest in rests:
+                rest = gathered(rests[s.rest], names, s.rest)
+                result = result.join(rest, on=names, how="left", nulls_equal=True, maintain_order="left")
+            else:
+                result = result.with_columns(pl.lit(None, dtype=REST).alias(s.rest))
+        return result
+
+    def adapted(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Bring partial rows of an older version, which had one column for a sum, to digits."""
+        for s in self._sums:
+            if s.columns[s.places[0]] in rows.columns:
+                continue
+            count, mean = (f"{s.prefix.partition('.')[0]}.{part}" for part in "nm")
+            if mean in rows.columns and s.split is not None:  # a mean and squared distances from it
+                rows = rows.with_columns(sums.from_spread(s, rows, count, mean))
+            elif s.prefix in rows.columns:
+                rows = rows.with_columns(sums.from_column(s, rows)).drop(s.prefix)
+        old = [f"{s.prefix.partition('.')[0]}.{part}" for s in self._floats for part in "mq"]
+        return rows.drop([c for c in old if c in rows.columns and c not in self.columns])
+
+    def spread_out(self, rows: pl.DataFrame) -> dict[str, np.ndarray]:
+        """Give additive partial rows as plain integers, a column for each digit elsewhere that any row has."""
+        rests = [s.rest for s in self._floats]
+        found = {c: rows[c].to_numpy() for c in self.columns if c not in rests}
+        for rest in rests:
+            found |= spread_out(rows, rest)
+        return found
+
+    def taken_in(self, columns: dict[str, pl.Series]) -> list[pl.Series]:
+        """Undo `spread_out`."""
+        rests = [s.rest for s in self._floats]
+        height = columns[ROWS].len()
+        return [
+            taken_in(c, {n: s for n, s in columns.items() if n.startswith(f"{c}@")}, height)
+            if c in rests
+            else columns[c].alias(c)
+            for c in self.columns
+        ]
 
 
 def _recipe(number: str, aggregate: BoundAggregate, order: Sequence[str]) -> _Recipe:
@@ -117,24 +242,21 @@ def _count(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
 
 
 def _sum(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
-    s = f"{number}.s"
-    part = _Part(s, x.cast(_sum_type(aggregate)).sum(), pl.col(s).sum())
-    return _Recipe((part,), pl.col(s).cast(aggregate.output_type).alias(aggregate.name), additive=_exact(aggregate))
+    s = sum_of(f"{number}.s", aggregate, x)
+    value = sums.total(s, aggregate).alias(aggregate.name)
+    return _Recipe((), value, (s,), sums.reason(s, aggregate), additive=True)
+
+
+def _weigh(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
+    """Add weights up for a ranking, which has no place for a sum that does not fit."""
+    s = sum_of(f"{number}.s", aggregate, x)
+    return _Recipe((), sums.bounded(s).alias(aggregate.name), (s,), additive=True)
 
 
 def _mean(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
-    s, n = f"{number}.s", f"{number}.n"
-    some = pl.col(n) > 0
-    if isinstance(aggregate.output_type, pl.Duration):  # cut towards zero, in whole numbers
-        size = pl.col(s).abs() // pl.when(some).then(pl.col(n))
-        value = pl.when(pl.col(s) < 0).then(-size).otherwise(size).cast(aggregate.output_type)
-    else:
-        value = pl.when(some).then(pl.col(s).cast(pl.Float64) / pl.col(n).cast(pl.Float64))
-    parts = (
-        _Part(s, x.cast(_sum_type(aggregate)).sum(), pl.col(s).sum()),
-        _Part(n, x.count().cast(pl.Int64), pl.col(n).sum()),
-    )
-    return _Recipe(parts, value.alias(aggregate.name), additive=_exact(aggregate))
+    s, n = sum_of(f"{number}.s", aggregate, x), f"{number}.n"
+    count = _Part(n, x.count().cast(pl.Int64), pl.col(n).sum())
+    return _Recipe((count,), sums.mean(s, n, aggregate).alias(aggregate.name), (s,), additive=True)
 
 
 def _extreme(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
@@ -144,19 +266,11 @@ def _extreme(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
 
 
 def _spread(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
-    """Keep count, mean and sum of squared distances: they merge without cancellation (Chan et al.)."""
-    n, m, q = (f"{number}.{part}" for part in "nmq")
-    values = x.cast(pl.Float64).drop_nulls()
-    count, mean = pl.col(n), pl.col(m)
-    merged = pl.when(count.sum() > 0).then((count * mean).sum() / count.sum()).otherwise(0.0)
-    parts = (
-        _Part(n, values.len().cast(pl.Int64), count.sum()),
-        _Part(m, values.mean().fill_null(0.0), merged),
-        _Part(q, ((values - values.mean()) ** 2).sum(), pl.col(q).sum() + (count * (mean - merged) ** 2).sum()),
-    )
-    variance = pl.when(count > 1).then(pl.col(q) / (count - 1))
-    value = variance.sqrt() if aggregate.aggregate.function == "std" else variance
-    return _Recipe(parts, value.alias(aggregate.name))
+    n, values = f"{number}.n", x.cast(pl.Float64)
+    s, q = ExactSum(f"{number}.s", PLACES, values, split), squares_of(f"{number}.q", values)
+    count = _Part(n, x.count().cast(pl.Int64), pl.col(n).sum())
+    value = sums.spread(s, q, n, root=aggregate.aggregate.function == "std")
+    return _Recipe((count,), value.alias(aggregate.name), (s, q), additive=True)
 
 
 def _edge(number: str, aggregate: BoundAggregate, x: pl.Expr, order: Sequence[str]) -> _Recipe:
@@ -232,6 +346,7 @@ def _approx_frequent(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Rec
 _RECIPES: dict[str, Callable[[str, BoundAggregate, pl.Expr], _Recipe]] = {
     "count": _count,
     "sum": _sum,
+    "weigh": _weigh,
     "mean": _mean,
     "min": _extreme,
     "max": _extreme,
@@ -249,17 +364,14 @@ _ORDERED: dict[str, Callable[[str, BoundAggregate, pl.Expr, Sequence[str]], _Rec
 }
 
 
-def _exact(aggregate: BoundAggregate) -> bool:
+def _was_additive(aggregate: BoundAggregate) -> bool:
+    """Tell whether older versions kept integers for it."""
     dtype = aggregate.input_type
-    return dtype is not None and (dtype.is_integer() or isinstance(dtype, pl.Duration) or dtype == pl.Boolean)
-
-
-def _sum_type(aggregate: BoundAggregate) -> pl.DataType:
-    """Add up in 64 bits, durations as integers of their unit."""
-    dtype = aggregate.input_type
-    assert dtype is not None
-    if dtype.is_unsigned_integer():
-        return pl.UInt64()
-    if _exact(aggregate):
-        return pl.Int64()
-    return pl.Decimal(38, dtype.scale) if isinstance(dtype, pl.Decimal) else pl.Float64()
+    return (
+        dtype is None
+        or aggregate.aggregate.function == "count"
+        or (
+            aggregate.aggregate.function not in ("var", "std")
+            and (dtype.is_integer() or isinstance(dtype, pl.Duration) or dtype == pl.Boolean)
+        )
+    )

@@ -14,8 +14,9 @@ _HEAVY = "__heavy"
 
 
 def counting_step(step: steps.TopK) -> steps.Aggregate:
-    """Give the aggregate that counts each value, or adds its weights up in 64 bits; its rows are what `ranked` takes."""
-    bound = BoundAggregate(COUNT, _function(step), pl.Int64(), pl.Int64(), pl.Schema(), Traits(True, True, False))
+    """Give the aggregate that counts each value, or adds its weights up; its rows are what `ranked` takes."""
+    dtype = pl.Int64() if step.weight is None else step.inputs[0].schema[step.weight]
+    bound = BoundAggregate(COUNT, _function(step), dtype, pl.Int64(), pl.Schema(), Traits(True, True, False))
     schema = pl.Schema({n: step.schema[n] for n in (TS, *step.per, *step.by, WINDOW_START, WINDOW_END, COUNT)})
     return steps.Aggregate(
         name=step.name,
@@ -28,12 +29,7 @@ def counting_step(step: steps.TopK) -> steps.Aggregate:
 
 
 def _function(step: steps.TopK) -> Function:
-    return Function("count") if step.weight is None else Function("sum", as_weight(pl.col(step.weight)))
-
-
-def as_weight(column: pl.Expr) -> pl.Expr:
-    """Take the lowest 64 bits."""
-    return column.cast(pl.Int64, wrap_numerical=True)
+    return Function("count") if step.weight is None else Function("weigh", pl.col(step.weight))
 
 
 def sketching_step(step: steps.TopK) -> steps.Aggregate:

@@ -29,7 +29,8 @@ def merge_runs(partials: Partials, rows: pl.DataFrame, starts: np.ndarray, lengt
     if length == 1:
         return rows[starts]
     if partials.additive:
-        return pl.DataFrame({c: _differences(rows[c].to_numpy(), starts, length) for c in partials.columns})
+        sums = {c: pl.Series(_differences(v, starts, length)) for c, v in partials.spread_out(rows).items()}
+        return pl.DataFrame(partials.taken_in(sums))
     doublings = length.bit_length() - 1
     if starts.size * length <= 2 * doublings * rows.height:
         return gathered(partials, rows, starts, length, partials.merge)

@@ -98,7 +98,7 @@ class SessionAggregate:
         done = self.partials.finish(rows.lazy(), self.keys).collect()
         end = (done[WINDOW_END].to_physical() + self.gap).alias(WINDOW_END)
         times = [end.cast(TIME), (end - 1).cast(TIME).alias(TS)]
-        return done.with_columns(times).select(self.schema.names())
+        return done.with_columns(times).select([*self.schema, *self.partials.hidden])
 
 
 def _greatest_so_far(values: np.ndarray, lines: Lines) -> np.ndarray:

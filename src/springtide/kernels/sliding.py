@@ -7,7 +7,7 @@ per window. A window is closed once, when the merged time has come to its end; n
     window 0   └───────────┘
     window 1       └───────────┘                  from window 0 to window 1: pane 3 enters, pane 0 leaves
 
-Where every partial column is an integer that adds up, the sums of the next window (less what leaves) are kept as totals, and
+Where every partial column is an integer that adds up (sums of floats are made of integers too), the sums of the next window (less what leaves) are kept as totals, and
 closing a window reads only the panes that enter or leave. Otherwise each closed window is merged from its panes.
 """
 
@@ -34,6 +34,8 @@ _WINDOW = "__window"
 _ID = "__id"
 _CELLS = 4_000_000
 """How many cells of keys × windows are worked on at once."""
+_USUAL = 6
+"""So many columns; of more, fewer cells at once."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +97,14 @@ class SlidingAggregate:
         self.partials = Partials(step.aggregates)
         self.keys = list(step.by)
         self.totals_kept = self.partials.additive and self.panes.size > self.panes.every
+        self.totals_are_new = self.totals_kept and self.partials.additive_now
+        """Older versions kept none."""
         self.schema = step.schema
         self._groups = [BUCKET, *self.keys]
         self.columns = [*self._groups, PANE, *self.partials.columns]
         """The columns of pane rows."""
         self._input = step.inputs[0].schema
-        self._nothing = pl.DataFrame(schema=step.schema)
+        self._nothing = pl.DataFrame(schema={**step.schema, **dict.fromkeys(self.partials.hidden, pl.String())})
 
     def combine(self, tuples: pl.LazyFrame) -> pl.LazyFrame:
         """Fold tuples into partial results per key and pane. Runs before the exchange; buckets are added there."""
@@ -114,6 +118,15 @@ class SlidingAggregate:
     def merge_blocks(self, rows: pl.DataFrame, start: pl.Expr) -> pl.DataFrame:
         """Make one row per bucket, key and block that begins at `start`."""
         return self.partials.merge(rows.lazy(), [*self._groups, start]).select(self.columns).collect()
+
+    def panes_in_totals(self, closed: int) -> tuple[int, int]:
+        """Give the panes `low ≤ pane < high` whose sums are the totals once a window is closed."""
+        return (closed + 1) * self.panes.every, closed * self.panes.every + self.panes.size
+
+    def totals_of(self, panes: pl.DataFrame) -> pl.DataFrame:
+        """Add panes up to totals."""
+        columns = [c for c in self.columns if c != PANE]
+        return self.partials.merge(panes.lazy(), self._groups).select(columns).collect()
 
     def no_panes(self) -> pl.DataFrame:
         """Give an empty frame of pane rows."""
@@ -197,7 +210,7 @@ class SlidingAggregate:
     def _running(
         self, closed: int | None, last: int, panes: pl.DataFrame, totals: pl.DataFrame | None
     ) -> tuple[pl.DataFrame, pl.DataFrame | None]:
-        geometry, columns = self.panes, self.partials.columns
+        geometry, partials = self.panes, self.partials
         before = totals if totals is not None else self._no_totals(panes)
         groups = pl.concat([before[self._groups], panes[self._groups]]).lazy()
         everyone = groups.unique().sort(BUCKET).with_row_index(_ID).collect()
@@ -209,10 +222,12 @@ class SlidingAggregate:
         entering = enters <= last if closed is None else (enters <= last) & (enters > closed)
         leaving = leaves <= last + 1 if closed is None else (leaves <= last + 1) & (leaves > closed + 1)
         windows = self._candidates(closed, last, rows[PANE].unique().to_numpy())
-        ids = rows[_ID].to_numpy().astype(np.int64)
+        ids, totals_of = (frame[_ID].to_numpy().astype(np.int64) for frame in (rows, sums))
         grid = np.append(windows, last + 1)  # the last column: what leaves with the window after the last one
         height = everyone.height
-        step = max(1, _CELLS // max(1, windows.size))
+        values, known = partials.spread_out(rows), partials.spread_out(sums)
+        columns = list(values | known)
+        step = max(1, _CELLS * _USUAL // (max(1, windows.size) * max(_USUAL, len(columns))))
         results, kept = [], []
         for low in range(0, height, step):
             high = min(height, low + step)
@@ -223,23 +238,22 @@ class SlidingAggregate:
             block = everyone[low:high]
             running: dict[str, np.ndarray] = {}
             ahead: dict[str, np.ndarray] = {}
-            known = sums if high - low == height else sums.filter(pl.col(_ID).is_between(low, high - 1))
+            its = (totals_of >= low) & (totals_of < high)
             for column in columns:
-                values = rows[column].to_numpy()
-                delta = np.zeros((high - low, grid.size), dtype=values.dtype)
-                delta[known[_ID].to_numpy() - low, 0] = known[column].to_numpy()
-                np.add.at(delta.ravel(), cells_in, values[coming])
-                np.subtract.at(delta.ravel(), cells_out, values[going])
+                delta = np.zeros((high - low, grid.size), dtype=np.int64)
+                if column in known:
+                    delta[totals_of[its] - low, 0] = known[column][its]
+                if column in values:
+                    np.add.at(delta.ravel(), cells_in, values[column][coming])
+                    np.subtract.at(delta.ravel(), cells_out, values[column][going])
                 total = np.cumsum(delta, axis=1, out=delta)
                 running[column], ahead[column] = total[:, :-1], total[:, -1]
             key, window = np.nonzero(running[ROWS] > 0)
-            results.append(
-                block[key].hstack(
-                    [pl.Series(_WINDOW, windows[window]), *(pl.Series(c, running[c][key, window]) for c in columns)]
-                )
-            )
+            found = partials.taken_in({c: pl.Series(running[c][key, window]) for c in columns})
+            results.append(block[key].hstack([pl.Series(_WINDOW, windows[window]), *found]))
             alive = np.nonzero(ahead[ROWS] > 0)[0]
-            kept.append(block[self._groups][alive].hstack([pl.Series(c, ahead[c][alive]) for c in columns]))
+            left = partials.taken_in({c: pl.Series(ahead[c][alive]) for c in columns})
+            kept.append(block[self._groups][alive].hstack(left))
         return self._finished(pl.concat(results).lazy()), pl.concat(kept)
 
     def _candidates(self, closed: int | None, last: int, panes: np.ndarray) -> np.ndarray:

@@ -76,8 +76,7 @@ class Aggregate:
                 f"{self.function} cannot take {type_text(dtype)}",
                 f"it takes {rule.takes}; cast the column first",
             )
-        exact = self.function == "count" or not dtype.is_float()
-        traits = Traits(rule.combines, rule.invertible and exact, rule.ordered)
+        traits = Traits(rule.combines, rule.invertible, rule.ordered)
         return BoundAggregate(name, replace(self, input=column), dtype, output, pl.Schema(), traits)
 
     def __str__(self) -> str:
@@ -103,6 +102,12 @@ class BoundAggregate:
         return f"{self.name}={self.aggregate}"
 
 
+def overflow_text(aggregate: BoundAggregate, total: int | Decimal) -> str:
+    """Say that a sum does not fit its type: why a group is rejected."""
+    number = f"{total:f}" if isinstance(total, Decimal) else f"{total}"
+    return f"{aggregate} is {number}, which does not fit {type_text(aggregate.output_type)}"
+
+
 def count(column: IntoExpr = None) -> Aggregate:
     """Count the tuples of a window, or those whose `column` is not null.
 
@@ -113,7 +118,9 @@ def count(column: IntoExpr = None) -> Aggregate:
 
 
 def sum(column: IntoExpr) -> Aggregate:
-    """Add the values up; 64-bit for integers (wrapping), nulls are skipped, nothing adds up to 0.
+    """Add the values up, exactly; nulls are skipped, nothing adds up to 0.
+
+    Floats are rounded once, at the end. A group whose sum of integers does not fit 64 bits is at `.rejected` of the step.
 
     >>> print(st.sum("bytes"))
     sum(bytes)

@@ -155,6 +155,12 @@ class Aggregate(Step):
     window: Window
     aggregates: tuple[BoundAggregate, ...]
 
+    @property
+    def rejected(self) -> pl.Schema:
+        """The columns of groups that are rejected: those of the output but for the aggregates, and why."""
+        values = [a.name for a in self.aggregates]
+        return pl.Schema({**{n: t for n, t in self.schema.items() if n not in values}, REASON: pl.String()})
+
     def describe(self) -> str:
         """Say the window, the groups and the aggregates."""
         by = f" by {', '.join(self.by)}" if self.by else ""

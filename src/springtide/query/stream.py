@@ -74,6 +74,8 @@ class Stream:
     def rejected(self) -> Stream:
         """The rows of this source that do not fit its schema, as JSON, with the reason; of an operator, those that it could not process.
 
+        Of an aggregate: the groups and windows with a sum that does not fit its type.
+
         >>> list(calls.rejected.schema)
         ['source', 'stream', 'position', 'reason', 'row']
         """
@@ -81,6 +83,11 @@ class Stream:
             if self.step.on_error != "reject":
                 hint = "say that it rejects them: .operator(..., on_error='reject')"
                 raise QueryError(label_of(self), "has no rejected rows", hint)
+            return Stream(self.step, steps.REJECTED, self.step.rejected, timed=False)
+        if isinstance(self.step, steps.Aggregate) and self.port == steps.OUT:
+            if steps.REASON in self.step.by:
+                problem = f"rejected groups say why in {steps.REASON!r}, and there is such a column already"
+                raise QueryError(label_of(self), problem, "rename it before the aggregate")
             return Stream(self.step, steps.REJECTED, self.step.rejected, timed=False)
         text = pl.String()
         schema = pl.Schema({"source": text, "stream": text, "position": pl.Int64(), steps.REASON: text, "row": text})
@@ -314,7 +321,7 @@ def union(*streams: Stream, name: str | None = None) -> Stream:
 
 _HAVE = {
     "late": "only sources have: use .late on the stream that st.source made",
-    "rejected": "only sources and operators have: use .rejected on the stream that st.source or .operator made",
+    "rejected": "only sources, aggregates and operators have: use .rejected on the stream that one of them made",
 }
 
 

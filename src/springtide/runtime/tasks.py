@@ -297,7 +297,8 @@ def _instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: 
     times = gate.later(epoch.times, [b.times for b in blobs])
     greatest = gate.greatest(epoch.greatest, [b.greatest for b in blobs])
     work.rows_in = sum(b.tuples.height for b in blobs if b.tuples is not None)
-    head, shelf = head_of(plan, name), Shelf(epoch, name, instance)
+    head = head_of(plan, name)
+    shelf = Shelf(epoch, name, instance, head.adapted)
     for blob in blobs:
         if blob.tuples is not None:
             work.count(EXCHANGE, said_of(plan.exchanges[blob.exchange]), "received", blob.tuples.height)

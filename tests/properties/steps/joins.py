@@ -18,8 +18,8 @@ def make(maker: Any, pool: list[Any], made: Any) -> Any:
     r = maker.random
     by_count = r.random() < 0.4
     other = made if r.random() < 0.3 else r.choice(pool)
-    left, right = (_exact(m) if by_count else m for m in (made, other))
-    keys = _keys(left, right) if left and right else []
+    left, right = made, other
+    keys = _keys(left, right)
     if not keys or maker.numbers.get("_", 0) >= MOST:
         return None
     pairs = r.sample(keys, min(len(keys), r.choice([1, 1, 1, 2])))
@@ -36,13 +36,6 @@ def make(maker: Any, pool: list[Any], made: Any) -> Any:
     if r.random() < 0.5:
         joined = _made(maker, left, right, **options, where=_predicate(maker, joined))
     return joined
-
-
-def _exact(made: Any) -> Any:
-    """Leave out what carries rounding; None if nothing else is there."""
-    if made.rounded and not made.columns(exact=True):
-        return None
-    return type(made)(made.stream.drop(*made.rounded)) if made.rounded else made
 
 
 def _keys(left: Any, right: Any) -> list[tuple[str, str]]:
@@ -67,14 +60,13 @@ def _length(maker: Any) -> timedelta:
 
 def _made(maker: Any, left: Any, right: Any, **options: Any) -> Any:
     stream = left.stream.join(right.stream, **options)
-    rounded = left.rounded | {here for there, here in stream.step.right_columns if there in right.rounded}
-    return type(left)(stream, frozenset(rounded))
+    return type(left)(stream)
 
 
 def _predicate(maker: Any, joined: Any) -> pl.Expr:
     """Ask for something of one side, of both, or of several columns; null is not true."""
     r, schema = maker.random, joined.stream.schema
-    exact = joined.columns(lambda t: t.is_integer() or t == pl.String, exact=True)
+    exact = joined.columns(lambda t: t.is_integer() or t == pl.String)
     two = [(a, b) for a in exact for b in exact if a != b and schema[a] == schema[b]]
     parts = [maker.predicate(joined)]
     if two:

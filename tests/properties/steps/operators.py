@@ -17,10 +17,6 @@ import springtide as st
 def make(maker: Any, pool: list[Any], made: Any) -> Any:
     """Choose an operator, its keys, and what happens to rows that it does not like."""
     r, stream = maker.random, made.stream
-    if made.rounded:
-        if not set(made.columns()) - made.rounded:
-            return None
-        stream = stream.drop(*made.rounded)
     keys, stream = _keys(maker, stream)
     picky = r.random() < 0.4 and "reason" not in stream.schema
     span = maker.unit * r.choice([1, 2, 5, 20])

@@ -15,8 +15,8 @@ def make(maker: Any, pool: list[Any], made: Any) -> Any:
     r = maker.random
     by_count = r.random() < 0.4
     other = made if r.random() < 0.3 else r.choice(pool)
-    left, right = (_exact(m) if by_count else m for m in (made, other))
-    if left is None or right is None or "_" in maker.numbers:
+    left, right = made, other
+    if "_" in maker.numbers:
         return None
     maker.fresh("_")  # no other join: pairs of pairs are many, and the reference asks the predicate of each
     options: dict[str, Any] = {
@@ -26,18 +26,10 @@ def make(maker: Any, pool: list[Any], made: Any) -> Any:
     }
     all_pairs = left.stream.theta_join(right.stream, pl.lit(True), **options)
     renamed = dict(all_pairs.step.right_columns)
-    rounded = left.rounded | {renamed[n] for n in right.rounded}
-    joined = type(left)(all_pairs, frozenset(rounded))
-    mine, theirs = left.columns(exact=True), [renamed[n] for n in right.columns(exact=True)]
+    joined = type(left)(all_pairs)
+    mine, theirs = left.columns(), [renamed[n] for n in right.columns()]
     predicate = _predicate(maker, joined, mine, theirs)
-    return type(left)(left.stream.theta_join(right.stream, predicate, **options), frozenset(rounded))
-
-
-def _exact(made: Any) -> Any:
-    """Leave out what carries rounding; None if nothing else is there."""
-    if made.rounded and not made.columns(exact=True):
-        return None
-    return type(made)(made.stream.drop(*made.rounded)) if made.rounded else made
+    return type(left)(left.stream.theta_join(right.stream, predicate, **options))
 
 
 def _length(maker: Any) -> timedelta:

@@ -214,7 +214,7 @@ def test_windows_come_when_they_are_full_and_not_before(aggregate: Callable[...,
     assert instance.totals.is_empty()
 
 
-def test_sums_wrap_and_unsigned_ones_are_exact(aggregate: Callable[..., Aggregate]) -> None:
+def test_unsigned_sums_are_exact(aggregate: Callable[..., Aggregate]) -> None:
     columns = {"k": pl.String, "x": pl.UInt64, "ts": st.TIME}
     kernel = SlidingAggregate(aggregate("2us", "1us", columns=columns, s=st.sum("x")))
     assert kernel.totals_kept

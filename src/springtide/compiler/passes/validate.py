@@ -88,6 +88,8 @@ def _outputs(step: steps.Step) -> dict[str, pl.Schema | None]:
         return dict.fromkeys(step.ports, step.schema)
     if isinstance(step, steps.Operate) and step.on_error == "reject":
         return {steps.OUT: step.schema, steps.REJECTED: step.rejected}
+    if isinstance(step, steps.Aggregate):
+        return {steps.OUT: step.schema, steps.REJECTED: step.rejected}
     return {} if isinstance(step, steps.Sink) else {steps.OUT: step.schema}
 
 

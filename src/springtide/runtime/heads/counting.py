@@ -15,6 +15,7 @@ from springtide.query import steps
 from springtide.query.types import END_OF_TIME
 from springtide.runtime.heads import ordered
 from springtide.runtime.heads.head import Clock, Head, HeadResult, Kind, Shelf
+from springtide.runtime.heads.rejecting import divided
 from springtide.state.manifest import Marks
 
 HELD = "held"
@@ -26,8 +27,12 @@ class CountingHead(Head):
 
     def __init__(self, step: steps.Aggregate, buckets: int) -> None:
         """Prepare the kernel."""
-        self._kernel, self._buckets = CountingAggregate(step), buckets
+        self._kernel, self._buckets, self._step = CountingAggregate(step), buckets, step
         self.kinds = {HELD: ordered.HELD, PANES: Kind(fold=self._kernel.fold, versions=True)}
+
+    def adapted(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Bring partial results of an older version to digits."""
+        return self._kernel.partials.adapted(rows)
 
     def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
         """Send the columns that are needed, with their places."""
@@ -47,7 +52,8 @@ class CountingHead(Head):
         if held is not None:
             writes[HELD] = held
         marks = {ordered.TIME_MARK: max(clock.time, ordered.ready_before(shelf))}
-        return HeadResult(rows, marks, {} if clock.time == END_OF_TIME else writes)
+        rows, rejected = divided(self._step, rows)
+        return HeadResult(rows, marks, {} if clock.time == END_OF_TIME else writes, rejected)
 
     def oldest(self, marks: Marks) -> Mapping[str, int]:
         """Tuples are held until they are ready. How many a key had is known until the end."""

@@ -102,6 +102,10 @@ class Head(ABC):
         """Give the last window that has anything in state."""
         raise NotImplementedError
 
+    def adapted(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Give rows of state as they are written now; an older version may have written them otherwise."""
+        return rows
+
     @abstractmethod
     def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
         """Make the rows that go over an exchange to this head, with their buckets; `turn` numbers them, where they are dealt out in turn."""
@@ -136,6 +140,8 @@ class Shelf:
     epoch: Epoch
     subquery: str
     instance: int
+    adapted: Callable[[pl.DataFrame], pl.DataFrame] = lambda rows: rows
+    """`Head.adapted` of the head whose state it is."""
 
     @property
     def map(self) -> BucketMap:
@@ -230,7 +236,7 @@ class Shelf:
                 own = self.map.buckets_of(self.instance) if own is None else own
                 if self._may_have(segment, own):
                     found.append(read_segment(self.epoch.tiers.find(segment), own))
-        return [f for f in found if f.height]
+        return [self.adapted(f) for f in found if f.height]
 
     def _may_have(self, segment: Segment, buckets: Sequence[int]) -> bool:
         """Tell whether there can be rows of some buckets in a segment: whoever wrote it owned one of them, if anybody knows."""

@@ -11,7 +11,7 @@ from springtide.kernels.sliding import FIRST, LAST, PANE
 from springtide.query import steps
 from springtide.query.types import END_OF_TIME
 from springtide.runtime.heads.head import Head, Kind, Shelf
-from springtide.runtime.heads.sliding import PANES, SlidingHead
+from springtide.runtime.heads.sliding import PANES, SlidingHead, block_kind
 from springtide.state.manifest import Marks
 
 
@@ -28,7 +28,7 @@ class LongSlidingHead(SlidingHead):
         """Prepare the kernel."""
         super().__init__(step, buckets)
         self._blocks = Blocks(self.kernel.panes)
-        self.kinds = {PANES: self.kinds[PANES]} | {_kind(level): Kind(slot=PANE) for level in self._blocks.levels}
+        self.kinds = {PANES: self.kinds[PANES]} | {block_kind(level): Kind(slot=PANE) for level in self._blocks.levels}
 
     def oldest(self, marks: Marks) -> Mapping[str, int]:
         """Blocks are needed as long as a window that is open has all of their panes."""
@@ -52,7 +52,7 @@ class LongSlidingHead(SlidingHead):
             if rows is not None:
                 parts.append(rows.with_columns(self._windows(level, closed, last)))
         rows = self.kernel.put_together(pl.concat(parts)) if parts else self.kernel.no_windows()
-        return rows, {_kind(level): blocks for level, blocks in made.items() if level > 0 and blocks is not None}
+        return rows, {block_kind(level): blocks for level, blocks in made.items() if level > 0 and blocks is not None}
 
     def _windows(self, level: int, closed: int | None, last: int) -> list[pl.Expr]:
         """Say for which of the windows that are closed now a block of a level is needed."""
@@ -76,13 +76,9 @@ class LongSlidingHead(SlidingHead):
         """Give blocks of a level, from state and from those made now; None for none."""
         parts = []
         for low, high in (r for r in ranges if r[0] < r[1]):
-            found = [*shelf.read(_kind(level), low, high), *([made] if made is not None else [])]
+            found = [*shelf.read(block_kind(level), low, high), *([made] if made is not None else [])]
             parts += [
                 f.filter((pl.col(PANE) >= low) & (pl.col(PANE) < high)).select(self.kernel.columns) for f in found
             ]
         parts = [p for p in parts if p.height]
         return pl.concat(parts) if parts else None
-
-
-def _kind(level: int) -> str:
-    return f"blocks{level}" if level else PANES

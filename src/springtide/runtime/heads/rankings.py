@@ -32,6 +32,10 @@ class RankingHead(Head):
         self._step, self._counting = step, SlidingHead(counting_step(step), buckets)
         self.kinds = self._counting.kinds
 
+    def adapted(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Bring counts of an older version to digits."""
+        return self._counting.adapted(rows)
+
     def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
         """Send counts per value and pane."""
         return self._counting.send(exchange, tuples, turn)

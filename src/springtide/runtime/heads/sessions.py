@@ -14,6 +14,7 @@ from springtide.kernels.sessions import DUE, SessionAggregate
 from springtide.query import steps
 from springtide.query.types import END_OF_TIME
 from springtide.runtime.heads.head import TIME_MARK, Clock, Head, HeadResult, Kind, Shelf, earlier
+from springtide.runtime.heads.rejecting import divided
 from springtide.state.manifest import Marks
 
 PIECES = "pieces"
@@ -24,9 +25,13 @@ class SessionHead(Head):
 
     def __init__(self, step: steps.Aggregate, buckets: int) -> None:
         """Prepare the kernel."""
-        self._kernel, self._buckets = SessionAggregate(step), buckets
+        self._kernel, self._buckets, self._step = SessionAggregate(step), buckets, step
         self._columns = list(step.inputs[0].schema)
         self.kinds = {PIECES: Kind(slot=DUE, fold=self._kernel.merge)}
+
+    def adapted(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Bring partial results of an older version to digits."""
+        return self._kernel.partials.adapted(rows)
 
     def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
         """Send pieces of sessions."""
@@ -50,7 +55,8 @@ class SessionHead(Head):
         others = [f.filter(pl.col(DUE) > time) for f in shelf.lookup(PIECES, hashes.to_numpy(), time + 1)]
         others += [f.filter(pl.col(HASH).is_in(hashes.implode())) for f in later]
         rows, again = kernel.close(pl.concat([*due, *(f.select(kernel.columns) for f in others)]), time)
-        return HeadResult(rows, marks, {PIECES: pl.concat([*later, again])})
+        rows, rejected = divided(self._step, rows)
+        return HeadResult(rows, marks, {PIECES: pl.concat([*later, again])}, rejected)
 
     def expired(self, marks: Marks, arrived: Sequence[pl.DataFrame | None]) -> int:
         """Count the pieces that begin before the time that it had come to."""

@@ -14,14 +14,22 @@ from springtide.kernels.sliding import PANE, SlidingAggregate, between
 from springtide.query import steps
 from springtide.query.types import END_OF_TIME, WINDOW_START
 from springtide.runtime.heads.head import Clock, Head, HeadResult, Kind, Shelf, earlier
+from springtide.runtime.heads.rejecting import divided
 from springtide.state.manifest import Marks, SubqueryState
 
 PANES = "panes"
 TOTALS = "totals"
 CLOSED = "window"
 """The mark: the number of the last window that was closed."""
+TOTALED = "totals"
+"""The mark: there are totals, of functions for which older versions kept none."""
 FIRST = "first window"
 """The mark of a new owner that has closed nothing yet: windows before this one are the old owner's."""
+
+
+def block_kind(level: int) -> str:
+    """Name the state of merged blocks of 2^level panes."""
+    return f"blocks{level}" if level else PANES
 
 
 class SlidingHead(Head):
@@ -31,9 +39,13 @@ class SlidingHead(Head):
 
     def __init__(self, step: steps.Aggregate, buckets: int) -> None:
         """Prepare the kernel."""
-        self.kernel, self._buckets = SlidingAggregate(step), buckets
+        self.kernel, self._buckets, self._step = SlidingAggregate(step), buckets, step
         self._columns = list(step.inputs[0].schema)
         self.kinds = {PANES: Kind(slot=PANE, fold=self.kernel.merge), TOTALS: Kind(whole=True)}
+
+    def adapted(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Bring partial results of an older version to digits."""
+        return self.kernel.partials.adapted(rows)
 
     def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
         """Send partial results per key and pane."""
@@ -55,7 +67,7 @@ class SlidingHead(Head):
         if upto is not None and last is not None:
             upto = min(upto, last)
         if upto is not None and (upto > before if before is not None else first is None or upto >= first):
-            marks[CLOSED] = upto
+            marks |= {CLOSED: upto} | ({TOTALED: 1} if kernel.totals_are_new else {})
             marks.pop(FIRST, None)
             rows, writes = self._close(shelf, new, before, upto)
             if first is not None:  # earlier ones are the old owner's
@@ -66,7 +78,8 @@ class SlidingHead(Head):
         kept = {n: between(w, oldest[n], END_OF_TIME + 1) if n in oldest else w for n, w in writes.items()}
         if PANES in kept and kernel.panes.size == 1:
             kept[PANES] = kernel.merge(kept[PANES])
-        return HeadResult(rows, marks, kept)
+        rows, rejected = divided(self._step, rows)
+        return HeadResult(rows, marks, kept, rejected)
 
     def within(self, windows: tuple[int | None, int | None]) -> pl.Expr:
         """Say which panes are needed for some windows."""
@@ -94,7 +107,9 @@ class SlidingHead(Head):
         if CLOSED not in marks:
             return {}
         closed = marks[CLOSED]
-        return {PANES: END_OF_TIME if closed == END_OF_TIME else self.kernel.panes.first_pane_after(closed)}
+        first = END_OF_TIME if closed == END_OF_TIME else self.kernel.panes.first_pane_after(closed)
+        blocks = range(1, self.kernel.panes.size.bit_length()) if self.kernel.totals_are_new else ()
+        return {PANES: first} | {block_kind(level): first for level in blocks}
 
     def _close(
         self, shelf: Shelf, new: pl.DataFrame | None, closed: int | None, upto: int
@@ -113,5 +128,11 @@ class SlidingHead(Head):
             parts += [between(f, low, high) for f in found]
         parts = [p[kernel.columns] for p in parts if p.height]
         panes = pl.concat(parts) if parts else kernel.no_panes()
-        totals = shelf.read(TOTALS) if before is not None else []
+        if before is None:
+            return panes, None
+        if kernel.totals_are_new and TOTALED not in shelf.marks:
+            low, high = kernel.panes_in_totals(before)
+            parts = [between(f, low, high)[kernel.columns] for f in shelf.read(PANES, low, high)]
+            return panes, kernel.totals_of(pl.concat(parts)) if parts else None
+        totals = shelf.read(TOTALS)
         return panes, pl.concat(totals) if totals else None

@@ -8,11 +8,11 @@ from typing import Any
 import polars as pl
 
 from springtide.query import steps
-from springtide.query.aggregates import INPUT, BoundAggregate, UserFunction
+from springtide.query.aggregates import INPUT, BoundAggregate, UserFunction, overflow_text
 from springtide.query.errors import UserCodeError
 from springtide.query.types import COUNT, RANK, TS, WINDOW_END, WINDOW_START
 from springtide.runtime.reference.evaluate import evaluate
-from springtide.runtime.reference.functions import apply, wrap
+from springtide.runtime.reference.functions import apply, bounded, fits
 from springtide.runtime.reference.sketches import heavy, ranked
 from springtide.runtime.reference.tuples import Place, Tuple, in_order
 from springtide.runtime.reference.values import plain_rows
@@ -21,19 +21,19 @@ from springtide.runtime.reference.windows import cut
 Key = tuple[Any, ...]
 
 
-def aggregate(label: str, origin: str, step: steps.Aggregate, tuples: list[Tuple], time: int) -> list[Tuple]:
-    """Compute the aggregates of each group in each window that the merged time gives."""
+def aggregate(label: str, origin: str, step: steps.Aggregate, tuples: list[Tuple], time: int) -> dict[str, list[Tuple]]:
+    """Compute the aggregates of each group in each window that the merged time gives; those with a sum that does not fit are rejected."""
     inputs = [(b.name, b.aggregate.input.alias(b.name)) for b in step.aggregates if b.aggregate.input is not None]
     exprs = [expr for _, expr in inputs]
     folds = {b.name: _Fold(f"{label}, aggregate {b.name!r}", b, u) for b in step.aggregates if (u := b.aggregate.user)}
-    rows = []
+    rows, rejected = [], []
     for key, members in _groups(tuples, step.by):
         contributions = []
         for t in members:
             row = plain_rows(evaluate(label, t.frame, exprs))[0] if exprs else {}
             contributions.append((t.ts, row | {name: fold.add(t.frame) for name, fold in folds.items()}))
         for start, end, inside in cut(step.window, contributions, time):
-            values = _window_columns(step.by, key, start, end)
+            values, reasons = _window_columns(step.by, key, start, end), list[str]()
             for bound in step.aggregates:
                 if bound.name in folds:
                     values[bound.name] = folds[bound.name].finish([row[bound.name] for row in inside])
@@ -41,8 +41,14 @@ def aggregate(label: str, origin: str, step: steps.Aggregate, tuples: list[Tuple
                     values[bound.name] = len(inside)
                 else:
                     values[bound.name] = apply(bound, [row[bound.name] for row in inside])
-            rows.append(Tuple(values[TS], Place(origin), values, step.schema))
-    return rows
+                    if not fits(bound, values[bound.name]):
+                        reasons.append(overflow_text(bound, values[bound.name]))
+            if reasons:
+                why = values | {steps.REASON: reasons[0]}
+                rejected.append(Tuple(0, Place(origin), {n: why[n] for n in step.rejected}, step.rejected))
+            else:
+                rows.append(Tuple(values[TS], Place(origin), values, step.schema))
+    return {steps.OUT: rows, steps.REJECTED: rejected}
 
 
 def top_k(label: str, origin: str, step: steps.TopK, tuples: list[Tuple], time: int) -> list[Tuple]:
@@ -52,7 +58,7 @@ def top_k(label: str, origin: str, step: steps.TopK, tuples: list[Tuple], time: 
         weighted = [(t.ts, (tuple(t.values[n] for n in step.by), _weight(label, step, t))) for t in members]
         for start, end, inside in cut(step.window, weighted, time):
             counts = _exact(inside) if step.sketch is None else heavy(inside, step.sketch)
-            best = ranked((list(value), wrap(count, step.schema[COUNT])) for value, count in counts)[: step.k]
+            best = ranked((list(value), bounded(count)) for value, count in counts)[: step.k]
             for rank, (value, count) in enumerate(best, 1):
                 values = _window_columns(step.per, key, start, end)
                 values |= {RANK: rank, **dict(zip(step.by, value, strict=True)), COUNT: count}

@@ -24,13 +24,24 @@ def apply(bound: BoundAggregate, values: Values) -> Any:
     return _OVER_PRESENT[bound.aggregate.function](present, bound)
 
 
-def wrap(total: int, dtype: pl.DataType) -> int:
-    """Keep the lowest 64 bits.
+def fits(bound: BoundAggregate, value: Any) -> bool:
+    """Tell whether a value is one of the aggregate's type; a sum of integers or decimals may be too large."""
+    dtype = bound.output_type
+    if bound.aggregate.function != "sum" or dtype.is_float():
+        return True
+    if isinstance(dtype, pl.Decimal):
+        return bool(abs(value) < Decimal(10) ** (38 - dtype.scale))
+    least, greatest = (0, 2**64 - 1) if dtype.is_unsigned_integer() else (-(2**63), 2**63 - 1)
+    return bool(least <= value <= greatest)
 
-    >>> wrap(2**63, pl.Int64()), wrap(-1, pl.UInt64())
-    (-9223372036854775808, 18446744073709551615)
+
+def bounded(total: int) -> int:
+    """Give the nearest 64-bit integer.
+
+    >>> bounded(2**63), bounded(-5)
+    (9223372036854775807, -5)
     """
-    return total % 2**64 if dtype.is_unsigned_integer() else (total + 2**63) % 2**64 - 2**63
+    return min(max(total, -(2**63)), 2**63 - 1)
 
 
 def add_up(values: Sequence[Any]) -> Any:
@@ -68,7 +79,7 @@ def _sum(values: Values, bound: BoundAggregate) -> Any:
         return add_up([Decimal(0), *values])
     if dtype.is_float():
         return add_up([0.0, *values])
-    return wrap(add_up(values), dtype)
+    return add_up(values)
 
 
 def _mean(values: Values, bound: BoundAggregate) -> Any:
@@ -89,6 +100,7 @@ def _extreme(pick: Callable[[Values], Any]) -> Callable[[Values, BoundAggregate]
 
 
 def _var(values: Values, _: BoundAggregate) -> float | None:
+    values = [float(v) for v in values]
     if len(values) < 2:
         return None
     if not all(math.isfinite(v) for v in values):

@@ -104,6 +104,8 @@ class _Run:
         if isinstance(step, steps.Operate):
             label, (first,) = f"{name} ({step.kind})", self.input(step)
             return operate(label, name, step, first, self._time[step], self._greatest[step])
+        if isinstance(step, steps.Aggregate):
+            return aggregate(f"{name} ({step.kind})", name, step, self.input(step)[0], self._time[step])
         return {steps.OUT: self._out(name, step)}
 
     def _out(self, name: str, step: steps.Step) -> list[Tuple]:
@@ -117,8 +119,6 @@ class _Run:
             return stateless.explode_each(step, first)
         if isinstance(step, steps.Union):
             return [t for tuples in (first, *others) for t in tuples]
-        if isinstance(step, steps.Aggregate):
-            return aggregate(label, name, step, first, time)
         if isinstance(step, steps.TopK):
             return top_k(label, name, step, first, time)
         if isinstance(step, steps.Join | steps.ThetaJoin):
