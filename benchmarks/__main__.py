@@ -14,6 +14,11 @@ BENCHMARKS = {
         "district",
         "60 s / 10 s by district, against Spark's own windowed aggregate",
     ),
+    "exact-sums": (
+        "benchmarks.cdr.exact",
+        "main",
+        'those two beside an older checkout, with integers and with floats: ARGS="--before PATH"',
+    ),
     "clickstream": (
         "benchmarks.clickstream.patterns",
         "main",

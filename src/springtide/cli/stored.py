@@ -12,6 +12,7 @@ from springtide.cli.errors import CommandError
 from springtide.kernels.hashing import BUCKET, HASH
 from springtide.kernels.partials import ROWS
 from springtide.kernels.sliding import PANE
+from springtide.kernels.sums import shown_sums
 from springtide.query.errors import nearest
 from springtide.query.types import END_OF_TIME, TIME
 from springtide.runtime.heads.head import ALIVE, VERSION
@@ -137,7 +138,12 @@ def readable(rows: pl.LazyFrame, layout: Layout) -> pl.LazyFrame:
     keys = [k for k in layout.get("keys", []) if k in schema]
     width = pane_width(layout)
     own = (PANE, ROWS, BUCKET, "epoch", "instance")
+    sums = shown_sums([c for c in schema if c not in keys])
+    rows = rows.with_columns([value.alias(name) for name, (_, value) in sums.items()])
+    rows = rows.drop([c for columns, _ in sums.values() for c in columns])
+    schema = rows.collect_schema()
     parts = [c for c in schema if c not in (*keys, *own) and not c.startswith("__")]
+    parts.sort(key=lambda c: (int(n) if (n := c.partition(".")[0]).isdigit() else len(parts), c not in sums))
     pane = (
         []
         if PANE not in schema

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
@@ -325,6 +326,31 @@ def taken_in(column: str, found: dict[str, pl.Series], height: int) -> pl.Series
     ]
     lists = frame.select(pl.concat_list(entries).list.drop_nulls().alias(column))
     return lists.select(pl.when(pl.col(column).list.len() > 0).then(pl.col(column)).cast(REST)).to_series()
+
+
+def shown_sums(columns: Sequence[str]) -> dict[str, tuple[list[str], pl.Expr]]:
+    """Find sums among partial columns: name → its columns and its value, for people; of decimals in units of their last place."""
+    found: dict[str, list[int]] = {}
+    for column in columns:
+        match = re.fullmatch(r"(\d+\.[sq])(-?\d+)", column)
+        if match:
+            found.setdefault(match[1], []).append(int(match[2]))
+    sums: dict[str, tuple[list[str], pl.Expr]] = {}
+    for prefix, places in found.items():
+        one = ExactSum(prefix, tuple(sorted(places, reverse=True)), pl.lit(0))
+        if f"{prefix}~" in columns:
+            one = replace(one, split=digits.split)
+        sums[prefix] = one.all_columns, _shown(one)
+    return sums
+
+
+def _shown(of: ExactSum) -> pl.Expr:
+    if len(of.places) == 1:
+        return pl.col(of.columns[0])
+    if of.places == (1, 0):
+        value: pl.Expr = pl.col(of.columns[1]) * 2**BITS + pl.col(of.columns[0])
+        return value
+    return _mapped(of, pl.Float64(), lambda frame: pl.Series(floats(of, frame)))
 
 
 # ── partial results of older versions ─────────────────────────────────────────────────────────────────────────────
