@@ -70,7 +70,7 @@ class Inputs:
         self.rough = r.random() < 0.4
         """Floats have all their bits, some are very large or very small."""
         self.schema = {n: SCHEMA[n] for n in ["k", "i", *r.sample([*SCHEMA], r.randint(1, 4))]}
-        self.rows_left: int = r.choice([8, 20, 35, ROWS])
+        self.rows_left: int = r.choice([5, 8, 8, 12, 20, 35, ROWS])
 
     def source(self, name: str) -> st.Stream:
         """Make a source with time, of rows in memory or in files."""
