@@ -73,11 +73,15 @@ class Parquet(FileSource):
 
     def place(self, file: str, start: int, stop: int) -> list[Any]:
         """Say where a task finds rows."""
-        return [file, start]
+        return [file, start, os.stat(file).st_size]
 
     def read(self, part: Slice) -> Read:
         """Scan the rows lazily: only the columns that the query needs are read."""
-        file, start = part.data
+        file, start, *size = part.data  # older manifests have no size
+        if size and os.stat(file).st_size != size[0]:
+            raise SpringtideError(
+                f"{file} was changed while it was read; write new files under new names, and start again to go on"
+            )
         frame = pl.scan_parquet(file, glob=False)
         found = frame.collect_schema()
         columns = self.schema()

@@ -282,6 +282,16 @@ def test_a_file_that_is_changed_under_the_reader_is_an_error(kind: str, tmp_path
         made.read(part)
 
 
+def test_a_parquet_file_that_is_replaced_under_the_reader_is_an_error(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "a.parquet", [10, 11, 12])
+    made = st.parquet(tmp_path, schema=COLUMNS)
+    (part,) = made.take(None, 10, None).slices
+    assert made.read(part).rows.collect().height == 3
+    write_parquet(tmp_path / "a.parquet", list(range(100)))
+    with pytest.raises(st.SpringtideError, match=r"a\.parquet was changed while it was read"):
+        made.read(part)
+
+
 def test_the_backlog_of_files_that_were_not_counted_is_estimated(tmp_path: Path) -> None:
     for name in "abcd":
         write_csv(tmp_path / f"{name}.csv", [10] * 1000)
