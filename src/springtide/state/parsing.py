@@ -29,10 +29,13 @@ def parsed(data: bytes | str) -> Any:
 def content(path: Path, most: int = LONGEST, *, follow: bool = True) -> bytes:
     """Read a file, but nothing that is none: no folder, no pipe to wait for, no end of bytes; without `follow` no link either."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
-    with open(descriptor, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "it is not a file")
-        data = file.read(most + 1)
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(most + 1)
+    finally:
+        os.close(descriptor)
     if len(data) > most:
         raise ValueError(f"it has more than {most:,} bytes")
     return data

@@ -11,7 +11,6 @@ somebody's own. The checkpoint is in the name, so that a start finds what runs o
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import secrets
@@ -23,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from springtide.state.errors import CheckpointError
+from springtide.state.parsing import content, parsed
 
 MARKER = ".springtide"
 _SHARED_MEMORY = Path("/dev/shm")
@@ -102,8 +102,8 @@ def former(root: Path) -> Path:
 def _beginning(root: Path) -> str:
     """Give what the names of all folders of a checkpoint begin with: another checkpoint at the same path has another."""
     try:
-        created = json.loads((root / "springtide.json").read_bytes())["created"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        created = parsed(content(root / "springtide.json"))["created"]
+    except (OSError, ValueError, KeyError, TypeError):
         created = None
     digest = hashlib.blake2b(f"{root} {created}".encode(errors="surrogateescape"), digest_size=6).hexdigest()
     return f"springtide-{os.getuid()}-{digest}-"

@@ -29,6 +29,7 @@ import pyarrow.fs
 
 from springtide.query.places import local, without_secrets
 from springtide.state.errors import AwayError, CheckpointError
+from springtide.state.parsing import content, is_for_good
 
 WAITS = (0.1, 0.4, 1.6)
 """Seconds before each further try."""
@@ -91,7 +92,7 @@ class Store:
 
         def read() -> bytes:
             if self.local is not None:
-                return (self.local / path).read_bytes()
+                return content(self.local / path)
             system, root = self._open()
             with system.open_input_file(_join(root, path)) as file:
                 return bytes(file.read())
@@ -346,6 +347,4 @@ def _settle(partial: Path, target: Path) -> None:
 
 
 def _hopeless(error: OSError) -> bool:
-    return isinstance(error, PermissionError | IsADirectoryError | NotADirectoryError) or bool(
-        _FOR_GOOD.search(str(error))
-    )
+    return is_for_good(error) or bool(_FOR_GOOD.search(str(error)))
