@@ -22,6 +22,7 @@ from springtide.runtime.reports import reports_of
 from springtide.runtime.shadows import with_shadows
 from springtide.runtime.shipping import for_tasks
 from springtide.runtime.spark.faults import GONE, is_gone, passing
+from springtide.runtime.spark.packing import packed
 from springtide.runtime.spark.probe import Sighted
 from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
 from springtide.runtime.topology import Topology, topology
@@ -112,8 +113,9 @@ def addressed(layout: Topology, level: int, items: Iterable[Item]) -> Iterator[P
         yield (0 if item[0] == REPORT else item[1] % partitions), item
 
 
-def _unpack(plan: bytes, nothing: Iterable[int]) -> Iterable[int]:
-    unpack(plan)
+def _unpack(plans: Iterable[bytes], nothing: Iterable[int]) -> Iterable[int]:
+    for plan in plans:
+        unpack(plan)
     return list(nothing)
 
 
@@ -137,10 +139,11 @@ class SparkExecutor:
     """Runs epochs of one plan on a Spark context."""
 
     def __init__(self, context: SparkContext, plan: Plan) -> None:
-        """Pack the plan once."""
+        """Pack the plan once for each kind of task."""
         self._context = context
         self._plan = plan
-        self._packed: bytes = cloudpickle.dumps(for_tasks(plan))  # type: ignore[no-untyped-call]
+        shipped = for_tasks(plan)
+        self._packed, self._later = packed(shipped, reads=True), packed(shipped, reads=False)
         self.rows: Rows | None = None
         """The micro-batch of this epoch, where Spark reads a source and there is one."""
         self._whole = False
@@ -154,7 +157,9 @@ class SparkExecutor:
 
         What is given back tells whether they are done.
         """
-        rdd = self._context.parallelize(range(tasks), tasks).mapPartitions(functools.partial(_unpack, self._packed))
+        rdd = self._context.parallelize(range(tasks), tasks).mapPartitions(
+            functools.partial(_unpack, (self._packed, self._later))
+        )
         done: Callable[[], bool] = rdd._jrdd.countAsync().isDone
         return done
 
@@ -191,7 +196,7 @@ class SparkExecutor:
         later = replace(epoch, slices={})
         for level in range(1, len(layout.levels)):
             shuffled = rdd.partitionBy(tasks[level], _same)  # partition p goes to task p modulo tasks
-            stage = InstanceStage(self._packed, later, level, tasks[level])
+            stage = InstanceStage(self._later, later, level, tasks[level])
             rdd = shuffled.mapPartitionsWithIndex(self._placed(stage))
         try:
             return reports_of(item for _, item in rdd.collect())

@@ -1,0 +1,63 @@
+"""The plan on its way to tasks: each kind of task gets what it needs of it, and no more.
+
+Only tasks of the first level read sources. The others get the columns of a source and how its rows are ordered, but not where they come from: no path,
+no rows of a list, and no password.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+from pyspark import cloudpickle
+
+from springtide.compiler.plan import Plan
+from springtide.query import steps
+from springtide.query.connectors import Rows, SourceConnector
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A source as tasks know it that do not read it."""
+
+    columns: Mapping[str, pl.DataType]
+    positions: bool
+    repeats: bool
+
+    def schema(self) -> pl.Schema:
+        """Names and types of the columns."""
+        return pl.Schema(self.columns)
+
+    def describe(self) -> str:
+        """Say that it is not here."""
+        return "read by other tasks"
+
+    def read_all(self) -> Mapping[str, Rows]:
+        """Refuse."""
+        raise NotImplementedError("this task reads no source")
+
+
+def packed(plan: Plan, *, reads: bool) -> bytes:
+    """Pack a plan for tasks that read sources, or for those that do not."""
+    if reads:
+        whole: bytes = cloudpickle.dumps(plan)  # type: ignore[no-untyped-call]
+        return whole
+    buffer = io.BytesIO()
+    _Packer(buffer, [s.connector for s in plan.graph.of_kind(steps.Source).values()]).dump(plan)  # type: ignore[no-untyped-call]
+    return buffer.getvalue()
+
+
+class _Packer(cloudpickle.CloudPickler):
+    """Leaves sources behind."""
+
+    def __init__(self, buffer: io.BytesIO, sources: list[SourceConnector]) -> None:
+        super().__init__(buffer)  # type: ignore[no-untyped-call]
+        self._sources = {id(s): Elsewhere(s.schema(), s.positions, getattr(s, "repeats", False)) for s in sources}
+
+    def reducer_override(self, obj: Any) -> Any:
+        if (stand_in := self._sources.get(id(obj))) is not None:
+            return Elsewhere, (dict(stand_in.columns), stand_in.positions, stand_in.repeats)
+        return super().reducer_override(obj)  # type: ignore[no-untyped-call]
