@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from springtide.elastic.instructions import Instruction, Refusal
+from springtide.query.errors import SpringtideError
 
 Value = TypeVar("Value")
 
@@ -69,16 +70,21 @@ class Memory:
     @staticmethod
     def from_json(data: dict[str, Any]) -> Memory:
         """Read what `to_json` wrote."""
-        if data["format"] != FORMAT:
-            raise ValueError(
-                f"a manager's memory of format {data['format']}, this version of Springtide reads {FORMAT}"
-            )
-        return Memory(
-            paused=data["paused"],
-            underway={name: Instruction.from_json(i) for name, i in data["underway"].items()},
-            changed=data["changed"],
-            wishes={name: tuple(wishes) for name, wishes in data["wishes"].items()},
-            refusals=tuple(Refusal(**r) for r in data["refusals"]),
+        try:
+            if data["format"] == FORMAT:
+                return Memory(
+                    paused=data["paused"],
+                    underway={name: Instruction.from_json(i) for name, i in data["underway"].items()},
+                    changed=data["changed"],
+                    wishes={name: tuple(wishes) for name, wishes in data["wishes"].items()},
+                    refusals=tuple(Refusal(**r) for r in data["refusals"]),
+                )
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise SpringtideError(
+                f"what the last manifest remembers of elasticity is damaged ({error!r}); start without elastic= once"
+            ) from None
+        raise SpringtideError(
+            f"a manager's memory of format {data['format']}, this version of Springtide reads {FORMAT}; use a newer version"
         )
 
 

@@ -150,7 +150,7 @@ def copy(
             written += 1
     if published is not None:
         target.write(PUBLISHED, published.encode())
-    target.write(GENERATION, source.store.read(GENERATION))
+    target.write(GENERATION, str(source.generation()).encode())
     marker = identity or source.store.read(IDENTITY)
     if IDENTITY not in there or identity is not None:
         target.write(IDENTITY, marker)  # now it is one

@@ -18,6 +18,7 @@ from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.policies.threshold import SC_10
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot, SourceLoad, SubqueryLoad
+from springtide.query.errors import SpringtideError
 from springtide.state.manifest import BucketMap
 from tests.unit.elastic.measured import measured
 
@@ -336,7 +337,7 @@ def test_a_pause_outlives_a_restart() -> None:
 
 
 def test_another_format_is_refused() -> None:
-    with pytest.raises(ValueError, match="memory of format 9"):
+    with pytest.raises(SpringtideError, match="memory of format 9"):
         Manager.from_json(NOW, Manager(NOW).to_json() | {"format": 9})
 
 
