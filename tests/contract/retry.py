@@ -116,7 +116,7 @@ def _functions(r: Random) -> dict[str, Any]:
         "often": st.approx_frequent("x", 3, map_size=8),
         "sum": st.sum(x.cast(pl.Float64) / 10),
         "own": st.user_aggregate(
-            init={"n": 0, "most": -1},
+            init={"n": 5, "most": -1},
             add={"n": x.count().cast(pl.Int64), "most": x.max().cast(pl.Int64)},
             merge={"n": pl.col("n").sum(), "most": pl.col("most").max()},
             finish=pl.col("most") * 1000 + pl.col("n"),

@@ -74,6 +74,7 @@ class Maker:
     seed: int
     folder: Path
     numbers: dict[str, int] = field(default_factory=dict)
+    exploded: int = 0
     sides: list[st.Stream] = field(default_factory=list)
     """Side outputs of steps: each goes to a sink of its own."""
 
@@ -206,8 +207,11 @@ class Maker:
         return Made(stream.rename({name: self.fresh("n", name)}))
 
     def explode(self, made: Made) -> Made:
-        """Explode a list column; make one first if there is none."""
+        """Explode a list column; make one first if there is none. No more than three can stand before a step that needs the order."""
         r, stream = self.random, made.stream
+        self.exploded += 1
+        if self.exploded > 3:
+            return made
         lists = made.columns(lambda t: isinstance(t, pl.List))
         if lists:
             return replace(made, stream=stream.explode(r.choice(lists)))

@@ -11,6 +11,10 @@ BUCKETS = 256
 """How many buckets a subquery's keys are hashed to, if the user does not say."""
 
 
+OLD = "@old"
+"""Behind the name of a subquery: what is left of it at its old owners, while they finish their windows (SC-9)."""
+
+
 @dataclass(frozen=True)
 class Hash:
     """A tuple goes to the bucket of its keys; with `many`, the one key is a list and it goes to the bucket of each."""

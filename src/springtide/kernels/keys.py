@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from polars.exceptions import PanicException
 
 from springtide.kernels import conditions as c
 from springtide.kernels.compares import AllOf, AnyOf, Compare, Tree
@@ -48,11 +49,13 @@ def tree_of(found: c.Conditions, left: pl.DataFrame, right: pl.DataFrame, bounds
     if found.tree is not None:
         try:
             values = tuple(_evaluated(frame, exprs) for frame, exprs in zip((left, right), found.exprs, strict=True))
-        except Exception:  # a value that cannot be made: whether it is ever asked for is for the predicate to say
-            values = ()
-        if values:
             tree = _Maker(values, (left.height, right.height)).tree(found.tree)
             parts += tree.parts if isinstance(tree, AllOf) else (tree,)
+        except (
+            Exception,
+            PanicException,
+        ):  # a value that cannot be made: if it is ever asked for, the predicate says so
+            pass
     return parts[0] if len(parts) == 1 else AllOf(tuple(parts)) if parts else None
 
 

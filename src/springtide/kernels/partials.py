@@ -16,7 +16,7 @@ from springtide.kernels import quantiles, sketches, sums
 from springtide.kernels.digits import PLACES, REST, carry, split
 from springtide.kernels.order import ORDER
 from springtide.kernels.sums import ExactSum, gathered, spread_out, squares_of, sum_of, taken_in
-from springtide.query.aggregates import BoundAggregate
+from springtide.query.aggregates import BoundAggregate, UserFunction
 
 ROWS = "__rows"
 """Hidden in every partial result: how many tuples are in it."""
@@ -121,8 +121,8 @@ class Partials:
         for name, aggregate in self._users.items():
             user = aggregate.aggregate.user
             assert user is not None
-            value = rows.select(pl.col(name).struct.unnest()).select(user.finish.alias(aggregate.name))
-            result = pl.concat([result, value], how="horizontal")
+            value = _with_init(rows.select(pl.col(name).struct.unnest()), aggregate, user)
+            result = pl.concat([result, value.select(user.finish.alias(aggregate.name))], how="horizontal")
         kept = [k if isinstance(k, str) else k.meta.output_name() for k in keep]
         return result.select([*kept, *self._names, *self.hidden]) if self._users else result
 
@@ -221,6 +221,14 @@ class Partials:
             else columns[c].alias(c)
             for c in self.columns
         ]
+
+
+def _with_init(partials: pl.LazyFrame, aggregate: BoundAggregate, user: UserFunction) -> pl.LazyFrame:
+    """Merge each of a user's partial results with the one that it began with."""
+    rows = partials.select(list(aggregate.partial)).with_row_index(_GROUP)
+    init = rows.select(_GROUP, *(pl.lit(user.init[n], dtype=t).alias(n) for n, t in aggregate.partial.items()))
+    merged = [user.merge[n].alias(n) for n in aggregate.partial]
+    return pl.concat([init, rows]).group_by(_GROUP, maintain_order=True).agg(merged)
 
 
 def _recipe(number: str, aggregate: BoundAggregate, order: Sequence[str]) -> _Recipe:

@@ -11,14 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from springtide.compiler.plan import Plan
-
-_OLD = "@old"
+from springtide.compiler.plan import OLD, Plan
 
 
 def shadow_of(subquery: str) -> str:
     """Name what is left of a subquery at its old owners."""
-    return subquery + _OLD
+    return subquery + OLD
 
 
 @lru_cache(maxsize=64)

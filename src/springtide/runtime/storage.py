@@ -24,6 +24,10 @@ from springtide.state.manifest import Manifest
 from springtide.state.mirror import Mirror
 from springtide.state.published import FILE as PUBLISHED
 from springtide.state.published import Published, read_published, write_published
+from springtide.state.segment import epoch_of
+
+SWEPT = 50
+"""Every so many epochs the disk is searched for what attempts that did not count have left."""
 
 
 class Storage:
@@ -136,6 +140,7 @@ class Storage:
         stay, go = kept_after(self.kept, self._retain, self.persister.whole)
         gone = _needed(go) - _needed(stay) - self.persister.pinned if go else set()
         gone |= {d.file for d in before.outbox} if before is not None else set()
+        gone |= self._left_by_attempts() if self.manifest.epoch % SWEPT == 0 else set()
         with suppress(OSError):  # what cannot be removed now is found by the next start
             for manifest in go:  # before its files: nobody is to find a manifest without them
                 self.checkpoint.forget(manifest.epoch)
@@ -150,6 +155,16 @@ class Storage:
         if self._mirror is not None:
             for file in (*(f"manifests/{manifest.epoch:09d}" for manifest in go), *gone):
                 self._mirror.remove(file)
+
+    def _left_by_attempts(self) -> set[str]:
+        """Name the segments of epochs that are over which no manifest names: of tasks that failed, or that Spark ran again.
+
+        Those of the last epoch are left: a task that is late may still write one, and it is found next time.
+        """
+        known = _needed(self.kept) | self.persister.pinned
+        places = [Path(place) for place in (self.tiers.memory, self.tiers.root) if place is not None]
+        found = {path.relative_to(place).as_posix(): path for place in places for path in place.glob("state/*/*.arrow")}
+        return {f for f, path in found.items() if f not in known and epoch_of(path.name) < self.manifest.epoch}
 
     # ── when something is lost ────────────────────────────────────────────────────────────────────────────────────
 

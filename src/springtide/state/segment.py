@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from springtide.query.types import END_OF_TIME
 from springtide.state.errors import CheckpointError
 
 FORMAT = 1
@@ -76,6 +77,25 @@ class Written(NamedTuple):
 
     bytes: int
     crc: int
+
+
+def file_of(subquery: str, epoch: int, instance: int, kind: str, attempt: str) -> str:
+    """Name the file of a segment, in any tier; every attempt of a task has files of its own.
+
+    >>> file_of("sums", 7, 0, "panes", "1a2b")
+    'state/sums/000000007-0-panes-1a2b.arrow'
+    """
+    return f"state/{subquery}/{epoch:09d}-{instance}-{kind}-{attempt}.arrow"
+
+
+def epoch_of(name: str) -> int:
+    """Tell from the name of a segment's file which epoch wrote it; what is no such name is of an epoch that never ends.
+
+    >>> epoch_of("000000007-0-panes-1a2b.arrow")
+    7
+    """
+    number = name.partition("-")[0]
+    return int(number) if number.isdecimal() else END_OF_TIME
 
 
 def write_segment(path: Path, frame: pl.DataFrame, bucket: str, *, through: bool = False) -> Written:

@@ -42,3 +42,14 @@ def test_windows_of_time_do_not(stream: Streams) -> None:
 
 def test_users_operators(every_kind: st.Query) -> None:
     assert needs_order(every_kind.step("tags"))
+
+
+def test_more_lists_one_behind_the_other_than_places_can_tell_apart_are_refused(stream: Streams) -> None:
+    """Four places do not fit into 64 bits: their order was lost without a word."""
+    lists = stream("s", a=pl.List(pl.Int64), b=pl.List(pl.Int64), c=pl.List(pl.Int64), d=pl.List(pl.Int64))
+    three = lists.explode("a").explode("b").explode("c")
+    st.Query("q", three.aggregate(window=st.last_n(2), n=st.count()).to(st.memory_sink())).plan()
+    four = three.explode("d")
+    st.Query("q", four.aggregate(window=st.tumbling("1m"), n=st.count()).to(st.memory_sink())).plan()
+    with pytest.raises(st.QueryError, match=r"step last \(aggregate\): .* 4 lists .*; make one list of several"):
+        st.Query("q", four.aggregate(window=st.last_n(2), n=st.count(), name="last").to(st.memory_sink())).plan()

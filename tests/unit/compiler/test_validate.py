@@ -121,3 +121,14 @@ def test_name_borne_twice(stream: Streams) -> None:
     graph = Graph("q", stream("s", x=pl.Int64).filter(pl.col("x") > 1, name="f").to(st.memory_sink(), name="t"))
     with pytest.raises(st.QueryError, match="a filter has the name 'f' already"):
         validate(Plan(shuffled(graph, ["s", "f", "t"], {"t": "f"})))
+
+
+def test_the_name_that_a_step_has_while_old_windows_are_finished_is_taken(stream: Streams) -> None:
+    def counted(name: str, stream: st.Stream) -> st.Stream:
+        return stream.aggregate(window=st.tumbling("1m"), n=st.count(), name=name)
+
+    one = stream("s", x=pl.Int64)
+    message = refused(counted("a@old", counted("a", one)).to(st.memory_sink()))
+    assert "a@old (aggregate)" in message
+    assert "does not end in @old" in message
+    validate(Plan(Graph("q", counted("a@old", one).to(st.memory_sink()))))

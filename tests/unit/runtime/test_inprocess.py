@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+import polars as pl
 import pytest
 
 import springtide as st
@@ -224,3 +225,21 @@ def test_a_process_killed_at_random_moments_leaves_every_row_once(folder: Path) 
 @pytest.mark.parametrize("seed", range(100))
 def test_a_process_killed_at_many_random_moments_leaves_every_row_once(folder: Path, seed: int) -> None:
     kill_at_random(folder, Random(seed), starts=6)
+
+
+def test_a_users_aggregate_begins_with_its_init(tmp_path: Path) -> None:
+    """The reference merged it in, the engine did not."""
+    rows = [{"ts": at(f"{i}s"), "x": i} for i in range(8)]
+    source = st.source("s", st.memory(rows, schema={"ts": st.TIME, "x": pl.Int64}), ts="ts")
+    own = st.user_aggregate(
+        init={"n": 100, "text": "none"},
+        add={"n": pl.col("x").sum(), "text": pl.col("x").max().cast(pl.String)},
+        merge={"n": pl.col("n").sum(), "text": pl.col("text").max()},
+        finish=pl.format("{} {}", "n", "text"),
+    )
+    for window in (st.sliding("4s", every="2s"), st.session("5s"), st.last_n(3)):
+        sink = st.memory_sink()
+        query = st.Query("q", source.aggregate(window=window, own=own, n=st.count()).to(sink, name="out"))
+        run(query.plan(), tmp_path / str(window), Options(2, 3))
+        assert sink.rows()["own"].str.starts_with("1").all()
+        compare(sink.rows(), query.run_reference().rows("out"))

@@ -12,8 +12,9 @@ import pytest
 
 import springtide as st
 from springtide.kernels.routing import Turn
-from springtide.runtime import inprocess
-from springtide.runtime.engine import Options
+from springtide.runtime import inprocess, storage
+from springtide.runtime.durability import Durability
+from springtide.runtime.engine import Engine, Options
 from springtide.runtime.heads import pieces
 from springtide.testing import compare
 from tests.properties.retries import Retries
@@ -63,3 +64,28 @@ def test_the_order_in_which_tuples_came_does_not_decide_their_numbers(rows: str)
     assert sorted(one.rows()) == sorted(other.rows())
     if rows == "whole":
         assert sorted(one["n"]) == list(range(4, 54))
+
+
+@pytest.mark.parametrize("durability", [Durability(), Durability("never")], ids=["every epoch", "never"])
+def test_segments_of_attempts_that_did_not_count_are_removed_while_the_query_runs(
+    durability: Durability, tmp_path: Path
+) -> None:
+    """They stayed until the next start: 92 files, of which 5 were named."""
+    query = st.Query("q", _calls().aggregate(by="k", window=st.tumbling("4s"), x=st.sum("x")).to(st.memory_sink()))
+    most = 0
+
+    def between(engine: Engine) -> bool:
+        nonlocal most
+        tiers, kept = engine.storage.tiers, engine.storage.kept
+        named = set().union(*(m.files() for m in kept))
+        places = [Path(p) for p in (tiers.memory, tiers.root) if p]
+        there = {p.relative_to(place).as_posix() for place in places for p in place.glob("state/*/*.arrow")}
+        assert named <= there
+        left = there - named
+        most = max(most, len(left))
+        assert all(f"/{engine.manifest.epoch:09d}-" in file for file in left)
+        return True
+
+    with patch.object(inprocess, "execute", Retries(Random(1)).execute), patch.object(storage, "SWEPT", 1):
+        inprocess.run(query.plan(buckets=16), tmp_path / "ckpt", Options(3, 8, durability=durability), between=between)
+    assert most  # there was something to remove

@@ -6,7 +6,11 @@ from dataclasses import replace
 
 from springtide.compiler.plan import Plan
 from springtide.query import steps
+from springtide.query.errors import QueryError
 from springtide.query.windows import LastN
+
+MOST_EXPLODES = 3
+"""The places in so many lists fit into 64 bits."""
 
 
 def order(plan: Plan) -> Plan:
@@ -14,7 +18,22 @@ def order(plan: Plan) -> Plan:
 
     These are windows of tuples (in aggregates and in joins), `first`, `last` and `collect`, and users' operators.
     """
-    return replace(plan, exchanges=tuple(replace(e, ordered=needs_order(plan.target(e))) for e in plan.exchanges))
+    exchanges = tuple(replace(e, ordered=needs_order(plan.target(e))) for e in plan.exchanges)
+    for exchange in exchanges:
+        if exchange.ordered and (found := _explodes(plan.step(exchange.step))) > MOST_EXPLODES:
+            step = plan.target(exchange)
+            raise QueryError(
+                f"{plan.graph.name_of(step)} ({step.kind})",
+                f"it needs the order of its tuples, and {found} lists are exploded one behind the other before it; no more than {MOST_EXPLODES} can be told apart",
+                "make one list of several with map, and explode that",
+            )
+    return replace(plan, exchanges=exchanges)
+
+
+def _explodes(step: steps.Step) -> int:
+    """Count how many steps that explode a list a tuple can have gone through since a source or a stateful step made it."""
+    before = 0 if step.stateful else max((_explodes(stream.step) for stream in step.inputs), default=0)
+    return before + isinstance(step, steps.Explode)
 
 
 def needs_order(step: steps.Step) -> bool:

@@ -11,7 +11,7 @@ from typing import Final
 
 import polars as pl
 
-from springtide.compiler.plan import Plan
+from springtide.compiler.plan import OLD, Plan
 from springtide.query import steps
 from springtide.query.errors import QueryError, nearest
 from springtide.query.graph import Graph
@@ -54,6 +54,9 @@ def _check_names(graph: Graph) -> None:
         if step.name is not None and bearers.setdefault(step.name, step) is not step:
             kind = bearers[step.name].kind
             raise QueryError(label, f"a {kind} has the name {step.name!r} already", "give one of them another name")
+        if name.endswith(OLD) and name.removesuffix(OLD) in graph.steps:
+            problem = f"{name.removesuffix(OLD)} has this name while its old windows are finished elsewhere"
+            raise QueryError(label, problem, f"give it a name that does not end in {OLD}")
         for stream in step.inputs:
             if stream.step not in seen:
                 origin = stream.step.name or stream.step.kind

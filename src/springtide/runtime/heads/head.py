@@ -24,7 +24,7 @@ from springtide.kernels.routing import Turn
 from springtide.query.types import END_OF_TIME, TS
 from springtide.runtime.epoch import Epoch
 from springtide.state.manifest import BucketMap, Marks, SubqueryState
-from springtide.state.segment import Segment, read_segment, write_segment
+from springtide.state.segment import Segment, file_of, read_segment, write_segment
 
 FIRST_SLOT = -(2**63)
 
@@ -212,7 +212,7 @@ class Shelf:
         """Write rows as a segment; nothing for no rows."""
         if not rows.height:
             return ()
-        file = f"state/{self.subquery}/{self.epoch.number:09d}-{self.instance}-{kind}-{uuid.uuid4().hex[:8]}.arrow"
+        file = file_of(self.subquery, self.epoch.number, self.instance, kind, uuid.uuid4().hex[:8])
         tiers = self.epoch.tiers
         ordered = rows.sort(HASH) if HASH in rows.columns else rows
         written = write_segment(tiers.place(file), ordered, BUCKET, through=tiers.memory is None)
