@@ -41,7 +41,7 @@ SCHEMA = {
     "w": pl.String(),
 }
 LARGE = "big"
-"""Columns with numbers near the ends of 64 bits; their sums wrap, their means and variances are not asked for."""
+"""Columns with numbers near the ends of 64 bits; their sums may not fit."""
 WRONG: dict[str, Any] = {
     "k": 7,
     "g": "x",
