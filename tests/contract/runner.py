@@ -170,10 +170,12 @@ def _work(connection: Connection, job: Job, number: int, processes: int) -> None
 
 def attempt(run_case: Callable[[int, Path], str | None], seed: int, folder: Path) -> str | None:
     """Run one case in a folder of its own; what it raises is what is wrong."""
+    from polars.exceptions import PanicException  # not above: how many threads Polars has is decided before it is imported
+
     folder.mkdir()
     try:
         return run_case(seed, folder)
-    except Exception:
+    except (Exception, PanicException):
         return traceback.format_exc().strip()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
