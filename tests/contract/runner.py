@@ -170,7 +170,8 @@ def _work(connection: Connection, job: Job, number: int, processes: int) -> None
 
 def attempt(run_case: Callable[[int, Path], str | None], seed: int, folder: Path) -> str | None:
     """Run one case in a folder of its own; what it raises is what is wrong."""
-    from polars.exceptions import PanicException  # not above: how many threads Polars has is decided before it is imported
+    # Not above: how many threads Polars has is decided before it is imported.
+    from polars.exceptions import PanicException
 
     folder.mkdir()
     try:
