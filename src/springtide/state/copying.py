@@ -82,7 +82,7 @@ def _check_target(source: Resting, target: Store, newest: int) -> None:
         if target.list():
             raise CheckpointError(target.url, "is not empty and not a Springtide checkpoint", "give an empty folder")
         return
-    if target.read(IDENTITY) != source.store.read(IDENTITY):
+    if target.read(IDENTITY) != source.marker():
         raise CheckpointError(
             target.url, f"is the backup of another checkpoint than {source.store.url}", "give it a place of its own"
         )
@@ -151,7 +151,7 @@ def copy(
     if published is not None:
         target.write(PUBLISHED, published.encode())
     target.write(GENERATION, str(source.generation()).encode())
-    marker = identity or source.store.read(IDENTITY)
+    marker = identity or source.marker()
     if IDENTITY not in there or identity is not None:
         target.write(IDENTITY, marker)  # now it is one
     return Copied(tuple(m.epoch for m in manifests), len(missing) + written, total, len(sizes) - len(missing))

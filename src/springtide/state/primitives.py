@@ -30,6 +30,7 @@ from springtide.state.manifest import BucketMap, Manifest, SourceState
 from springtide.state.processing import PLACE, ProcessingState, merge, partition
 from springtide.state.resting import Resting, Source, files_of, made_durable, opened, store_of
 from springtide.state.segment import read_segment
+from springtide.state.shapes import each, listed, may, record, whole
 from springtide.state.stores import Store
 
 __all__ = [
@@ -104,11 +105,18 @@ def _rows(resting: Resting, manifest: Manifest, step: str) -> dict[str, pl.DataF
     return {kind: pl.concat(frames, rechunk=False) for kind, frames in pieces.items()}
 
 
+_SNAPSHOT = record(subqueries=each(record(bucket_rows=may(listed(whole())))))
+
+
 def _loads(history: History) -> dict[str, tuple[int, ...]]:
     """Sum up the rows that came for each bucket in the last epochs; of the newest map's number of buckets only."""
     sums: dict[str, np.ndarray] = {}
-    for record in reversed(history.read("snapshots", _OBSERVED)):
-        for step, load in record["subqueries"].items():
+    for snapshot in reversed(history.read("snapshots", _OBSERVED)):
+        try:
+            _SNAPSHOT("snapshot", snapshot)
+        except ValueError:  # a line that was damaged; the history is for people, and nobody needs all of it
+            continue
+        for step, load in snapshot["subqueries"].items():
             seen = np.array(load.get("bucket_rows", ()), dtype=np.int64)
             if seen.size and sums.setdefault(step, np.zeros_like(seen)).size == seen.size:
                 sums[step] = sums[step] + seen

@@ -11,6 +11,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from springtide.state.parsing import content, is_for_good, parsed
 from springtide.state.segment import flush
 
 FILE = "published"
@@ -35,18 +36,22 @@ class Published:
     def decode(data: bytes) -> Published | None:
         """Read what `encode` wrote; a file that a power cut has damaged says nothing."""
         try:
-            found = json.loads(data)
+            found = parsed(data)
             return Published(int(found["epoch"]), frozenset(map(str, found["sinks"])))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             return None
 
 
 def read_published(root: Path) -> Published | None:
     """Give what a checkpoint remembers; None: a version of Springtide wrote it that did not keep this."""
     try:
-        data = (root / FILE).read_bytes()
+        data = content(root / FILE)
     except FileNotFoundError:
         return None
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and not is_for_good(error):
+            raise
+        return Published()  # what is there is no file of ours, and says nothing
     return Published.decode(data) or Published()
 
 
