@@ -141,10 +141,10 @@ def prepare(plan: Plan, wish: Wish, root: Path) -> Checkpoint:
     """Make the checkpoint ready; what is wrong with it is told now, not after Spark's long start."""
     checkpoint = Checkpoint(root)
     if wish.durability is not None and wish.durability.backup is not None:
-        Mirror(checkpoint, Store.at(wish.durability.backup)).restore()
+        Mirror(checkpoint, Store.at(wish.durability.backup)).fill(identity(plan))
     if wish.savepoint is not None:
         begin_from(wish.savepoint, plan, root)
-    checkpoint.acquire(identity(plan)).release()
+    checkpoint.make(identity(plan))
     return checkpoint
 
 

@@ -85,8 +85,7 @@ class Persister:
 
     def _persist(self, manifest: Manifest) -> None:
         try:
-            for segment in manifest.segments():
-                self._tiers.persist(segment)
+            self._tiers.persist(manifest.segments())
             self._done = manifest.epoch
         except Exception as error:  # whatever it is, the epoch is not whole
             self._failure = error

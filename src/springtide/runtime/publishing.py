@@ -112,6 +112,7 @@ class Publishing:
         root = self._storage.checkpoint.root
         publisher = self._opened.get(name, sink.connector)
         assert isinstance(publisher, Publisher)
+        self._storage.check()
         publisher.publish(
             Publication(
                 name,

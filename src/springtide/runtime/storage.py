@@ -18,7 +18,9 @@ from springtide.runtime.durability import Durability
 from springtide.runtime.persisting import Persister, kept_after
 from springtide.runtime.recovering import lost, missing
 from springtide.state import private
-from springtide.state.checkpoint import Checkpoint, Lease
+from springtide.state.checkpoint import Checkpoint
+from springtide.state.claims import Lease
+from springtide.state.errors import CheckpointError
 from springtide.state.inside import refuse_links
 from springtide.state.manifest import Manifest
 from springtide.state.mirror import Mirror
@@ -44,10 +46,10 @@ class Storage:
         """Take the checkpoint; an empty one is filled from its backup."""
         self.checkpoint, self._retain, self._note = checkpoint, durability.retain, note
         self._mirror = Mirror(checkpoint, durability.store) if durability.store is not None else None
-        if self._mirror is not None and self._mirror.restore():
+        refuse_links(checkpoint.root)
+        self.lease: Lease = (self._mirror or checkpoint).acquire(identity)
+        if self._mirror is not None and self._mirror.restored:
             note(f"the checkpoint was restored from {self._mirror.url}")
-        generation = self._mirror.generation() if self._mirror is not None else 0
-        self.lease: Lease = checkpoint.acquire(identity, after=generation)
         self.tiers, self._parent = durability.tiers(checkpoint.root), durability.parent
         self.persister = Persister(self.tiers, durability.seconds, timer, note)
         try:
@@ -70,17 +72,15 @@ class Storage:
 
     def begin(self, recover: Callable[[], None]) -> None:
         """Make whole what the last run left; `recover` makes anew what is lost of it."""
-        refuse_links(self.checkpoint.root)
-        if self._mirror is not None:
-            self._mirror.claim(self.lease)
         if self.kept:
             self._make_whole(recover)
-        self.checkpoint.sweep(_needed(self.kept), self.manifest.epoch)
         if self.tiers.memory is not None:
             private.make(Path(self.tiers.memory))
         private.sweep(self._parent, self.checkpoint.root, keep=self.tiers.memory)
         if self._mirror is not None:
-            self._mirror.begin(_needed(self.kept), self.kept)
+            self.lease = self._mirror.begin(self.lease, self.kept, _needed(self.kept))
+            self.kept = self.checkpoint.history()
+        self.checkpoint.sweep(_needed(self.kept), self.manifest.epoch)
 
     def _make_whole(self, recover: Callable[[], None]) -> None:
         """Bring the state that the last run left in shared memory to the durable tiers."""
@@ -91,15 +91,13 @@ class Storage:
             try:
                 if lost(left, self.manifest):
                     recover()
-                for segment in self.manifest.segments():
-                    left.persist(segment)
+                left.persist(self.manifest.segments())
             finally:
                 self.tiers = own
             if memory is not None:
                 private.remove_left(memory, self.checkpoint.root)
         elif own.backup is not None:
-            for segment in self.manifest.segments():
-                own.persist(segment)
+            own.persist(self.manifest.segments())
         durable = replace(own, memory=None)
         self.persister.whole = {m.epoch for m in self.kept if all(durable.copies(s) for s in m.segments())}
         self.persister.whole.add(self.manifest.epoch)
@@ -108,9 +106,12 @@ class Storage:
 
     def commit(self, manifest: Manifest) -> None:
         """Let an epoch have happened. Doing it again changes nothing."""
-        self.checkpoint.commit(manifest, self.lease)
         if self._mirror is not None:
-            self._mirror.commit(manifest, self.lease)
+            self._mirror.offsets(manifest)
+        self._flush_names(manifest)
+        data = self.lease.commit(manifest)
+        if self._mirror is not None:
+            self._copy(manifest, data)
         if manifest.epoch > self.manifest.epoch:
             self.kept.append(manifest)
 
@@ -122,13 +123,43 @@ class Storage:
     def remember(self, published: Published, *, durable: bool) -> None:
         """Remember what sinks have; what is not `durable` yet is not needed for anything but to give them nothing twice."""
         try:
-            if not self.checkpoint.is_held_by(self.lease):
+            if self._mirror is None and self.lease.is_lost():
                 return  # a newer run knows better
             write_published(self.checkpoint.root, published, durable=durable)
             if durable and self._mirror is not None:
                 self._mirror.put(PUBLISHED, self.lease)
         except OSError as error:
             self._note(f"it could not be remembered what was published: {error}")
+
+    def _flush_names(self, manifest: Manifest) -> None:
+        """Have the names of the files that are new with an epoch there for good, where the log is."""
+        known = self.manifest.files() | self.manifest.buffers()
+        files = manifest.files() if self.tiers.memory is None else set()
+        new = (files | manifest.buffers()) - known | {d.file for d in manifest.outbox}
+        store = self.lease.log.store
+        if store.local == self.checkpoint.root and self.checkpoint.found() is None:
+            raise CheckpointError(
+                str(self.checkpoint.root),
+                "is gone: somebody removed its folder while the query ran",
+                "put it back, or start with a new one; a backup (st.Durability(backup=…)) would have kept it",
+            )
+        store.flush_names(sorted(new))
+
+    def _copy(self, manifest: Manifest, data: bytes) -> None:
+        """Let the folder have what its backup has. It needs it for nothing but a quick start: when that fails the query goes on."""
+        assert self._mirror is not None
+        try:
+            again = self._mirror.copy(manifest, self.lease, data)
+            if again:
+                self.lease.release()
+                self.lease.descriptor = self.checkpoint.lock()
+                self._note(f"the checkpoint's folder was gone: it was restored from {self._mirror.url}")
+        except OSError as error:
+            self._note(f"the checkpoint's folder could not be written: {error}")
+
+    def check(self) -> None:
+        """Refuse to go on if another run has taken the checkpoint."""
+        self.lease.check()
 
     def settle(self) -> None:
         """Take note that the last epoch is with the sinks: make its state durable if it is time, and remove what is out of use."""
@@ -141,9 +172,13 @@ class Storage:
         gone = _needed(go) - _needed(stay) - self.persister.pinned if go else set()
         gone |= {d.file for d in before.outbox} if before is not None else set()
         gone |= self._left_by_attempts() if self.manifest.epoch % SWEPT == 0 else set()
+        if self._mirror is None:  # else that is looked at where files are removed from the backup
+            self.lease.check()
+        records: list[str] = []
         with suppress(OSError):  # what cannot be removed now is found by the next start
-            for manifest in go:  # before its files: nobody is to find a manifest without them
-                self.checkpoint.forget(manifest.epoch)
+            records = [slot.path for manifest in go for slot in self.lease.epochs.pop(manifest.epoch, ())]
+            for record in records:  # before its files: nobody is to find a manifest without them
+                (self.checkpoint.root / record).unlink(missing_ok=True)
             self.kept = stay
             self.persister.whole.intersection_update(m.epoch for m in stay)
             for file in gone:
@@ -153,8 +188,7 @@ class Storage:
         for manifest in go:
             shutil.rmtree(self.checkpoint.root / BUFFERS / f"{manifest.epoch:09d}", ignore_errors=True)
         if self._mirror is not None:
-            for file in (*(f"manifests/{manifest.epoch:09d}" for manifest in go), *gone):
-                self._mirror.remove(file)
+            self._mirror.remove(self.lease, (*records, *gone))
 
     def _left_by_attempts(self) -> set[str]:
         """Name the segments of epochs that are over which no manifest names: of tasks that failed, or that Spark ran again.
@@ -177,10 +211,10 @@ class Storage:
     def replace(self, manifest: Manifest) -> None:
         """Write the last manifest anew: its state is in other files now."""
         self.persister.forget(manifest.epoch)
-        self.checkpoint.replace(manifest)
-        if self._mirror is not None:
-            self._mirror.commit(manifest, self.lease)
-        self.kept[-1] = manifest
+        self._flush_names(manifest)
+        self.kept[-1] = self.lease.bring(manifest)
+        if self._mirror is not None and self.lease.log is self._mirror.log:
+            self._copy(self.kept[-1], self.kept[-1].encode())
 
     def make_durable(self, coming: Manifest | None = None) -> int:
         """Make the state of the last epoch, or of one that is about to be committed, durable before anything else happens; give the epoch."""

@@ -21,7 +21,7 @@ from springtide.query.errors import SinkError
 from springtide.sinks.ledger import PARTIAL, Entry, claim, file_name, look, refuse, staged_name
 from springtide.sinks.publication import Owner, Publication
 from springtide.state.errors import LostError
-from springtide.state.segment import flush
+from springtide.state.disk import flush
 
 
 class Folder:

@@ -2,8 +2,7 @@
 
 springtide.json       format, query, hash: who may use this checkpoint; its id, and those that it was made of
 lock                  held by the run that uses it
-generation            counts the runs; a manifest of an older one is refused
-manifests/000000007   the commit record of epoch 7
+manifests/000000007   the log: the commit record of epoch 7, or the claim of a run that took over then (`springtide.state.log`)
 state/…               segments
 buffer/…              what went into epochs whose state is not durable yet, where it cannot be read again
 outbox/…              rows on their way to sinks
@@ -19,23 +18,25 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import shutil
 import socket
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from springtide.query.places import local, without_secrets
+from springtide.state import disk
+from springtide.state.claims import Lease, new_token, take
 from springtide.state.errors import CheckpointError
 from springtide.state.forms import changes
-from springtide.state.manifest import Manifest, NewerFormat
+from springtide.state.log import NEWER, Log
+from springtide.state.manifest import Manifest
 from springtide.state.parsing import content, is_for_good, parsed
-from springtide.state.segment import flush
 from springtide.state.shapes import anything, each, listed, may, record, text, whole
+from springtide.state.stores import Store
 
 FORMAT = 1
 KEEP = 10
@@ -44,6 +45,7 @@ _ATTEMPTS = 5
 _FORGOTTEN = 86_400
 """Seconds after which what a copy has left behind is removed."""
 
+MARKER = "springtide.json"
 _BEGUN = ("lock", "springtide.json.partial")
 """What a run leaves that dies while it makes a checkpoint."""
 
@@ -71,22 +73,6 @@ _MARKER = record(
     ancestors=may(listed(_ancestor)),
 )
 """What a springtide.json must look like: it says whose a checkpoint is."""
-_EPOCH = re.compile(r"[0-9]{9,18}")
-_NEWER = "use a newer version of Springtide"
-
-
-@dataclass
-class Lease:
-    """The right to write: the open lock file and this run's generation."""
-
-    generation: int
-    descriptor: int
-
-    def release(self) -> None:
-        """Let another run in."""
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
 
 
 @dataclass(frozen=True)
@@ -135,33 +121,60 @@ class Checkpoint:
                 "give a folder that all executors see; a copy of it can be kept there by st.Durability(backup=…)",
             )
         self.root = folder.absolute()
+        self.log = Log(Store.at(self.root))
 
     # ── opening ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def acquire(self, identity: dict[str, Any], after: int = 0) -> Lease:
-        """Take the checkpoint for one run of one query, making it if it is not there; the run's generation is later than `after`."""
-        marker = self.root / "springtide.json"
-        if self.root.exists() and not self.root.is_dir():
-            raise self._error("is a file", "give an empty or a new folder")
-        if not marker.exists() and self.root.exists() and any(f.name not in _BEGUN for f in self.root.iterdir()):
-            raise self._error("is not empty and not a Springtide checkpoint", "give an empty or a new folder")
-        self.root.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    def acquire(self, identity: dict[str, Any]) -> Lease:
+        """Take the checkpoint for one run of one query, making it if it is not there. An older run can neither commit nor publish from now on."""
+        descriptor, token = self.lock(), new_token()
         try:
-            self._lock(descriptor)
-            if marker.exists():
-                self._check(identity)
+            if self.found() is None and self.log.store.create(MARKER, marker_of(identity, Lineage.new())):
+                lease = Lease.first(self.log, token)
             else:
-                self._write(
-                    marker,
-                    marker_of(identity, Lineage.new()),
-                )
-            generation = max(self._generation(), after) + 1
-            self._write(self.root / "generation", str(generation).encode())
+                self.check(identity)
+                lease = self.claim(token)
+                self._renew(identity)
         except BaseException:
             os.close(descriptor)
             raise
-        return Lease(generation, descriptor)
+        lease.descriptor = descriptor
+        return lease
+
+    def make(self, identity: dict[str, Any]) -> None:
+        """Make the checkpoint if it is not there, for a run to come; refuse one that is another query's or in use."""
+        descriptor = self.lock()
+        try:
+            if self.found() is not None or not self.log.store.create(MARKER, marker_of(identity, Lineage.new())):
+                self.check(identity)
+        finally:
+            os.close(descriptor)
+
+    def claim(self, token: str) -> Lease:
+        """Take over from whatever run was the last one."""
+        while True:
+            records = self.log.read()
+            records.manifests()  # what is damaged is found before anything changes
+            lease = take(self.log, records, token)
+            if lease is not None:
+                return lease
+
+    def lock(self, may_have: Container[str] = ()) -> int:
+        """Keep other runs of this machine out; give the lock. The folder must be a checkpoint, empty, or have nothing but what it `may_have`."""
+        if self.root.exists() and not self.root.is_dir():
+            raise self._error("is a file", "give an empty or a new folder")
+        if self.found() is None and self.root.exists():
+            names = {f.name for f in self.root.iterdir()}
+            if any(n not in _BEGUN and n not in may_have and not n.startswith(f"{MARKER}.") for n in names):
+                raise self._error("is not empty and not a Springtide checkpoint", "give an empty or a new folder")
+        disk.make_folder(self.root)
+        descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            self._lock(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
 
     def _lock(self, descriptor: int) -> None:
         for attempt in range(_ATTEMPTS):  # somebody who only looks whether it is in use holds it for a moment
@@ -177,8 +190,9 @@ class Checkpoint:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
 
-    def _check(self, identity: dict[str, Any]) -> None:
-        found = self.identity()
+    def check(self, identity: dict[str, Any], marker: bytes | None = None) -> None:
+        """Refuse a query whose checkpoint it is not; `marker` is what says whose it is, if that is not here."""
+        found = parsed(self._valid(marker) if marker is not None else self.marker())["identity"]
         if found == identity:
             return
         if found["query"] != identity["query"]:
@@ -200,15 +214,12 @@ class Checkpoint:
                 "start the old form, or give the new one a new checkpoint; from a savepoint stateless steps and sinks may "
                 "change, and code whose state still fits says so with version = the digest that it had",
             )
-        self._write_identity(
-            identity
-        )  # where it says more than what was there, or says it of another version of Polars
 
-    def _write_identity(self, identity: dict[str, Any]) -> None:
-        """Write anew whose the checkpoint is; what else the file says stays."""
-        marker = self.root / "springtide.json"
-        known = parsed(self.marker())
-        self._write(marker, json.dumps(known | {"identity": identity}, indent=1).encode())
+    def _renew(self, identity: dict[str, Any]) -> None:
+        """Write down whose the checkpoint is, where that says more than what was there, or says it of another version of Polars."""
+        marker = self.marker()
+        if (said := renewed(marker, identity)) != marker:
+            disk.write(self.root / MARKER, said)
 
     def identity(self) -> dict[str, Any]:
         """Say which query this checkpoint belongs to."""
@@ -219,32 +230,46 @@ class Checkpoint:
         """Say which checkpoint this is, and of which others it was made."""
         return Lineage.of(self.marker())
 
+    def found(self) -> bytes | None:
+        """Read what makes the folder a checkpoint, whatever is in it; None if it is none yet."""
+        try:
+            return content(self.root / MARKER)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (ValueError, OSError) as error:
+            if isinstance(error, OSError) and not is_for_good(error):
+                raise
+            return b""
+
     def marker(self) -> bytes:
         """Read what makes the folder a checkpoint; what is in it is as it must be."""
+        data = self.found()
+        if data is None:
+            raise self._error("is not there, or not a Springtide checkpoint", "check the path")
+        return self._valid(data)
+
+    def _valid(self, data: bytes) -> bytes:
         try:
-            data = content(self.root / "springtide.json")
             marker = parsed(data)
             version = marker["format"]
             if version == FORMAT:
                 _MARKER("it", marker)
-        except (FileNotFoundError, NotADirectoryError):
-            raise self._error("is not there, or not a Springtide checkpoint", "check the path") from None
-        except (ValueError, KeyError, TypeError, OSError) as error:
-            if isinstance(error, OSError) and not is_for_good(error):
-                raise
+        except (ValueError, KeyError, TypeError):
             raise self._error(
                 "has a damaged springtide.json", "restore that file from a copy, or start with a new checkpoint"
             ) from None
         if version != FORMAT:
-            raise self._error(f"has format {version}, this version of Springtide reads {FORMAT}", _NEWER)
+            raise self._error(f"has format {version}, this version of Springtide reads {FORMAT}", NEWER)
         return data
 
     def in_use(self) -> bool:
         """Tell whether a run holds the checkpoint now."""
         try:
-            descriptor = os.open(self.root / "lock", os.O_RDWR)
+            descriptor = os.open(self.root / "lock", os.O_RDONLY)  # all that somebody needs who may only read
         except FileNotFoundError:
             return False
+        except PermissionError:  # nobody can tell; who copies takes the way that is right in either case
+            return True
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # two who look do not take each other for a run
             return False
@@ -257,70 +282,28 @@ class Checkpoint:
 
     def epochs(self) -> list[int]:
         """List the epochs whose manifests are there."""
-        folder = self.root / "manifests"
-        return sorted(int(f.name) for f in folder.iterdir() if _EPOCH.fullmatch(f.name)) if folder.is_dir() else []
+        return self.log.read().epochs()
 
     def latest(self) -> Manifest | None:
         """Read the newest manifest."""
-        found = self._read(self.epochs()[-1:]) or self._read(self.epochs()[-1:])
+        found = self.log.tail().manifests() or self.log.tail().manifests()  # a run may have forgotten it meanwhile
         return found[-1] if found else None
 
     def manifest(self, epoch: int) -> Manifest:
         """Read the manifest of an epoch."""
-        path = self._manifest_path(epoch)
-        try:
-            found = Manifest.decode(content(path))
-            if found.epoch != epoch:
-                raise ValueError(f"it is of epoch {found.epoch}")
-            return found
-        except FileNotFoundError:
-            raise self._error(f"has no manifest of epoch {epoch}", f"it has {self.epochs()}") from None
-        except NewerFormat as error:
-            raise self._error(f"cannot be read: the manifest of epoch {epoch} {error}", _NEWER) from None
-        except (ValueError, KeyError, TypeError, OSError) as error:
-            if isinstance(error, OSError) and not is_for_good(error):
-                raise
-            raise self._error(
-                f"cannot be read: the manifest of epoch {epoch} is damaged ({error})",
-                "restore that file, or start with a new checkpoint",
-            ) from None
-
-    def commit(self, manifest: Manifest, lease: Lease) -> None:
-        """Write the manifest: after this the epoch has happened. A run that lost the checkpoint is refused."""
-        if self._generation() != lease.generation:
-            raise self._error(
-                "was taken over by a newer run", "this run is stale: start it again if it is the one you want"
-            )
-        path = self._manifest_path(manifest.epoch)
-        path.parent.mkdir(exist_ok=True)
-        partial = path.with_name(f"{path.name}.{lease.generation}.partial")
-        try:
-            _write_through(partial, manifest.encode())
-            os.link(partial, path)  # refuses to overwrite, unlike rename
-        except FileExistsError:
-            if path.read_bytes() != manifest.encode():  # else it was written, though it seemed to have failed
-                raise self._error(
-                    f"has a manifest of epoch {manifest.epoch} already", "another run wrote it: start again"
-                ) from None
-        finally:
-            partial.unlink(missing_ok=True)
-        flush(path.parent)
-
-    def is_held_by(self, lease: Lease) -> bool:
-        """Tell whether no newer run has taken the checkpoint over."""
-        return self._generation() == lease.generation
-
-    def replace(self, manifest: Manifest) -> None:
-        """Write the manifest of an epoch that was committed anew: its state was lost and is there again, in other files."""
-        self._write(self._manifest_path(manifest.epoch), manifest.encode())
+        for records in (self.log.of_epoch(epoch), self.log.tail()):
+            for manifest in records.manifests():
+                if manifest.epoch == epoch:
+                    return manifest
+        raise self._error(f"has no manifest of epoch {epoch}", f"it has {self.epochs()}")
 
     def history(self) -> list[Manifest]:
         """Read the manifests that are kept, oldest first."""
-        return self._read(self.epochs())
+        return self.log.read().manifests()
 
     def forget(self, epoch: int) -> None:
-        """Remove an old manifest."""
-        self._manifest_path(epoch).unlink(missing_ok=True)
+        """Remove an old epoch's manifest."""
+        self.log.forget_epoch(epoch)
 
     def sweep(self, keep: set[str], epoch: int) -> None:
         """Remove what a run that died left behind: segments that no manifest speaks of, and rows of no committed epoch."""
@@ -342,39 +325,8 @@ class Checkpoint:
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _read(self, epochs: Sequence[int]) -> list[Manifest]:
-        """Read manifests, but for those that a run forgets at this moment."""
-        found = []
-        for epoch in epochs:
-            try:
-                found.append(self.manifest(epoch))
-            except CheckpointError:
-                if self._manifest_path(epoch).exists():
-                    raise
-        return found
-
     def _files(self, folder: str) -> Iterator[Path]:
         return (f for f in (self.root / folder).rglob("*") if f.is_file())
-
-    def _manifest_path(self, epoch: int) -> Path:
-        return self.root / "manifests" / f"{epoch:09d}"
-
-    def _generation(self) -> int:
-        try:
-            found = int(content(self.root / "generation", 100))
-            whole(most=2**62)("it", found)
-            return found
-        except FileNotFoundError:
-            return 0
-        except (ValueError, OSError) as error:
-            if isinstance(error, OSError) and not is_for_good(error):
-                raise
-            raise self._error("has a damaged generation file", "write the number of the last run into it") from None
-
-    def _write(self, path: Path, data: bytes) -> None:
-        partial = path.with_name(f"{path.name}.partial")
-        _write_through(partial, data)
-        os.replace(partial, path)
 
     def _error(self, problem: str, hint: str) -> CheckpointError:
         return CheckpointError(str(self.root), problem, hint)
@@ -386,8 +338,9 @@ def marker_of(identity: Mapping[str, Any], lineage: Lineage, **more: Any) -> byt
     return json.dumps(body, indent=1).encode()
 
 
-def _write_through(path: Path, data: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+def renewed(marker: bytes, identity: Mapping[str, Any]) -> bytes:
+    """Give a springtide.json with what is known of the query by now; what else it says stays."""
+    known = parsed(marker)
+    if known["identity"] == identity:
+        return marker
+    return json.dumps(known | Lineage.of(marker).to_json() | {"identity": dict(identity)}, indent=1).encode()

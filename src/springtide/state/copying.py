@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from springtide.state.checkpoint import marker_of
+from springtide.state.checkpoint import MARKER, marker_of
 from springtide.state.errors import CheckpointError
+from springtide.state.log import Log, Slot
 from springtide.state.manifest import Manifest
 from springtide.state.published import FILE as PUBLISHED
 from springtide.state.published import Published
@@ -26,7 +27,7 @@ from springtide.state.stores import Store
 Progress = Callable[[int, int], None]
 """Is told how many bytes are done, and of how many."""
 
-IDENTITY, GENERATION = "springtide.json", "generation"
+IDENTITY = MARKER
 SAVEPOINTS = "savepoints"
 _TRIES = 5
 _AT_ONCE = 4
@@ -86,7 +87,7 @@ def _check_target(source: Resting, target: Store, newest: int) -> None:
         raise CheckpointError(
             target.url, f"is the backup of another checkpoint than {source.store.url}", "give it a place of its own"
         )
-    theirs = max((int(Path(name).name) for name in target.list("manifests")), default=-1)
+    theirs = max(Log(target).tail().epochs(), default=-1)
     if theirs > newest:
         raise CheckpointError(
             target.url,
@@ -143,18 +144,26 @@ def copy(
             if there.get(file) != size:
                 target.write(file, source.store.read(file))
     written = 0
-    for manifest in manifests:
-        name, data = f"manifests/{manifest.epoch:09d}", alone(manifest, outbox=outbox and manifest is newest).encode()
+    records = [slot_of(m).path for m in manifests]
+    for manifest, name in zip(manifests, records, strict=True):
+        data = alone(manifest, outbox=outbox and manifest is newest).encode()
         if name not in there or target.read(name) != data:
             target.write(name, data)
             written += 1
+    more = [PUBLISHED] if published is not None else []
     if published is not None:
         target.write(PUBLISHED, published.encode())
-    target.write(GENERATION, str(source.generation()).encode())
+    target.flush_names([*sizes, *records, *more])
     marker = identity or source.marker()
     if IDENTITY not in there or identity is not None:
         target.write(IDENTITY, marker)  # now it is one
+        target.flush_names([IDENTITY])
     return Copied(tuple(m.epoch for m in manifests), len(missing) + written, total, len(sizes) - len(missing))
+
+
+def slot_of(manifest: Manifest) -> Slot:
+    """Name the slot that a manifest has in a copy: of a log with nothing but the epochs that are kept."""
+    return Slot(manifest.epoch, manifest.generation)
 
 
 def alone(manifest: Manifest, *, outbox: bool) -> Manifest:
@@ -234,7 +243,7 @@ def link_to(checkpoint: Resting, folder: Path, at: int | None = None, *, outbox:
             copy(checkpoint, manifests, target, link=True, outbox=outbox)
             # Once there is a later epoch, sinks have the rows of this one, and what was on its way to them may be gone.
             if checkpoint.epochs()[-1] > newest.epoch:
-                target.write(f"manifests/{newest.epoch:09d}", alone(newest, outbox=False).encode())
+                target.write(slot_of(newest).path, alone(newest, outbox=False).encode())
             return newest.epoch
         except (CheckpointError, FileNotFoundError):
             if tries == _TRIES or not checkpoint.in_use():

@@ -1,26 +1,65 @@
-"""The backup of a checkpoint while it is in use: a store that has everything that a start on another machine needs.
+"""A checkpoint whose log is in its backup: a store that has all that a start on another machine needs, and that decides who may write.
 
     segments, outbox, buffer   as they are written, or with the next checkpoint
     spark/                     Spark's offsets, where Spark reads
-    manifest N                 last: after this the backup has epoch N
+    manifest N                 last: after this epoch N has happened
 
-A start with an empty folder goes on from there: manifests come at once, segments when they are first read.
+The folder on this machine has copies. One that is behind, because another machine went on, is brought up to date when a run takes over.
+One that the store knows nothing of, because it is new or a run went on without it, goes into the store as a whole (`attach`).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from enum import Enum
+from typing import Any
 
-from springtide.state.checkpoint import Checkpoint, Lease
+from springtide.state import disk
+from springtide.state.checkpoint import MARKER, Checkpoint, Lineage, marker_of, renewed
+from springtide.state.claims import Lease, attach, new_token, take
 from springtide.state.errors import CheckpointError
+from springtide.state.log import FOLDER, Log, Records
 from springtide.state.manifest import Manifest
 from springtide.state.published import FILE as PUBLISHED
 from springtide.state.stores import Store
 
-_IDENTITY = "springtide.json"
-_GENERATION = "generation"
+_SPARK = "spark"
+_CACHED = (FOLDER, _SPARK, PUBLISHED)
+"""What a run leaves that dies while it fills an empty one."""
+
+
+class Relation(Enum):
+    """What a folder has beside its backup."""
+
+    SAME = "the same"
+    BEHIND = "older epochs, or none"
+    AHEAD = "epochs that the backup has not, and all that it has"
+    APART = "epochs that the backup has not, while it has others"
+
+
+def relation(here: Records, there: Records) -> Relation:
+    """Compare the log of a folder with that of its backup.
+
+    A run with a backup writes there first, so that what a folder has more was written by a run without it: one whose claim the backup does not know.
+    """
+    if not here:
+        return Relation.BEHIND if there else Relation.SAME
+    if not there:
+        return Relation.AHEAD
+    tokens = here.tokens()
+    if tokens:
+        known = tokens[-1] in there.tokens()
+    elif here.last in there.data:
+        known = there.data[here.last] == here.data[here.last]
+    else:  # forgotten there by now
+        known = here.last < there.last
+    if known:
+        return Relation.SAME if here.last == there.last else Relation.BEHIND
+    theirs = there.tokens()[-1:]
+    ahead = here.data.get(there.last) == there.data[there.last] and set(theirs) <= set(tokens)
+    return Relation.AHEAD if ahead else Relation.APART
 
 
 class Mirror:
@@ -29,6 +68,11 @@ class Mirror:
     def __init__(self, checkpoint: Checkpoint, store: Store) -> None:
         """Name both; nothing is touched yet."""
         self._root, self._checkpoint, self._store = checkpoint.root, checkpoint, store
+        self.log = Log(store)
+        self.restored = False
+        """Whether an empty folder was filled."""
+        self._detached: Records | None = None
+        """What the backup has, as long as it does not have what the folder has."""
         self._there: set[str] = set()
         self._sweeper = ThreadPoolExecutor(1, "springtide-sweeper")
         """Removes files while the query goes on."""
@@ -40,93 +84,198 @@ class Mirror:
 
     # ── at the start of a run ─────────────────────────────────────────────────────────────────────────────────────
 
-    def restore(self) -> bool:
-        """Fill an empty checkpoint folder from the backup; True when that was done. What is in both must belong together."""
-        if not self._store.exists(_IDENTITY):
-            return False
-        names = self._store.list("manifests")
-        newest = max((int(Path(n).name) for n in names), default=-1)
-        here = max(self._checkpoint.epochs(), default=-1)
-        cut_short = not (self._root / _IDENTITY).exists()
-        if here < 0 or cut_short:  # empty, made a moment ago, or a restore that did not come to its end
-            known = [PUBLISHED] if self._store.exists(PUBLISHED) else []
-            for file in (
-                *names,
-                *self._store.list("spark"),
-                *known,
-                _GENERATION,
-                _IDENTITY,
-            ):  # what makes it a checkpoint last
-                self._store.fetch(file, self._root / file)
-            return True
-        theirs, ours = self._store.read(_IDENTITY), (self._root / _IDENTITY).read_bytes()
-        if theirs != ours:
+    def acquire(self, identity: dict[str, Any]) -> Lease:
+        """Take the checkpoint for one run, on whatever machine the last one was. An older run can neither commit nor publish from now on."""
+        descriptor, token = self._checkpoint.lock(may_have=_CACHED), new_token()
+        try:
+            lease = self._acquire(identity, token)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        lease.descriptor = descriptor
+        return lease
+
+    def fill(self, identity: dict[str, Any]) -> None:
+        """Bring the folder up to date without taking anything over; what is wrong with it, or with the backup, is said."""
+        marker = self._marker(identity)
+        if marker is None:
+            return
+        descriptor = self._checkpoint.lock(may_have=_CACHED)
+        try:
+            here, there = self._checkpoint.log.read(), self.log.read()
+            found = self._related(here, there)
+            if found in (Relation.BEHIND, Relation.SAME):
+                self._cache(here, there, marker, behind=found is Relation.BEHIND)
+        finally:
+            os.close(descriptor)
+
+    def _acquire(self, identity: dict[str, Any], token: str) -> Lease:
+        while True:
+            marker, own = self._marker(identity), self._checkpoint.found()
+            here, there = self._checkpoint.log.read(), self.log.read()
+            if marker is None and own is None:
+                if there:
+                    raise self._unfinished()
+                made = marker_of(identity, Lineage.new())
+                if self._store.create(MARKER, made):
+                    self._checkpoint.log.store.write(MARKER, made)
+                    return Lease.first(self.log, token)
+                continue  # somebody else made it at the same time
+            if marker is None and there and not set(there.tokens()) <= set(here.tokens()):
+                raise self._unfinished()
+            if marker is None or (found := self._related(here, there)) is Relation.AHEAD:
+                self._detached = there
+                return self._checkpoint.claim(token)
+            there.manifests()  # what is damaged is found before anything changes
+            lease = take(self.log, there, token)
+            if lease is not None:
+                marker = self._renew(marker, identity)
+                self._cache(here, self.log.read(there.data), marker, behind=found is Relation.BEHIND)
+                return lease
+
+    def _marker(self, identity: dict[str, Any]) -> bytes | None:
+        """Give what the backup says whose it is; None if it does not say yet. Refuse what is not this query's."""
+        theirs, ours = self._read(MARKER), self._checkpoint.found()
+        if theirs is not None or ours is not None:
+            self._checkpoint.check(identity, theirs)
+        if theirs is not None and ours is not None and Lineage.of(theirs).id != Lineage.of(ours).id:
             raise CheckpointError(
-                str(self._root), f"is not the one whose backup is in {self._store.url}", "give it a backup of its own"
+                str(self._root), f"is not the one whose backup is in {self.url}", "give it a backup of its own"
             )
-        if newest > here:
+        return theirs
+
+    def _renew(self, marker: bytes, identity: dict[str, Any]) -> bytes:
+        said = renewed(marker, identity)
+        if said != marker:
+            self._store.write(MARKER, said)
+            self._store.flush_names([MARKER])
+        return said
+
+    def _related(self, here: Records, there: Records) -> Relation:
+        found = relation(here, there)
+        if found is Relation.APART:
             raise CheckpointError(
                 str(self._root),
-                f"is at epoch {here}, behind its backup {self._store.url} at epoch {newest}: another run went on from the backup",
+                f"and its backup {self.url} went on without each other (epoch {here.last.epoch} here, {there.last.epoch} there)",
                 "give an empty folder to go on from the backup, or another backup to go on from here",
             )
-        return False
+        return found
 
-    def claim(self, lease: Lease) -> None:
-        """Take the backup for this run: an older one is refused from now on."""
-        self._store.write(_GENERATION, str(lease.generation).encode())
-        self._store.put(self._root / _IDENTITY, _IDENTITY)
+    def _unfinished(self) -> CheckpointError:
+        return CheckpointError(
+            self.url,
+            "has the beginnings of another checkpoint's backup",
+            "start again where that checkpoint is, or give an empty place",
+        )
 
-    def begin(self, keep: Container[str], manifests: Iterable[Manifest]) -> None:
-        """Let the backup have what it lacks; of what it has too much, only what is in `keep` stays."""
-        self._there = set(self._store.list("spark"))
-        for file in (*self._store.list("state"), *self._store.list("buffer")):
-            if file not in keep:
-                self.remove(file)
-        known = set(self._store.list("manifests"))
-        for manifest in manifests:
-            if f"manifests/{manifest.epoch:09d}" not in known:
-                self._store.write(f"manifests/{manifest.epoch:09d}", manifest.encode())
+    def _cache(self, here: Records, there: Records, marker: bytes, *, behind: bool) -> None:
+        """Let the folder have what the backup has of the log, and of Spark's offsets if it is behind. What makes it a checkpoint comes last."""
+        empty = self._checkpoint.found() is None
+        folder, local = self._checkpoint.log, self._checkpoint.log.store
+        for slot, data in there.data.items():
+            if here.data.get(slot) != data:
+                local.write(slot.path, data)
+        folder.forget(slot for slot in here.data if slot not in there.data)
+        if empty or behind:
+            self._fetch_offsets()
+            (self._root / PUBLISHED).unlink(missing_ok=True)
+            if self._store.exists(PUBLISHED):
+                self._store.fetch(PUBLISHED, self._root / PUBLISHED)
+        if self._checkpoint.found() != marker:
+            local.write(MARKER, marker)
+        self.restored = self.restored or (empty and bool(there))
 
-    def generation(self) -> int:
-        """Give the number of the last run that wrote to the backup."""
+    def _fetch_offsets(self) -> None:
+        theirs = self._store.list(_SPARK)
+        for file in self._checkpoint.log.store.list(_SPARK):
+            if file not in theirs and theirs:
+                (self._root / file).unlink(missing_ok=True)
+        for file in theirs:
+            self._store.fetch(file, self._root / file)
+
+    def _read(self, path: str) -> bytes | None:
         try:
-            return int(self._store.read(_GENERATION))
+            return self._store.read(path)
         except FileNotFoundError:
-            return 0
+            return None
+
+    # ── when everything is whole ──────────────────────────────────────────────────────────────────────────────────
+
+    def begin(self, lease: Lease, manifests: Iterable[Manifest], keep: Container[str]) -> Lease:
+        """Let the backup have what it lacks; its log is the one that counts from now on. Of other files only what is in `keep` stays."""
+        if self._detached is not None:
+            lease = self._attach(lease, self._detached, [*manifests][-1:])
+            self._detached = None
+        self._there = set(self._store.list(_SPARK))
+        useless = [f for f in (*self._store.list("state"), *self._store.list("buffer")) if f not in keep]
+        self.remove(lease, useless)
+        return lease
+
+    def _attach(self, lease: Lease, there: Records, newest: list[Manifest]) -> Lease:
+        wanted = [f for m in newest for f in (*(d.file for d in m.outbox), *m.buffers())]
+        files = [f for f in wanted if (self._root / f).exists()]  # a sink may have taken its file for good
+        for file in files:
+            self._store.put(self._root / file, file)
+        self._store.flush_names([*files, *(f for m in newest for f in m.files())])
+        self._offsets()
+        taken = attach(self.log, there, lease, newest[0] if newest else None)
+        marker = self._checkpoint.found()
+        assert marker is not None
+        if taken is None or not self._store.create(MARKER, marker):
+            raise CheckpointError(
+                self.url, "was begun by another run at the same time", "give this checkpoint a backup of its own"
+            )
+        self._cache(self._checkpoint.log.read(), self.log.read(), marker, behind=False)
+        taken.descriptor, lease.descriptor = lease.descriptor, -1
+        return taken
 
     # ── with every epoch ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def commit(self, manifest: Manifest, lease: Lease) -> None:
-        """Let the backup have an epoch whose files it has. A run that lost the backup to a newer one is refused."""
-        if self.generation() != lease.generation:
-            raise CheckpointError(
-                self._store.url,
-                "was taken over by a newer run",
-                "this run is stale: start it again if it is the one you want",
-            )
+    def copy(self, manifest: Manifest, lease: Lease, data: bytes) -> bool:
+        """Let the folder have a copy of what was committed. If the folder is gone, it is made again; then that is said."""
+        slot = lease.epochs[manifest.epoch][-1]
+        if self._checkpoint.found() is not None:
+            (self._root / FOLDER).mkdir(exist_ok=True)
+            partial = disk.beside(self._root / slot.path)
+            partial.write_bytes(data)
+            partial.replace(self._root / slot.path)
+            return False
+        marker = self._read(MARKER)
+        assert marker is not None
+        self._cache(self._checkpoint.log.read(), self.log.read(), marker, behind=True)
+        return True
+
+    def offsets(self, manifest: Manifest) -> None:
+        """Take along what Spark wrote down of its sources, before the epoch that it is about is committed."""
         if manifest.batch is not None:
             self._offsets()
-        self._store.write(f"manifests/{manifest.epoch:09d}", manifest.encode())
 
     def put(self, file: str, lease: Lease) -> None:
         """Let the backup have a file of the checkpoint as it is now, unless a newer run has taken it."""
-        if self.generation() == lease.generation:
+        if not lease.is_lost():
             self._store.put(self._root / file, file)
+            self._store.flush_names([file])
 
-    def remove(self, file: str) -> None:
-        """Forget a file, some time soon. One that stays is found by the next start."""
-        self._sweeper.submit(self._store.delete, file)
+    def remove(self, lease: Lease, files: Iterable[str]) -> None:
+        """Forget files, some time soon, if the checkpoint is still this run's. One that stays is found by the next start."""
+        gone = [*files]
+        if gone:
+            self._sweeper.submit(self._remove, lease, gone)
+
+    def _remove(self, lease: Lease, files: Iterable[str]) -> None:
+        lease.check()
+        for file in files:
+            self._store.delete(file)
 
     def close(self) -> None:
         """Finish what is under way."""
         self._sweeper.shutdown(wait=True)
 
     def _offsets(self) -> None:
-        """Take along what Spark wrote down of its sources."""
-        folder = self._root / "spark"
-        for path in folder.rglob("*"):
+        folder = self._root / _SPARK
+        new = [p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")]
+        for path in new:
             name = path.relative_to(self._root).as_posix()
-            if path.is_file() and not path.name.startswith(".") and name not in self._there:
+            if name not in self._there:
                 self._store.put(path, name)
                 self._there.add(name)

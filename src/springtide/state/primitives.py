@@ -26,6 +26,7 @@ from springtide.state.copying import Progress, backup, pinned, restore, root_of
 from springtide.state.errors import CheckpointError
 from springtide.state.history import History
 from springtide.state.inside import refuse_links
+from springtide.state.log import Log
 from springtide.state.manifest import BucketMap, Manifest, SourceState
 from springtide.state.processing import PLACE, ProcessingState, merge, partition
 from springtide.state.resting import Resting, Source, files_of, made_durable, opened, store_of
@@ -152,9 +153,9 @@ def trim(source: Source, keep: int) -> Trimmed:
             return Trimmed((), 0)
         stays = [m for m in kept if m.epoch in whole[-keep:] or m.epoch > whole[-1]]
         goes = [m for m in kept if m not in stays]
-        needed = files_of(stays)
+        needed, log = files_of(stays), Log(found.store)
         for manifest in goes:  # first: what a manifest speaks of is there as long as it is
-            found.store.delete(f"manifests/{manifest.epoch:09d}")
+            log.forget_epoch(manifest.epoch)
         useless = [f for f in (*found.store.list("state"), *found.store.list("buffer")) if f not in needed]
         for file in useless:
             found.store.delete(file)
@@ -200,12 +201,12 @@ def spill(source: Source) -> int:
     freed = 0
     for manifest in resting.history():
         tiers = resting.tiers(manifest)
-        for segment in manifest.segments() if tiers.memory is not None else ():
-            copy = Path(str(tiers.memory)) / segment.file
-            if copy.exists():
-                tiers.persist(segment)
-                freed += copy.stat().st_size
-                copy.unlink()
+        memory = Path(tiers.memory) if tiers.memory is not None else None
+        copies = {s: memory / s.file for s in manifest.segments() if memory is not None and (memory / s.file).exists()}
+        tiers.persist(copies)
+        for copy in copies.values():
+            freed += copy.stat().st_size
+            copy.unlink()
     return freed
 
 

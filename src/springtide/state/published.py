@@ -11,8 +11,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from springtide.state.disk import flush
 from springtide.state.parsing import content, is_for_good, parsed
-from springtide.state.segment import flush
 
 FILE = "published"
 

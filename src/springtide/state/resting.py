@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from springtide.state import private
-from springtide.state.checkpoint import Checkpoint
+from springtide.state.checkpoint import MARKER, Checkpoint
 from springtide.state.errors import CheckpointError
+from springtide.state.log import FOLDER, Log
 from springtide.state.manifest import Manifest
 from springtide.state.segment import Segment
 from springtide.state.stores import Store
@@ -107,10 +108,6 @@ class Resting(Checkpoint):
             found.insert(0, self.manifest(before[-1]))
         return found
 
-    def generation(self) -> int:
-        """Give the number of the last run."""
-        return self._generation()
-
     @property
     def _sizes(self) -> dict[str, int]:
         if "_known" not in self.__dict__:
@@ -130,9 +127,11 @@ def opened(source: Source) -> Iterator[Resting]:
         return
     with tempfile.TemporaryDirectory(prefix="springtide-") as folder:
         root = Path(folder)
-        small = [f for f in ("springtide.json", "generation") if store.exists(f)]
-        for file in (*small, *store.list("manifests")):
-            store.fetch(file, root / file)
+        if store.exists(MARKER):
+            store.fetch(MARKER, root / MARKER)
+        for slot, data in Log(store).read().data.items():
+            (root / FOLDER).mkdir(exist_ok=True)
+            (root / slot.path).write_bytes(data)
         yield Resting(store, root)
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from springtide.state import disk
 from springtide.state.checkpoint import Checkpoint, marker_of
 from springtide.state.copying import IDENTITY, SAVEPOINTS, copy, link_to, root_of
 from springtide.state.errors import CheckpointError
@@ -41,6 +42,7 @@ def save(source: Source, name: str) -> Path:
     try:
         link_to(checkpoint, partial, outbox=False)
         os.rename(partial, place)
+        disk.flush_names(root, [f"{SAVEPOINTS}/{name}/{IDENTITY}"])
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
             raise

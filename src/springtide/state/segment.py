@@ -20,6 +20,7 @@ import polars as pl
 import pyarrow as pa
 
 from springtide.query.types import END_OF_TIME
+from springtide.state.disk import flush
 from springtide.state.errors import CheckpointError
 
 FORMAT = 1
@@ -131,15 +132,6 @@ def checksum(path: Path) -> int:
             return 0
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             return zlib.crc32(mapped)
-
-
-def flush(path: Path) -> None:
-    """Have the disk take a file, or a folder's names, for good."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _compact(frame: pl.DataFrame) -> pa.Table:

@@ -12,13 +12,12 @@ a moment is tried again; one that keeps failing is a `CheckpointError` that says
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 import re
 import shutil
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +27,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from springtide.query.places import local, without_secrets
+from springtide.state import conditional, disk
 from springtide.state.errors import AwayError, CheckpointError
 from springtide.state.parsing import content, is_for_good
 
@@ -37,11 +37,12 @@ SECRET = ("access_key", "secret_key", "session_token", "sas_token", "password", 
 """Parts of an address that are not shown."""
 _ATOMIC = ("s3", "gcs", "abfs")
 """Types of file system where a file is seen when it is whole; elsewhere it is written under another name and renamed."""
-_FOR_GOOD = re.compile(r"ACCESS_DENIED|NO_SUCH_BUCKET|INVALID_ACCESS_KEY|SIGNATURE|Bucket .* not found", re.IGNORECASE)
+_FOR_GOOD = re.compile(
+    r"ACCESS_DENIED|NO_SUCH_BUCKET|NoSuchBucket|AccessDenied|InvalidAccessKey|INVALID_ACCESS_KEY|SIGNATURE|Bucket .* not found",
+    re.IGNORECASE,
+)
 """What Arrow says of errors that do not go away by waiting."""
 _S3 = ("region", "scheme", "endpoint_override", "access_key", "secret_key", "session_token", "role_arn")
-_PARTIAL = ".partial"
-_made = itertools.count()
 
 T = TypeVar("T")
 
@@ -104,13 +105,13 @@ class Store:
 
         def fetch() -> None:
             local.parent.mkdir(parents=True, exist_ok=True)
-            partial = _beside(local)
+            partial = disk.beside(local)
             try:
                 if self.local is not None:
                     shutil.copyfile(self.local / path, partial)
                 else:
                     self._download(path, partial)
-                _settle(partial, local)
+                disk.settle(partial, local)
             finally:
                 partial.unlink(missing_ok=True)
 
@@ -142,7 +143,7 @@ class Store:
             return {i.path[start:]: int(i.size) for i in infos if i.type == pyarrow.fs.FileType.File}
 
         found = self._try("list", folder or "its files", look)
-        return {path: found[path] for path in sorted(found) if not path.endswith(_PARTIAL)}
+        return {path: found[path] for path in sorted(found) if not path.endswith(disk.PARTIAL)}
 
     def list(self, folder: str = "") -> list[str]:
         """Give the paths of the files below a folder."""
@@ -155,11 +156,39 @@ class Store:
 
         def write() -> None:
             if self.local is not None:
-                self._place(path, lambda partial: _write(partial, data))
+                self._place(path, lambda partial: partial.write_bytes(data))
             else:
                 self._upload(path, pa.py_buffer(data))
 
         self._try("write", path, write)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write a file only if there is none; False if there is another. Of several who try at once one has made it.
+
+        `data` must be the caller's own: a file with just this in it counts as made, for an answer can get lost.
+        """
+
+        def create() -> bool:
+            try:
+                if self.local is not None:
+                    target = self.local / path
+                    disk.make_folder(target.parent)
+                    disk.create(target, data)
+                else:
+                    self._create(path, data)
+                return True
+            except FileExistsError:
+                try:
+                    return self.read(path) == data
+                except FileNotFoundError:  # two tried at once, and neither has made it
+                    raise OSError("it was written by another at the same time") from None
+
+        return self._try("write", path, create)
+
+    def flush_names(self, files: Iterable[str]) -> None:
+        """Have the names of files that were written or put there for good; what is in them is, already."""
+        if self.local is not None:
+            disk.flush_names(self.local, files)
 
     def put(self, local: Path, path: str) -> None:
         """Copy a file of this machine into the store. It is whole or not there."""
@@ -196,10 +225,10 @@ class Store:
         assert self.local is not None
         target = self.local / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = _beside(target)
+        partial = disk.beside(target)
         try:
             fill(partial)
-            _settle(partial, target)
+            disk.settle(partial, target)
         finally:
             partial.unlink(missing_ok=True)
 
@@ -209,7 +238,7 @@ class Store:
         atomic = system.type_name in _ATOMIC
         if not atomic:
             system.create_dir(target.rpartition("/")[0], recursive=True)
-        written = target if atomic else f"{target}.{os.getpid()}-{next(_made)}{_PARTIAL}"
+        written = target if atomic else str(disk.beside(Path(target)))
         with system.open_output_stream(written) as stream:
             stream.write(data)
         if not atomic:
@@ -237,6 +266,19 @@ class Store:
 
     def _open(self) -> tuple[pyarrow.fs.FileSystem, str]:
         return _connection(self._address, os.getpid())
+
+    def _create(self, path: str, data: bytes) -> None:
+        parts = urlsplit(self._address)
+        given, bucket = _given(parts)
+        if "role_arn" in given:
+            raise CheckpointError(
+                self.url, "cannot be claimed with a role_arn", "give credentials of that role (AWS_ACCESS_KEY_ID …)"
+            )
+        if parts.scheme == "s3" and "region" not in given:
+            # a server of somebody's own has no regions, but its signatures name one
+            given["region"] = "us-east-1" if "endpoint_override" in given else pyarrow.fs.resolve_s3_region(bucket)
+        target = _join(unquote(parts.path).strip("/"), path).lstrip("/")
+        conditional.create(self.url, parts.scheme, bucket, given, target, data, os.getpid())
 
     def _try(self, verb: str, path: str, act: Callable[[], T]) -> T:
         for wait in (*WAITS, None):
@@ -297,11 +339,7 @@ def _connection(address: str, process: int) -> tuple[pyarrow.fs.FileSystem, str]
     if parts.scheme != "s3":
         system, root = pyarrow.fs.FileSystem.from_uri(address)
         return system, root
-    given = dict(parse_qsl(parts.query))
-    user, _, bucket = parts.netloc.rpartition("@")
-    if user:
-        name, _, password = user.partition(":")
-        given |= {"access_key": unquote(name), "secret_key": unquote(password)}
+    given, bucket = _given(parts)
     if unknown := sorted(given.keys() - set(_S3)):
         raise pa.ArrowInvalid(f"an s3 address has no part {', '.join(unknown)}; there are {', '.join(_S3)}")
     if "region" not in given and "endpoint_override" not in given:
@@ -311,16 +349,21 @@ def _connection(address: str, process: int) -> tuple[pyarrow.fs.FileSystem, str]
     return system, f"{bucket}{unquote(parts.path)}"
 
 
+def _given(parts: SplitResult) -> tuple[dict[str, str], str]:
+    """Give the parts of an s3 address by name, and the bucket."""
+    given = dict(parse_qsl(parts.query))
+    user, _, bucket = parts.netloc.rpartition("@")
+    if user:
+        name, _, password = user.partition(":")
+        given |= {"access_key": unquote(name), "secret_key": unquote(password)}
+    return given, bucket
+
+
 def _join(root: str, path: str) -> str:
     return f"{root.rstrip('/')}/{path}".rstrip("/")
 
 
 # ── local files ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _beside(path: Path) -> Path:
-    """Give a name for a file on its way, that no other writer has."""
-    return path.with_name(f"{path.name}.{os.getpid()}-{next(_made)}{_PARTIAL}")
 
 
 def _size(path: Path) -> int | None:
@@ -330,20 +373,6 @@ def _size(path: Path) -> int | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_size if stat.S_ISREG(found.st_mode) else None
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
-
-
-def _settle(partial: Path, target: Path) -> None:
-    """Write a file through to the disk and give it its name."""
-    descriptor = os.open(partial, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.replace(partial, target)
 
 
 def _hopeless(error: OSError) -> bool:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from springtide.state import private
+from springtide.state import disk, private
 from springtide.state.errors import LostError
-from springtide.state.segment import Segment, checksum, flush
+from springtide.state.segment import Segment, checksum
 from springtide.state.stores import Store
 
 _REMEMBERED = 100_000
@@ -78,8 +79,17 @@ class Tiers:
         """Say what became of a segment of which there is no whole copy."""
         return "damaged" if self.copies(segment) else "missing"
 
-    def persist(self, segment: Segment) -> None:
-        """Make a segment durable: in the root, and in the backup if there is one (SEEP's persist)."""
+    def persist(self, segments: Iterable[Segment]) -> None:
+        """Make segments durable: in the root, and in the backup if there is one (SEEP's persist)."""
+        files = []
+        for segment in segments:
+            self._persist(segment)
+            files.append(segment.file)
+        disk.flush_names(Path(self.root), files)
+        if self.backup is not None:
+            self.backup.flush_names(files)
+
+    def _persist(self, segment: Segment) -> None:
         path, near = Path(self.root) / segment.file, Path(self.memory or self.root) / segment.file
         if not is_whole(path, segment):
             if near != path and near.exists():
@@ -106,7 +116,7 @@ class Tiers:
     def settle(self, file: str) -> None:
         """Make a file that was written in the root durable."""
         path = Path(self.root) / file
-        flush(path)
+        disk.flush(path)
         if self.backup is not None:
             self.backup.put(path, file)
 
@@ -137,13 +147,11 @@ def is_whole(path: Path, segment: Segment) -> bool:
 
 
 def copy_through(source: Path, target: Path) -> None:
-    """Copy a file so that it is whole or not there, also after a power cut."""
+    """Copy a file so that it is whole or not there; its name is flushed by the caller."""
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_suffix(".partial")
     shutil.copyfile(source, partial)
-    flush(partial)
-    os.replace(partial, target)
-    flush(target.parent)
+    disk.settle(partial, target)
 
 
 def _remember(path: Path, segment: Segment) -> None:

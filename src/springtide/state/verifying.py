@@ -10,9 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from springtide.state.accounts import imbalances
-from springtide.state.copying import GENERATION, SAVEPOINTS
+from springtide.state.copying import SAVEPOINTS
 from springtide.state.errors import CheckpointError
 from springtide.state.ledgers import damaged_ledgers, unlisted_files
+from springtide.state.log import Log
 from springtide.state.manifest import Manifest
 from springtide.state.resting import Resting, Source, opened
 from springtide.state.segment import Segment, checksum, read_segment
@@ -106,17 +107,13 @@ def _verify(checkpoint: Resting, progress: Progress | None) -> Verified:
     unlisted = dict(damaged_ledgers(checkpoint.store, manifests))
     miscounted = list(unlisted_files(checkpoint.store, manifests[-1])) if manifests and not unlisted else []
     # A run that has it meanwhile forgets epochs, each before its files: what is missing of those is not lost.
-    names = [Path(file).name for file in checkpoint.store.list("manifests")]
-    left = {int(name) for name in names if name.isdigit()}
+    slots = Log(checkpoint.store).slots()
+    left = {slot.epoch for slot in slots}
     damaged = [
-        Damage(f"manifests/{epoch:09d}", problem, f"the commit record of epoch {epoch}: positions, routing, marks")
-        for epoch, problem in unreadable.items()
-        if epoch in left
+        Damage(slot.path, unreadable[slot.epoch], f"the commit record of epoch {slot.epoch}: positions, routing, marks")
+        for slot in {slot.epoch: slot for slot in slots}.values()
+        if slot.epoch in unreadable
     ]
-    try:
-        checkpoint.generation()
-    except CheckpointError as error:
-        damaged.append(Damage(GENERATION, error.problem, "the number of the last run"))
     manifests = [m for m in manifests if m.epoch in left]
     segments = {s.file: (m, s) for m in reversed(manifests) for s in m.segments()}
     problems = {file: problem for file, problem in problems.items() if file in segments}
@@ -137,7 +134,7 @@ def _verify(checkpoint: Resting, progress: Progress | None) -> Verified:
         if file in unlisted
     ]
     total = sum(s.bytes for _, s in segments.values()) + sum(sizes.values())
-    files = len(left) + len(segments) + len(buffers) + len(ledgers) + 2
+    files = len(slots) + len(segments) + len(buffers) + len(ledgers) + 1
     unaccounted = (*imbalances(manifests[-1].accounts), *miscounted) if manifests else ()
     return Verified(tuple(m.epoch for m in manifests), files, total, tuple(damaged), again, unaccounted=unaccounted)
 

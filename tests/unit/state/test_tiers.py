@@ -52,8 +52,8 @@ def test_a_segment_is_written_to_memory_and_persisted_to_root_and_backup(tiers: 
     segment = written(tiers)
     assert tiers.find(segment) == memory_of(tiers) / FILE
     assert not (tmp_path / "root" / FILE).exists()
-    tiers.persist(segment)
-    tiers.persist(segment)  # a second time there is nothing to do
+    tiers.persist([segment])
+    tiers.persist([segment])  # a second time there is nothing to do
     for place in (memory_of(tiers), tmp_path / "root", tmp_path / "backup"):
         assert read_segment(place / FILE).equals(ROWS)
     tiers.clear_memory()
@@ -70,7 +70,7 @@ def test_without_memory_a_segment_goes_to_the_backup_at_once(tmp_path: Path) -> 
 @pytest.mark.parametrize("loss", ["missing", "damaged", "cut"])
 def test_a_copy_that_is_not_whole_counts_as_none(tiers: Tiers, tmp_path: Path, loss: str) -> None:
     segment = written(tiers)
-    tiers.persist(segment)
+    tiers.persist([segment])
     for place, left in ((memory_of(tiers), "root"), (tmp_path / "root", "backup")):
         path = place / FILE
         assert tiers.find(segment) == path
@@ -127,10 +127,10 @@ def test_what_counts_as_durable_is_what_has_arrived(
     tiers = replace(tiers, backup=None)
     monkeypatch.setattr(module, "copy_through", damaging)
     with pytest.raises(OSError, match="was damaged while it was copied"):
-        tiers.persist(segment)
+        tiers.persist([segment])
     monkeypatch.undo()
     assert tiers.find(segment) == memory_of(tiers) / FILE
-    tiers.persist(segment)
+    tiers.persist([segment])
     tiers.clear_memory()
     assert read_segment(tiers.find(segment)).equals(ROWS)
 

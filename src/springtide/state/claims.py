@@ -1,0 +1,147 @@
+"""Claims: the right of one run to write, and every write that counts made under it.
+
+take → ( commit | bring | check )* → release
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from dataclasses import dataclass, field, replace
+
+from springtide.state.errors import CheckpointError
+from springtide.state.log import CLAIMS, FIRST, Claim, Log, Records, Slot, is_claim
+from springtide.state.manifest import Manifest
+
+
+@dataclass
+class Lease:
+    """The right to write: this run's next slot in a log, for as long as nobody else has it."""
+
+    log: Log
+    generation: int
+    slot: Slot
+    token: str
+    epochs: dict[int, list[Slot]] = field(default_factory=dict)
+    """Where the manifests of the epochs are that are kept."""
+    descriptor: int = -1
+    """The lock of the folder on this machine."""
+
+    @staticmethod
+    def first(log: Log, token: str) -> Lease:
+        """Give the lease of the run that made the checkpoint: nobody had it before."""
+        return Lease(log, FIRST, Slot(0, FIRST), token)
+
+    def commit(self, manifest: Manifest) -> bytes:
+        """Make the record of an epoch: after this it has happened. Doing it again changes nothing. A run that lost the checkpoint is refused."""
+        slot, data = Slot(manifest.epoch, self.generation), manifest.encode()
+        if not self.log.make(slot, data):
+            raise self._refusal(slot)
+        self.slot = Slot(manifest.epoch + 1, self.generation)
+        self._note(slot)
+        return data
+
+    def bring(self, manifest: Manifest) -> Manifest:
+        """Put the last epoch's manifest in place of the one that was committed, and give it as it is now.
+
+        The run takes over from itself: that is refused if somebody else has.
+        """
+        while True:
+            claim = Claim.of(self.generation + 1, self.token, replace(manifest, generation=self.generation + 1))
+            slot = self.slot
+            made = self.log.make(slot, claim.encode())
+            if not made and not self.is_own(slot):
+                raise self._refusal(slot)
+            self.generation, self.slot = claim.generation, Slot(manifest.epoch + 1, claim.generation)
+            if made:  # else an attempt before this one had worked, with another version
+                assert claim.manifest is not None
+                self.settle(claim.manifest)
+                return claim.manifest
+
+    def settle(self, manifest: Manifest) -> None:
+        """Give a manifest that a claim brought a record of its own, so that it can be forgotten like any other."""
+        slot = Slot(manifest.epoch, manifest.generation)
+        self.log.make(slot, manifest.encode())
+        self._note(slot)
+
+    def is_lost(self) -> bool:
+        """Tell whether somebody else has taken the checkpoint."""
+        return self.log.has(self.slot)
+
+    def check(self) -> None:
+        """Refuse to go on if somebody else has taken the checkpoint."""
+        if self.is_lost():
+            raise self._refusal(self.slot)
+
+    def release(self) -> None:
+        """Let another run of this machine in."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def _note(self, slot: Slot) -> None:
+        kept = self.epochs.setdefault(slot.epoch, [])
+        if slot not in kept:
+            kept.append(slot)
+
+    def is_own(self, slot: Slot) -> bool:
+        """Tell whether a slot has a claim of this run: it was made, though it seemed to have failed."""
+        data = self.log.get(slot)
+        return data is not None and is_claim(data) and Claim.decode(data).token == self.token
+
+    def _refusal(self, slot: Slot) -> CheckpointError:
+        data = self.log.get(slot)
+        if data is not None and not is_claim(data):
+            return CheckpointError(
+                self.log.store.url,
+                f"has a manifest of epoch {slot.epoch} already",
+                "another run wrote it: start again",
+            )
+        by = f" ({Claim.decode(data).by})" if data is not None else ""
+        return CheckpointError(
+            self.log.store.url,
+            f"was taken over by a newer run{by}",
+            "this run is stale: start it again if it is the one you want",
+        )
+
+
+def new_token() -> str:
+    """Make up what tells a run from all others."""
+    return uuid.uuid4().hex
+
+
+def take(log: Log, records: Records, token: str) -> Lease | None:
+    """Take a checkpoint over, as its log was read; None if something has happened since: then it must be read again."""
+    slot, generation = records.next()
+    claim = Claim.of(generation, token)
+    if not log.make(slot, claim.encode()):
+        return None
+    return held(log, records, Lease(log, generation, Slot(slot.epoch, generation), token))
+
+
+def attach(log: Log, records: Records, lease: Lease, manifest: Manifest | None) -> Lease | None:
+    """Let a log go on from a manifest that it does not have; None if something has happened in it since it was read."""
+    slot, generation = records.next()
+    generation = max(generation, lease.generation)
+    brought = replace(manifest, generation=generation) if manifest is not None else None
+    taken = Lease(log, generation, slot, lease.token)
+    if not log.make(slot, Claim.of(generation, lease.token, brought).encode()) and not taken.is_own(slot):
+        return None
+    epoch = brought.epoch + 1 if brought is not None else slot.epoch
+    taken.slot = Slot(epoch, generation)
+    held(log, records, taken)
+    if brought is not None:
+        taken.settle(brought)
+    return taken
+
+
+def held(log: Log, records: Records, lease: Lease) -> Lease:
+    """Note which epochs there are; let go of claims that are too old to matter."""
+    for slot, data in records.data.items():
+        if not is_claim(data):
+            lease.epochs.setdefault(slot.epoch, []).append(slot)
+    brought = records.brought()
+    if brought is not None:
+        lease.settle(brought)
+    log.forget(records.claims()[:-CLAIMS])
+    return lease

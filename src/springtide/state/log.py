@@ -1,0 +1,268 @@
+"""The log of a checkpoint: what happened, in order. A record is made once, and whoever makes the next one first has it.
+
+    000000006      epoch 6, committed by the first run
+    000000007      the claim of run 2: the first run can neither commit epoch 7 nor anything else
+    000000007.2    epoch 7, committed by run 2
+    000000008.2    the claim of run 3
+
+A run has one next slot: the next epoch under its own generation. Its commit and the claim of a run that takes over are both made there, each only
+if the slot is empty. So one of them comes first, and the other finds out: a run that lost the checkpoint cannot commit, however late it wakes
+up, and a run that takes over knows every epoch that was committed before. (`docs/decisions/0007-claims.md`)
+
+A claim may bring the last epoch's manifest in a new version: the run made lost state anew, or came with epochs that the store did not have.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from springtide.state.errors import CheckpointError
+from springtide.state.manifest import Manifest, NewerFormat
+from springtide.state.parsing import content, is_for_good, parsed
+from springtide.state.stores import Store
+
+FOLDER = "manifests"
+FIRST = 1
+"""The generation of a checkpoint's first run: the one that made `springtide.json`."""
+CLAIMS = 1000
+"""So many claims are kept: a run that slept while more others had its checkpoint would not be refused."""
+NEWER = "use a newer version of Springtide"
+_FORMAT = 1
+_CLAIM = b'{"claim":'
+"""How a claim begins, and no manifest does."""
+_AT_ONCE = 8
+
+
+class Slot(NamedTuple):
+    """The place of a record: what the run of a generation did about an epoch, or who took over instead."""
+
+    epoch: int
+    generation: int
+
+    @property
+    def name(self) -> str:
+        """Its name in the folder of manifests."""
+        return f"{self.epoch:09d}" if self.generation <= FIRST else f"{self.epoch:09d}.{self.generation}"
+
+    @property
+    def path(self) -> str:
+        """Its path in the checkpoint.
+
+        >>> Slot(7, 2).path
+        'manifests/000000007.2'
+        """
+        return f"{FOLDER}/{self.name}"
+
+    @staticmethod
+    def of(name: str) -> Slot | None:
+        """Understand a name; None if it is no slot's."""
+        found = re.fullmatch(r"([0-9]{9,18})(?:\.([1-9][0-9]{0,17}))?", name)
+        return Slot(int(found[1]), int(found[2] or FIRST)) if found else None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A run took the checkpoint."""
+
+    generation: int
+    token: str
+    """Tells the run from all others."""
+    by: str
+    at: float
+    manifest: Manifest | None = None
+    """The last epoch as the run left it, if that is not what was committed."""
+
+    @staticmethod
+    def of(generation: int, token: str, manifest: Manifest | None = None) -> Claim:
+        """Claim for this process."""
+        return Claim(generation, token, f"process {os.getpid()} on {socket.gethostname()}", time.time(), manifest)
+
+    def encode(self) -> bytes:
+        """Write it as JSON."""
+        claim = {"generation": self.generation, "token": self.token, "by": self.by, "at": self.at}
+        manifest = self.manifest.encode().decode() if self.manifest is not None else None
+        body = {"claim": claim, "format": _FORMAT, "manifest": manifest}
+        return json.dumps(body, separators=(",", ":"), sort_keys=True).encode()
+
+    @staticmethod
+    def decode(data: bytes) -> Claim:
+        """Read what `encode` wrote."""
+        body = parsed(data)
+        if body["format"] != _FORMAT:
+            raise NewerFormat(f"has format {body['format']}, this version of Springtide reads {_FORMAT}")
+        manifest = body["manifest"]
+        return Claim(**body["claim"], manifest=None if manifest is None else Manifest.decode(manifest.encode()))
+
+
+Record = Manifest | Claim
+
+
+def is_claim(data: bytes) -> bool:
+    """Tell a claim from a manifest."""
+    return data.startswith(_CLAIM)
+
+
+@dataclass(frozen=True)
+class Records:
+    """A log as it was read."""
+
+    data: Mapping[Slot, bytes]
+    """In order."""
+    url: str
+
+    def __bool__(self) -> bool:
+        return bool(self.data)
+
+    @property
+    def last(self) -> Slot:
+        """The slot of the last record."""
+        return max(self.data)
+
+    def record(self, slot: Slot) -> Record:
+        """Understand a record."""
+        data = self.data[slot]
+        what = "claim" if is_claim(data) else "manifest"
+        try:
+            if is_claim(data):
+                return Claim.decode(data)
+            manifest = Manifest.decode(data)
+            if manifest.epoch != slot.epoch:
+                raise ValueError(f"it is of epoch {manifest.epoch}")
+            return manifest
+        except NewerFormat as error:
+            raise CheckpointError(
+                self.url, f"cannot be read: the {what} of epoch {slot.epoch} {error}", NEWER
+            ) from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                self.url,
+                f"cannot be read: the {what} of epoch {slot.epoch} is damaged ({error})",
+                "restore that file, or start with a new checkpoint",
+            ) from None
+
+    def claims(self) -> list[Slot]:
+        """Name the slots with claims, oldest first."""
+        return [slot for slot, data in self.data.items() if is_claim(data)]
+
+    def tokens(self) -> list[str]:
+        """Give the tokens of the runs that took over, oldest first."""
+        found = (self.record(slot) for slot in self.claims())
+        return [claim.token for claim in found if isinstance(claim, Claim)]
+
+    def epochs(self) -> list[int]:
+        """Name the epochs that are kept."""
+        brought = self.brought()
+        found = {slot.epoch for slot, data in self.data.items() if not is_claim(data)}
+        return sorted(found | {brought.epoch} if brought is not None else found)
+
+    def manifests(self) -> list[Manifest]:
+        """Give the epochs that are kept, oldest first, each in its last version."""
+        found = {slot.epoch: slot for slot, data in self.data.items() if not is_claim(data)}
+        manifests = {epoch: self.record(slot) for epoch, slot in found.items()}
+        brought = self.brought()
+        if brought is not None:
+            manifests[brought.epoch] = brought
+        return [m for _, m in sorted(manifests.items()) if isinstance(m, Manifest)]
+
+    def brought(self) -> Manifest | None:
+        """Give the manifest that a claim brought, if no epoch was committed since."""
+        for slot in sorted(self.data, reverse=True):
+            if not is_claim(self.data[slot]):
+                return None
+            record = self.record(slot)
+            if isinstance(record, Claim) and record.manifest is not None:
+                return record.manifest
+        return None
+
+    def next(self) -> tuple[Slot, int]:
+        """Say where the claim of a run is to be made that takes over now, and its generation."""
+        if not self.data:
+            return Slot(0, FIRST), FIRST + 1
+        slot, record = self.last, self.record(self.last)
+        if isinstance(record, Manifest):
+            return Slot(slot.epoch + 1, slot.generation), max(slot.generation, record.generation) + 1
+        epoch = slot.epoch if record.manifest is None else record.manifest.epoch + 1
+        return Slot(epoch, record.generation), record.generation + 1
+
+
+class Log:
+    """The log in a store."""
+
+    def __init__(self, store: Store) -> None:
+        """Name the store; nothing is touched yet."""
+        self.store = store
+
+    def slots(self) -> list[Slot]:
+        """Name the slots that are taken, in order."""
+        if self.store.local is not None:  # a folder is no file, and yet not nothing
+            folder = self.store.local / FOLDER
+            names = [f.name for f in folder.iterdir()] if folder.is_dir() else []
+        else:
+            names = [path.rpartition("/")[2] for path in self.store.list(FOLDER)]
+        return sorted(slot for name in names if (slot := Slot.of(name)) is not None)
+
+    def read(self, known: Mapping[Slot, bytes] | None = None) -> Records:
+        """Read all records but those that go meanwhile; of slots that are `known` to be the same nothing is fetched."""
+        slots = self.slots()
+        known = known or {}
+        wanted = [slot for slot in slots if slot not in known]
+        if self.store.local is not None or len(wanted) < 2:
+            found = {slot: self.get(slot) for slot in wanted}
+        else:
+            with ThreadPoolExecutor(_AT_ONCE, "springtide-log") as pool:
+                found = dict(zip(wanted, pool.map(self.get, wanted), strict=True))
+        found |= {slot: known[slot] for slot in slots if slot in known}
+        return Records({slot: data for slot in slots if (data := found[slot]) is not None}, self.store.url)
+
+    def tail(self) -> Records:
+        """Read the last records, as many as tell the newest epoch."""
+        found: dict[Slot, bytes] = {}
+        for slot in reversed(self.slots()):
+            data = self.get(slot)
+            if data is not None:
+                found[slot] = data
+                if not is_claim(data) or Claim.decode(data).manifest is not None:
+                    break
+        return Records(dict(sorted(found.items())), self.store.url)
+
+    def of_epoch(self, epoch: int) -> Records:
+        """Read what there is of one epoch, and who claimed it."""
+        read = {slot: self.get(slot) for slot in self.slots() if slot.epoch == epoch}
+        return Records({slot: data for slot, data in read.items() if data is not None}, self.store.url)
+
+    def get(self, slot: Slot) -> bytes | None:
+        """Read one record; None if there is none."""
+        try:
+            return self.store.read(slot.path) if self.store.local is None else content(self.store.local / slot.path)
+        except FileNotFoundError:
+            return None
+        except (ValueError, OSError) as error:
+            if isinstance(error, OSError) and not is_for_good(error):
+                raise
+            return b""  # what is no file of ours is a damaged one
+
+    def make(self, slot: Slot, data: bytes) -> bool:
+        """Make a record; False if the slot has another."""
+        return self.store.create(slot.path, data)
+
+    def has(self, slot: Slot) -> bool:
+        """Tell whether a slot is taken."""
+        return self.store.exists(slot.path)
+
+    def forget_epoch(self, epoch: int) -> None:
+        """Remove the manifest of an old epoch; claims stay."""
+        records = self.of_epoch(epoch)
+        self.forget(slot for slot, data in records.data.items() if not is_claim(data))
+
+    def forget(self, slots: Iterable[Slot]) -> None:
+        """Remove old records."""
+        for slot in slots:
+            self.store.delete(slot.path)
