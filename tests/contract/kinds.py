@@ -10,7 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.contract import control_files, engine, followed, manifests, mutations, poison, retry, sinks, spark_rows
+from tests.contract import (
+    control_files,
+    engine,
+    followed,
+    manifests,
+    mutations,
+    poison,
+    retry,
+    sinks,
+    spark_rows,
+    two_drivers,
+)
 
 
 @dataclass(frozen=True)
@@ -32,4 +43,5 @@ KINDS: dict[str, Kind] = {
     "poison": Kind(poison.run_case),
     "followed": Kind(followed.run_case),
     "sinks": Kind(sinks.run_case),
+    "two_drivers": Kind(two_drivers.run_case, 0.5),
 }

@@ -132,6 +132,7 @@ class Publishing:
         found = self._storage.tiers.fetched(path.relative_to(root).as_posix())
         if found.exists():
             return found
+        self._storage.check()  # a run that took over has published it, and removed it since
         raise LostError(
             str(root),
             f"has lost rows of epoch {self._storage.manifest.epoch} for the sink {sink}: {found} is not there",

@@ -20,8 +20,8 @@ from pathlib import Path
 from springtide.query.errors import SinkError
 from springtide.sinks.ledger import PARTIAL, Entry, claim, file_name, look, refuse, staged_name
 from springtide.sinks.publication import Owner, Publication
-from springtide.state.errors import LostError
 from springtide.state.disk import flush
+from springtide.state.errors import LostError
 
 
 class Folder:

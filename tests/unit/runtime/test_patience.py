@@ -240,12 +240,13 @@ def test_a_move_to_the_parquet_sink_that_fails_half_way_doubles_nothing(
 # ── the checkpoint ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.usefixtures("short_tries")
 @pytest.mark.parametrize("written", [False, True], ids=["not written", "written all the same"])
 def test_a_commit_that_fails_for_a_while_happens_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: bool
 ) -> None:
     """Over a network a write may arrive of which only the answer is lost: the manifest that is there is then ours."""
-    faults, link = Faults(3, first=4), os.link
+    faults, link = Faults(9, first=4), os.link
 
     def failing(origin: Any, target: Any) -> None:
         if written:
@@ -259,7 +260,7 @@ def test_a_commit_that_fails_for_a_while_happens_once(
     made = query(st.memory(numbers(40), schema=SCHEMA), sink)
     engine = start(made, tmp_path, patient=60)
     compare(sink.rows(), made.run_reference().rows())
-    assert notes(engine)[0].startswith("step commit: OSError: [Errno 5] the cable is out; it is tried again")
+    assert written or (notes(engine)[0].startswith("step commit: AwayError") and "the cable is out" in notes(engine)[0])
 
 
 def test_history_and_cleaning_that_fail_do_not_end_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,7 +326,7 @@ def kept(folder: Path, every: str) -> Durability:
 
 @pytest.mark.usefixtures("short_tries")
 @pytest.mark.parametrize("every", ["epoch", "1us"])
-@pytest.mark.parametrize("verb", ["write", "put", "exists", "files"])
+@pytest.mark.parametrize("verb", ["create", "put", "exists", "files"])
 def test_a_backup_that_fails_for_a_while_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, every: str
 ) -> None:

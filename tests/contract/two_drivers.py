@@ -1,0 +1,181 @@
+"""The kind `two_drivers`: drivers that do not know of each other, over one store, each paused at any step and woken up later.
+
+    over one folder      on a file system without locks
+    over one backup      machines with folders of their own, that take over from each other and come back
+
+Whoever is woken up when is decided by the seed, at every write, removal and publication. In the end one driver runs alone, and the sink has
+every row once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest import mock
+
+import polars as pl
+
+import springtide as st
+from springtide.query.errors import SpringtideError
+from springtide.runtime import inprocess
+from springtide.runtime.durability import Durability
+from springtide.runtime.engine import Options
+from springtide.sinks.memory import MemorySink
+from springtide.state.checkpoint import Checkpoint
+from springtide.state.stores import Store
+
+STEPS = 400
+"""Steps of drivers after which a case ends whatever they do."""
+
+
+class Turns:
+    """Lets one thread at a time go on, from pause to pause: which one is somebody else's choice."""
+
+    def __init__(self) -> None:
+        self._own = threading.local()
+
+    def start(self, work: Callable[[], None]) -> Turn:
+        """Have a thread wait for its first turn."""
+        return Turn(self, work)
+
+    def pause(self, place: str) -> None:
+        """Wait for the next turn, if this thread has turns."""
+        turn: Turn | None = getattr(self._own, "turn", None)
+        if turn is not None:
+            turn.yields()
+
+    def enter(self, turn: Turn) -> None:
+        self._own.turn = turn
+
+
+class Turn:
+    """A thread that goes on when it is told to."""
+
+    def __init__(self, turns: Turns, work: Callable[[], None]) -> None:
+        self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
+        self.done = False
+        self._turns, self._work = turns, work
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def step(self) -> None:
+        """Let it go on to its next pause."""
+        self._go.release()
+        self._back.acquire()
+
+    def yields(self) -> None:
+        self._back.release()
+        self._go.acquire()
+
+    def _run(self) -> None:
+        self._go.acquire()
+        self._turns.enter(self)
+        try:
+            self._work()
+        finally:
+            self.done = True
+            self._back.release()
+
+
+def run_case(seed: int, folder: Path) -> str | None:
+    """Run drivers in an order that the seed decides; compare the sink with the reference."""
+    random = Random(seed)
+    shared = random.random() < 0.5
+    every = random.choice(["epoch", "epoch", "never"]) if not shared else "epoch"
+    rows = [
+        {"k": f"k{random.randrange(4)}", "x": random.randrange(9), "ts": i * 1_000_000}
+        for i in range(random.randint(6, 24))
+    ]
+    sink, wrong = MemorySink(), list[str]()
+    query = _query(rows, sink)
+    turns = Turns()
+    roots = [folder / "one", folder / "one" if shared else folder / "two"]
+    backup = None if shared else folder / "backup"
+
+    def driver(number: int) -> Callable[[], None]:
+        made, cut, memory = _query(rows, sink), random.randint(1, 5), folder / f"memory{number}"
+        options = Options(
+            random.randint(1, 2), rows_per_epoch=cut, durability=Durability(every=every, backup=backup, memory=memory)
+        )
+
+        def work() -> None:
+            try:
+                inprocess.run(made.plan(buckets=4), roots[number % 2], options)
+            except SpringtideError as error:
+                if "taken over" not in str(error) and "is in use" not in str(error):
+                    wrong.append(f"driver {number}: {error}")
+            except Exception as error:
+                wrong.append(f"driver {number}: {type(error).__name__}: {error}")
+
+        return work
+
+    with _paused(turns, locks=not shared):
+        at_work, begun = [turns.start(driver(0))], 1
+        for _ in range(STEPS):
+            if begun < 4 and (not at_work or random.random() < 0.06):
+                at_work.append(turns.start(driver(begun)))
+                begun += 1
+            if not at_work:
+                break
+            turn = random.choice(at_work)
+            for _ in range(random.choice([1, 1, 3, 10, 30])):
+                if not turn.done:
+                    turn.step()
+            at_work = [t for t in at_work if not t.done]
+        for turn in at_work:
+            while not turn.done:
+                turn.step()
+    driver(4)()
+    expected = query.run_reference().rows()
+    found = sink.rows()
+    keys = ["k", "window_start"]
+    if not wrong and not found.sort(keys).equals(expected.select(found.columns).sort(keys)):
+        wrong.append(f"{found.height} rows, not {expected.height}: {found.sort(keys)} and {expected.sort(keys)}")
+    return "; ".join(wrong) or None
+
+
+def _query(rows: list[dict[str, Any]], sink: MemorySink) -> st.Query:
+    schema = {"k": pl.String, "x": pl.Int64, "ts": st.TIME}
+    frame = pl.DataFrame(rows, schema={"k": pl.String, "x": pl.Int64, "ts": pl.Int64}).cast({"ts": st.TIME})
+    source = st.source("rows", st.memory(frame, schema=schema), ts="ts")
+    sums = source.aggregate(by="k", window=st.tumbling("5s"), total=st.sum("x"), name="sums")
+    return st.Query("two", sums.to(sink, name="out"))
+
+
+class _paused:  # noqa: N801 - a context manager
+    """Have drivers pause before and after all that others can see."""
+
+    def __init__(self, turns: Turns, *, locks: bool) -> None:
+        self._turns, self._patches = turns, list[Any]()
+        for owner, name in (
+            (Store, "create"),
+            (Store, "write"),
+            (Store, "put"),
+            (Store, "delete"),
+            (MemorySink, "publish"),
+            (Checkpoint, "sweep"),
+        ):
+            self._patches.append(mock.patch.object(owner, name, self._around(getattr(owner, name), name)))
+        if not locks:
+            self._patches.append(mock.patch.object(fcntl, "flock", return_value=None))
+
+    def _around(self, act: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def paused(*given: Any, **named: Any) -> Any:
+            self._turns.pause(name)
+            done = act(*given, **named)
+            self._turns.pause(name)
+            return done
+
+        return paused
+
+    def __enter__(self) -> None:
+        for patch in self._patches:
+            patch.start()
+
+    def __exit__(self, *_: object) -> None:
+        for patch in self._patches:
+            patch.stop()
