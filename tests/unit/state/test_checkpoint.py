@@ -309,3 +309,19 @@ def test_the_error_survives_a_trip_between_processes() -> None:
     error = st.CheckpointError("ckpt", "is in use", "stop it")
     again = pickle.loads(pickle.dumps(error))
     assert (again.path, again.problem, again.hint, str(again)) == ("ckpt", "is in use", "stop it", str(error))
+
+
+def test_somebody_who_may_only_read_can_tell_whether_it_is_in_use(used: Checkpoint) -> None:
+    (used.root / "lock").chmod(0o444)
+    opened, real = [], os.open
+
+    def reading(path: object, flags: int, *more: int) -> int:
+        opened.append(flags)
+        if flags & (os.O_RDWR | os.O_WRONLY):
+            raise PermissionError(13, "Permission denied")
+        return real(path, flags, *more)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "open", reading)
+        assert not used.in_use()
+    assert opened
