@@ -13,6 +13,7 @@ from typer.testing import Result
 
 import springtide as st
 from springtide.cli.launch import Wish, prepare
+from springtide.query import steps
 from springtide.runtime import inprocess
 from springtide.runtime.engine import Engine, Options
 from springtide.state.checkpoint import Checkpoint
@@ -168,7 +169,10 @@ def test_copy_and_restore(
     new = tmp_path / "new"
     assert run("checkpoint", "restore", to, new, "--at", 1).stdout.startswith(f"{new} has epoch 1: ")
     assert Checkpoint(new).epochs() == [1]
-    inprocess.run(query.plan(), new, Options(1, rows_per_epoch=100))
+    plan = query.plan()
+    for sink in plan.graph.of_kind(steps.Sink).values():
+        sink.connector.epochs.clear()  # type: ignore[attr-defined]  # it has rows of an epoch that the copy does not have
+    inprocess.run(plan, new, Options(1, rows_per_epoch=100))
     again = run("checkpoint", "restore", to, new)
     assert again.exit_code == 1
     assert "is not empty; give an empty or a new folder; nothing was changed" in again.stderr
