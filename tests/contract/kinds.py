@@ -37,7 +37,7 @@ KINDS: dict[str, Kind] = {
     "engine": Kind(engine.run_case),
     "mutations": Kind(mutations.run_case),
     "spark_rows": Kind(spark_rows.run_case),
-    "retry": Kind(retry.run_case, share=0.5),
+    "retry": Kind(retry.run_case, 0.5),
     "manifests": Kind(manifests.run_case, 0.5),
     "control_files": Kind(control_files.run_case, 0.3),
     "poison": Kind(poison.run_case),

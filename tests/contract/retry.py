@@ -60,7 +60,7 @@ def _source(r: Random, name: str) -> st.Stream:
     streams = {}
     values = r.choice([2, 5, 1000])
     for stream in "abc"[: r.choice([1, 2, 2, 3])]:
-        times = sorted(r.randint(0, 12) for _ in range(r.randint(3, 15)))
+        times = sorted(r.randint(0, 12) for _ in range(r.choice([2, 3, 4, 5, 6, 8, 15])))
         rows = [(EPOCH + timedelta(seconds=t), r.randint(0, 5), r.randint(0, values)) for t in times]
         streams[stream] = pl.DataFrame(rows, schema=SCHEMA, orient="row")
     return st.source(name, st.memory(streams, schema=SCHEMA), ts="ts")

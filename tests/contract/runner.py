@@ -73,6 +73,7 @@ class Job:
 def run(job: Job, said: Callable[[Total], None] = lambda _: None, processes: int = PROCESSES) -> Total:
     """Run a job in processes of its own; what was done so far is said now and then."""
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # the processes share the cores
+    os.environ["RUST_BACKTRACE"] = "0"  # a panic that a case is about takes 15 ms to describe
     context = multiprocessing.get_context("spawn")
     total, workers = Total(), dict[Connection, _Worker]()
     for number in range(processes):

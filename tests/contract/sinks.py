@@ -17,6 +17,7 @@ from typing import Any
 import springtide as st
 from springtide import state
 from springtide.state.checkpoint import Checkpoint
+from springtide.state.log import is_claim
 from tests.unit.sinks.kinds import EPOCHS, ROWS, Died, Folder, Function, Memory, Runs, Sink, query_of
 
 ALL = list(range(ROWS))
@@ -76,16 +77,19 @@ class Case:
         self.take()
 
     def forgotten(self) -> str | None:
-        """The newest manifest is removed: if sinks have its rows that must be noticed."""
+        """The newest manifest is removed: if sinks have its rows and no backup has it, that must be noticed."""
         root = self.runs.root
         newest = Checkpoint(root).latest() if root.exists() else None
         known = (root / "published").read_text() if (root / "published").exists() else ""
         if newest is None or f'"epoch": {newest.epoch},' not in known or '"out"' not in known:
             return None
-        if self.runs.durability.backup and newest.epoch == 0:
-            return None  # without any manifest the backup is taken
+        read = Checkpoint(root).log.read()
+        if read.brought() is not None:
+            return None  # it is in a claim, which no run is without
         self.log.append(f"without manifest {newest.epoch}")
-        path = root / "manifests" / f"{newest.epoch:09d}"
+        path = root / max(s for s in read.data if s.epoch == newest.epoch and not is_claim(read.data[s])).path
+        if self.runs.durability.backup:
+            return path.unlink()  # a run finds it there
         path.rename(self.folder / "manifest")
         try:
             return self.must_refuse(self.runs)

@@ -14,7 +14,7 @@ from springtide.query.types import END_OF_TIME, TS
 from springtide.query.windows import LastN
 from springtide.runtime.reference.evaluate import holds
 from springtide.runtime.reference.tuples import Place, Tuple
-from springtide.sources.fit import time_column
+from springtide.runtime.reference.values import Plain
 
 Key = tuple[Any, ...] | None
 """The keys of a tuple; None when one of them is null, which equals nothing."""
@@ -101,12 +101,15 @@ class _Pairs:
     def __init__(self, label: str, origin: str, step: steps.Join | steps.ThetaJoin) -> None:
         self._label, self._place, self._schema = label, Place(origin), step.schema
         self._names = step.right_columns
-        self._nulls = [pl.Series(here, [None], dtype=step.schema[here]) for _, here in self._names]
-        self._renamed: dict[Tuple, list[pl.Series]] = {}
+        self._nulls = dict.fromkeys(here for _, here in self._names)
+        self._true: dict[str, bool] = {}
         if isinstance(step, steps.Join):
             self._on, self._predicate, self._outer = (step.left_on, step.right_on), step.where, step.how == "left"
         else:
             self._on, self._predicate, self._outer = ((), ()), step.predicate, False
+        self._asked = list(step.schema)
+        if self._predicate is not None and not self._predicate.meta.has_multiple_outputs():
+            self._asked = self._predicate.meta.root_names()
 
     def key(self, t: Tuple, side: int) -> Key:
         key = tuple(t.values[n] for n in self._on[side])
@@ -114,17 +117,24 @@ class _Pairs:
 
     def pair(self, left: Tuple, right: Tuple) -> Tuple | None:
         """Put two tuples together, if the predicate is true of the pair."""
-        if right not in self._renamed:
-            self._renamed[right] = [right.frame[there].alias(here) for there, here in self._names]
         later = left if left.ts >= right.ts else right
-        pair = self._made(left, later.frame[TS], later.ts, self._renamed[right])
-        return pair if self._predicate is None or holds(self._label, pair.frame, self._predicate) else None
+        mine = {here: right.values[there] for there, here in self._names}
+        pair = self._made(left, later.values[TS], later.ts, mine)
+        if self._predicate is None:
+            return pair
+        asked = repr([pair.values[n] for n in self._asked])  # what is true of a row is true of all like it
+        if asked not in self._true:
+            self._true[asked] = holds(self._label, self._frame(left, right, later), self._predicate)
+        return pair if self._true[asked] else None
+
+    def _frame(self, left: Tuple, right: Tuple, later: Tuple) -> pl.DataFrame:
+        mine = left.frame.clone().replace_column(left.frame.columns.index(TS), later.frame[TS])
+        return mine.hstack([right.frame[there].alias(here) for there, here in self._names])
 
     def alone(self, left: Tuple, ts: int) -> Iterator[Tuple]:
         """Give a left tuple that is in no pair, if the join is to."""
         if self._outer:
-            yield self._made(left, time_column(TS, ts), ts, self._nulls)
+            yield self._made(left, ts, ts, self._nulls)
 
-    def _made(self, left: Tuple, time: pl.Series, ts: int, right: list[pl.Series]) -> Tuple:
-        mine = left.frame.clone().replace_column(left.frame.columns.index(TS), time)
-        return Tuple(ts, self._place, mine.hstack(right), self._schema)
+    def _made(self, left: Tuple, time: Any, ts: int, right: Plain) -> Tuple:
+        return Tuple(ts, self._place, {**left.values, TS: time, **right}, self._schema)
