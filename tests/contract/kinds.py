@@ -14,6 +14,7 @@ from tests.contract import (
     control_files,
     engine,
     followed,
+    forgetful_disk,
     manifests,
     mutations,
     poison,
@@ -43,5 +44,6 @@ KINDS: dict[str, Kind] = {
     "poison": Kind(poison.run_case),
     "followed": Kind(followed.run_case),
     "sinks": Kind(sinks.run_case),
+    "forgetful_disk": Kind(forgetful_disk.run_case, 0.5),
     "two_drivers": Kind(two_drivers.run_case, 0.5),
 }

@@ -52,6 +52,8 @@ class Storage:
             note(f"the checkpoint was restored from {self._mirror.url}")
         self.tiers, self._parent = durability.tiers(checkpoint.root), durability.parent
         self.persister = Persister(self.tiers, durability.seconds, timer, note)
+        self.leaving: set[str] = set()
+        """Files of epochs that were forgotten with the last one. The disk may remember those until the next record is made."""
         try:
             self.kept: list[Manifest] = checkpoint.history()
         except BaseException:
@@ -167,9 +169,13 @@ class Storage:
         self._clean(self.kept[-2] if len(self.kept) > 1 else None)
 
     def _clean(self, before: Manifest | None) -> None:
-        """Remove what no manifest that is kept speaks of. What an epoch leaves behind is gone some epochs later."""
+        """Remove what no manifest that is kept speaks of. What an epoch leaves behind is gone some epochs later.
+
+        Records go before their files, and by one epoch: nobody is to find a manifest without them, after a power cut either.
+        """
         stay, go = kept_after(self.kept, self._retain, self.persister.whole)
-        gone = _needed(go) - _needed(stay) - self.persister.pinned if go else set()
+        gone = self.leaving - self.persister.pinned
+        self.leaving = (self.leaving - gone) | (_needed(go) - _needed(stay) if go else set())
         gone |= {d.file for d in before.outbox} if before is not None else set()
         gone |= self._left_by_attempts() if self.manifest.epoch % SWEPT == 0 else set()
         if self._mirror is None:  # else that is looked at where files are removed from the backup
@@ -177,18 +183,32 @@ class Storage:
         records: list[str] = []
         with suppress(OSError):  # what cannot be removed now is found by the next start
             records = [slot.path for manifest in go for slot in self.lease.epochs.pop(manifest.epoch, ())]
-            for record in records:  # before its files: nobody is to find a manifest without them
+            for record in records:
                 (self.checkpoint.root / record).unlink(missing_ok=True)
             self.kept = stay
             self.persister.whole.intersection_update(m.epoch for m in stay)
-            for file in gone:
-                self.tiers.remove(file)
+            self._remove(gone)
         if before is not None:
             shutil.rmtree(self.checkpoint.root / "outbox" / f"{before.epoch:09d}", ignore_errors=True)
-        for manifest in go:
-            shutil.rmtree(self.checkpoint.root / BUFFERS / f"{manifest.epoch:09d}", ignore_errors=True)
         if self._mirror is not None:
-            self._mirror.remove(self.lease, (*records, *gone))
+            self._mirror.remove(self.lease, gone, records)
+
+    def _remove(self, files: set[str]) -> None:
+        """Remove files from the tiers of this machine."""
+        for file in files:
+            self.tiers.remove(file)
+        for folder in {Path(file).parent for file in files if file.startswith(f"{BUFFERS}/")}:
+            shutil.rmtree(self.checkpoint.root / folder, ignore_errors=True)
+
+    def _leave(self) -> None:
+        """Remove what waited for the next epoch: there will be none."""
+        gone, self.leaving = self.leaving, set()
+        with suppress(OSError, CheckpointError):  # the next start finds it
+            self.lease.check()
+            self.lease.log.store.flush_names([self.lease.slot.path])
+            self._remove(gone)
+            if self._mirror is not None:
+                self._mirror.remove(self.lease, gone)
 
     def _left_by_attempts(self) -> set[str]:
         """Name the segments of epochs that are over which no manifest names: of tasks that failed, or that Spark ran again.
@@ -231,6 +251,8 @@ class Storage:
             self.tiers.clear_memory()
         except SpringtideError as error:  # it is in shared memory, where the next start finds it
             self._note(str(error))
+        if self.leaving:
+            self._leave()
         if self._mirror is not None:
             self._mirror.close()
         self.lease.release()

@@ -20,7 +20,7 @@ from pathlib import Path
 from springtide.query.errors import SinkError
 from springtide.sinks.ledger import PARTIAL, Entry, claim, file_name, look, refuse, staged_name
 from springtide.sinks.publication import Owner, Publication
-from springtide.state.disk import flush
+from springtide.state.disk import flush, make_folder
 from springtide.state.errors import LostError
 
 
@@ -29,7 +29,7 @@ class Folder:
 
     def __init__(self, path: Path, owner: Owner, note: Callable[[str], None]) -> None:
         """Claim the folder for a run, and finish what the last one left."""
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
         self._path, self._owner, self._note = path, owner, note
         found = look(path)
         refuse(path, found, owner)
@@ -59,7 +59,7 @@ class Folder:
         ]
         after = self._entry.after(publication)
         if self._entry != after:
-            self._path.mkdir(parents=True, exist_ok=True)
+            make_folder(self._path)
             self._stage(publication, staged)
             flush(self._path)
             self._record(after)

@@ -148,6 +148,10 @@ class Records:
                 "restore that file, or start with a new checkpoint",
             ) from None
 
+    def whole(self) -> Records:
+        """Leave out records of which only a part is there."""
+        return Records({slot: data for slot, data in self.data.items() if not _is_torn(data)}, self.url)
+
     def claims(self) -> list[Slot]:
         """Name the slots with claims, oldest first."""
         return [slot for slot, data in self.data.items() if is_claim(data)]
@@ -191,6 +195,14 @@ class Records:
             return Slot(slot.epoch + 1, slot.generation), max(slot.generation, record.generation) + 1
         epoch = slot.epoch if record.manifest is None else record.manifest.epoch + 1
         return Slot(epoch, record.generation), record.generation + 1
+
+
+def _is_torn(data: bytes) -> bool:
+    try:
+        parsed(data)
+    except ValueError:
+        return True
+    return False
 
 
 class Log:

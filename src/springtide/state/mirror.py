@@ -43,7 +43,9 @@ def relation(here: Records, there: Records) -> Relation:
     """Compare the log of a folder with that of its backup.
 
     A run with a backup writes there first, so that what a folder has more was written by a run without it: one whose claim the backup does not know.
+    Its copy in the folder is not flushed: what a power cut has left of a record says nothing.
     """
+    here = here.whole()
     if not here:
         return Relation.BEHIND if there else Relation.SAME
     if not there:
@@ -118,7 +120,7 @@ class Mirror:
                     raise self._unfinished()
                 made = marker_of(identity, Lineage.new())
                 if self._store.create(MARKER, made):
-                    self._checkpoint.log.store.write(MARKER, made)
+                    self._mark(made)
                     return Lease.first(self.log, token)
                 continue  # somebody else made it at the same time
             if marker is None and there and not set(there.tokens()) <= set(here.tokens()):
@@ -182,8 +184,14 @@ class Mirror:
             if self._store.exists(PUBLISHED):
                 self._store.fetch(PUBLISHED, self._root / PUBLISHED)
         if self._checkpoint.found() != marker:
-            local.write(MARKER, marker)
+            self._mark(marker)
         self.restored = self.restored or (empty and bool(there))
+
+    def _mark(self, marker: bytes) -> None:
+        """Make the folder a checkpoint, for good: one that had files and no mark would be taken for somebody else's."""
+        store = self._checkpoint.log.store
+        store.write(MARKER, marker)
+        store.flush_names([MARKER])
 
     def _fetch_offsets(self) -> None:
         theirs = self._store.list(_SPARK)
@@ -256,16 +264,20 @@ class Mirror:
             self._store.put(self._root / file, file)
             self._store.flush_names([file])
 
-    def remove(self, lease: Lease, files: Iterable[str]) -> None:
-        """Forget files, some time soon, if the checkpoint is still this run's. One that stays is found by the next start."""
-        gone = [*files]
-        if gone:
-            self._sweeper.submit(self._remove, lease, gone)
+    def remove(self, lease: Lease, files: Iterable[str], records: Iterable[str] = ()) -> None:
+        """Forget records, and files that only older ones spoke of, some time soon, if the checkpoint is still this run's.
 
-    def _remove(self, lease: Lease, files: Iterable[str]) -> None:
+        One that stays is found by the next start.
+        """
+        gone, forgotten = [*files], [*records]
+        if gone or forgotten:
+            self._sweeper.submit(self._remove, lease, gone, forgotten)
+
+    def _remove(self, lease: Lease, files: Iterable[str], records: Iterable[str]) -> None:
         lease.check()
-        for file in files:
+        for file in (*files, *records):
             self._store.delete(file)
+        self._store.flush_names(records)
 
     def close(self) -> None:
         """Finish what is under way."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -16,15 +17,15 @@ from springtide.state.segment import Segment
 
 @dataclass
 class Disk:
-    """Tiers that take a segment, or fail first."""
+    """Tiers that take segments, or fail first."""
 
     failures: list[Exception] = field(default_factory=list)
     taken: list[str] = field(default_factory=list)
 
-    def persist(self, segment: Segment) -> None:
+    def persist(self, segments: Iterable[Segment]) -> None:
         if self.failures:
             raise self.failures.pop(0)
-        self.taken.append(segment.file)
+        self.taken += [segment.file for segment in segments]
 
 
 def epoch(number: int) -> Manifest:

@@ -312,6 +312,54 @@ def test_the_backup_outlives_the_machine(folder: Path, every: str, loss: str) ->
     every_row_is_there_once(folder)
 
 
+@pytest.mark.parametrize(("every", "buffer"), [("epoch", False), ("20s", True)])
+@pytest.mark.parametrize(
+    "when", ["between epochs", "while tasks run", "before the commit", "before rows are published"]
+)
+def test_a_folder_that_is_removed_under_a_running_query_is_restored_from_the_backup(
+    folder: Path, every: str, buffer: bool, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = durability(folder, every, backup=folder / BACKUP, buffer=buffer)
+    removed: list[str] = []
+
+    def remove() -> None:
+        if not removed:
+            removed.append(when)
+            shutil.rmtree(folder / "checkpoint")
+
+    def before(owner: Any, name: str, *, after: bool = False) -> None:
+        act = getattr(owner, name)
+
+        def acting(*given: Any, **more: Any) -> Any:
+            if not after:
+                remove()
+            done = act(*given, **more)
+            if after:
+                remove()
+            return done
+
+        monkeypatch.setattr(owner, name, acting)
+
+    def between(engine: Engine) -> bool:
+        if engine.manifest.epoch == 4 and not removed:
+            if when == "between epochs":
+                remove()
+            elif when == "while tasks run":
+                before(engine, "_execute", after=True)
+            elif when == "before the commit":
+                before(engine.storage.lease, "commit")
+            else:
+                before(engine.publishing, "publish")
+        return engine.manifest.epoch < 6
+
+    engine = run(folder, chosen, between=between)
+    assert removed
+    assert any("the checkpoint's folder was gone: it was restored from" in text for text in told(engine)), told(engine)
+    engine = run(folder, chosen)
+    assert not any("restored" in text for text in told(engine)), "the folder is a whole checkpoint again"
+    every_row_is_there_once(folder)
+
+
 def test_a_backup_in_an_object_store(folder: Path, s3: str) -> None:
     chosen = Durability(backup=s3)
     engine = run(folder, chosen, between=lambda e: e.manifest.epoch < 4)

@@ -288,6 +288,7 @@ def test_an_epoch_that_an_older_version_published_in_part_is_finished(tmp_path: 
 
 def test_two_that_begin_at_once_are_both_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     create = os.open
+    (tmp_path / "out").mkdir()
 
     def slowly(path: Any, *more: Any) -> int:
         monkeypatch.setattr(os, "open", create)

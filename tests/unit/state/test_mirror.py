@@ -141,6 +141,23 @@ def test_a_restore_that_was_cut_short_is_done_again(
     there.close()
 
 
+@pytest.mark.parametrize("left", [0, 20])
+def test_what_a_power_cut_left_of_the_copy_of_a_record_is_written_anew(tmp_path: Path, store: Store, left: int) -> None:
+    """Copies in the folder are not flushed; that is no other history."""
+    here = Machine(tmp_path / "here", store)
+    for epoch in range(2):
+        here.commit(epoch)
+    here.close()
+    torn = tmp_path / "here" / "manifests" / "000000001"
+    whole = torn.read_bytes()
+    torn.write_bytes(whole[:left])
+    again = Machine(tmp_path / "here", store)
+    assert torn.read_bytes() == whole
+    assert again.checkpoint.epochs() == [0, 1]
+    again.commit(2)
+    again.close()
+
+
 def test_a_backup_of_another_checkpoint_is_left_alone(tmp_path: Path, store: Store) -> None:
     one = Machine(tmp_path / "one", store)
     one.commit(0)
