@@ -45,7 +45,7 @@ def run_case(seed: int, folder: Path) -> str | None:
         return not engine.take_commands()
 
     for _ in range(20):  # a command may be to stop
-        engine = inprocess.run(plan, root, Options(2, rows_per_epoch=5), between=between)
+        engine = inprocess.run(plan, root, Options(random.choice([1, 2]), random.choice([5, 6, 12])), between=between)
         if engine.manifest.ended:
             break
     else:

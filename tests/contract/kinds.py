@@ -37,9 +37,9 @@ class Kind:
 KINDS: dict[str, Kind] = {
     "engine": Kind(engine.run_case),
     "mutations": Kind(mutations.run_case),
-    "spark_rows": Kind(spark_rows.run_case),
+    "spark_rows": Kind(spark_rows.run_case, 0.7),
     "retry": Kind(retry.run_case, 0.5),
-    "manifests": Kind(manifests.run_case, 0.5),
+    "manifests": Kind(manifests.run_case),
     "control_files": Kind(control_files.run_case, 0.3),
     "poison": Kind(poison.run_case),
     "followed": Kind(followed.run_case),

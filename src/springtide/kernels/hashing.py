@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import cache
 
 import polars as pl
 
@@ -43,6 +44,11 @@ def fingerprint() -> str:
     Polars may change its hash with a version. Buckets in a checkpoint are only right under the hash that made them, so a
     checkpoint keeps this text and refuses to go on under another.
     """
+    return _fingerprint(_SEED)
+
+
+@cache
+def _fingerprint(_: int) -> str:
     probe = pl.DataFrame({"i": [0, 1, -5, None], "s": ["", "a", "springtide", None], "b": [True, False, None, True]})
     hashes = [
         probe.select(bucket_of(keys, 1 << 16)).to_series().to_list() for keys in (["i"], ["s"], ["b"], ["i", "s"])

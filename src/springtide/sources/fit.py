@@ -98,14 +98,29 @@ def fit(row: Any, columns: pl.Schema, ts: str | None) -> pl.DataFrame:
     for name in row:
         if name not in columns:
             raise Misfit(f"there is no column {name!r}; {nearest(str(name), columns)}")
-    series = []
-    for name, dtype in columns.items():
-        value = row.get(name)
-        if name == ts and isinstance(dtype, pl.Datetime) and isinstance(value, datetime):
-            moment = _in_utc(name, value)
-            value = moment if dtype.time_zone else moment.replace(tzinfo=None)
-        series.append(column(name, value, dtype))
-    return pl.DataFrame(series)
+    return pl.DataFrame([column(name, _given(row, name, dtype, ts), dtype) for name, dtype in columns.items()])
+
+
+def fit_all(rows: Sequence[Any], columns: pl.Schema, ts: str | None) -> pl.DataFrame:
+    """Bring rows into the columns of their source, all at once; a `Misfit` does not say which one does not fit.
+
+    >>> fit_all([{"x": 1}, {}], pl.Schema({"x": pl.Float64()}), None)["x"].to_list()
+    [1.0, None]
+    """
+    if not all(isinstance(row, Mapping) and row.keys() <= columns.keys() for row in rows):
+        raise Misfit("not all are rows of these columns")
+    return pl.DataFrame(
+        [column_of(name, [_given(row, name, dtype, ts) for row in rows], dtype) for name, dtype in columns.items()]
+    )
+
+
+def _given(row: Mapping[str, Any], name: str, dtype: pl.DataType, ts: str | None) -> Any:
+    """Take a value of a row; a time without a zone is UTC where it is the event time."""
+    value = row.get(name)
+    if name == ts and isinstance(dtype, pl.Datetime) and isinstance(value, datetime):
+        moment = _in_utc(name, value)
+        return moment if dtype.time_zone else moment.replace(tzinfo=None)
+    return value
 
 
 def event_time(times: pl.Series) -> int:

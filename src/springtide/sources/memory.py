@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from springtide.kernels.slices import POSITION, Read, Slice, Take
 from springtide.query.connectors import ONE_STREAM, Marker, Rows
 from springtide.query.errors import QueryError, shown
 from springtide.query.types import END_OF_TIME, schema_from
-from springtide.sources.fit import Misfit, fit, row_text
+from springtide.sources.fit import Misfit, fit, fit_all, row_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,20 +73,31 @@ class Memory:
 
     def _pack(self, rows: Rows, position: int, ts: str | None) -> tuple[bytes, list[dict[str, Any]]]:
         rejected: list[dict[str, Any]] = []
-        if isinstance(rows, pl.DataFrame):
-            place = pl.int_range(position, position + rows.height, dtype=pl.Int64, eager=True)
-            frame = rows.hstack([place.alias(POSITION)])
-        else:
-            frames = [pl.DataFrame(schema={**self.columns, POSITION: pl.Int64()})]
-            for i, row in enumerate(rows, position):
-                try:
-                    frames.append(fit(row, self.columns, ts).with_columns(pl.lit(i, dtype=pl.Int64).alias(POSITION)))
-                except Misfit as misfit:
-                    rejected.append({"position": i, "reason": str(misfit), "row": row_text(row)})
-            frame = pl.concat(frames)
+        frame = (
+            _placed(rows, position) if isinstance(rows, pl.DataFrame) else self._fitting(rows, position, ts, rejected)
+        )
         out = io.BytesIO()
         frame.write_ipc_stream(out)  # a few rows take a tenth of the time that a file would
         return out.getvalue(), rejected
+
+    def _fitting(
+        self, rows: Sequence[Any], position: int, ts: str | None, rejected: list[dict[str, Any]]
+    ) -> pl.DataFrame:
+        """Put the rows that fit into a frame, with their positions: mostly that is all of them."""
+        with suppress(Misfit):
+            return _placed(fit_all(rows, self.columns, ts), position)
+        frames = [_placed(pl.DataFrame(schema=self.columns), position)]
+        for i, row in enumerate(rows, position):
+            try:
+                frames.append(_placed(fit(row, self.columns, ts), i))
+            except Misfit as misfit:
+                rejected.append({"position": i, "reason": str(misfit), "row": row_text(row)})
+        return pl.concat(frames)
+
+
+def _placed(frame: pl.DataFrame, position: int) -> pl.DataFrame:
+    """Add the positions of rows, of which the first one's is given."""
+    return frame.hstack([pl.int_range(position, position + frame.height, dtype=pl.Int64, eager=True).alias(POSITION)])
 
 
 def memory(

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 import springtide as st
-from springtide.sources.fit import Misfit, column, column_of, micros_of, times_of
+from springtide.sources.fit import Misfit, column, column_of, fit, fit_all, micros_of, times_of
 
 TYPES: list[pl.DataType] = [
     *(pl.Int64(), pl.UInt8(), pl.Float64(), pl.Float32(), pl.String(), pl.Boolean(), pl.Binary(), pl.Date(), pl.Time()),
@@ -92,3 +92,19 @@ def test_times_as_moments_or_microseconds() -> None:
 def test_what_is_no_time(wrong: Any) -> None:
     with pytest.raises(Misfit):
         times_of("ts", [5, wrong])
+
+
+@pytest.mark.parametrize("ts", [None, "t"])
+@pytest.mark.parametrize("dtype", [st.TIME, pl.Datetime("us"), pl.Int64()], ids=str)
+def test_rows_together_as_alone(dtype: pl.DataType, ts: str | None) -> None:
+    columns = pl.Schema({"t": dtype, "x": pl.Float64()})
+    for value in VALUES:
+        for odd in ({"t": value, "x": 1}, {"t": value}, {"t": value, "other": 1}, [value], {"t": value, "x": "a"}):
+            rows = [{"x": None}, odd]
+            try:
+                expected = pl.concat([fit(row, columns, ts) for row in rows])
+            except Misfit:
+                with pytest.raises(Misfit):
+                    fit_all(rows, columns, ts)
+            else:
+                assert fit_all(rows, columns, ts).equals(expected)
