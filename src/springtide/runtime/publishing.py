@@ -56,6 +56,7 @@ class Publishing:
     def _check(self, remembered: Published) -> None:
         manifest, root = self._storage.manifest, str(self._storage.checkpoint.root)
         if remembered.epoch > manifest.epoch:
+            self._storage.check()  # a run that took over meanwhile has gone on
             raise CheckpointError(
                 root,
                 f"has lost the manifest of epoch {remembered.epoch}, whose rows sinks have; the newest is of epoch {manifest.epoch}",

@@ -82,7 +82,9 @@ class Storage:
         if self._mirror is not None:
             self.lease = self._mirror.begin(self.lease, self.kept, _needed(self.kept))
             self.kept = self.checkpoint.history()
-        self.checkpoint.sweep(_needed(self.kept), self.manifest.epoch)
+        left = self.checkpoint.left(_needed(self.kept), self.manifest.epoch)
+        self.check()  # after the look: what a newer run writes is not among it, however late it is removed
+        self.checkpoint.sweep(left)
 
     def _make_whole(self, recover: Callable[[], None]) -> None:
         """Bring the state that the last run left in shared memory to the durable tiers."""

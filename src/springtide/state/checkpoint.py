@@ -22,7 +22,7 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -305,20 +305,21 @@ class Checkpoint:
         """Remove an old epoch's manifest."""
         self.log.forget_epoch(epoch)
 
-    def sweep(self, keep: set[str], epoch: int) -> None:
-        """Remove what a run that died left behind: segments that no manifest speaks of, and rows of no committed epoch."""
-        for path in (*self._files("state"), *self._files("buffer")):
-            if str(path.relative_to(self.root)) not in keep:
-                path.unlink(missing_ok=True)
-        for path in self._files("outbox"):
-            if path.parent.name != f"{epoch:09d}":
-                path.unlink(missing_ok=True)
-        for path in self._files("manifests"):
-            if path.suffix == ".partial":
-                path.unlink(missing_ok=True)
-        for path in self._files("spark"):
-            if ".tmp" in path.suffixes[-2:]:  # an unfinished first offset would make Spark refuse the folder
-                path.unlink(missing_ok=True)
+    def left(self, keep: Container[str], epoch: int) -> list[Path]:
+        """Name what a run that died left behind: segments that no manifest speaks of, and rows of no committed epoch."""
+        segments = (*self._files("state"), *self._files("buffer"))
+        return [
+            *(f for f in segments if str(f.relative_to(self.root)) not in keep),
+            *(f for f in self._files("outbox") if f.parent.name != f"{epoch:09d}"),
+            *(f for f in self._files("manifests") if f.suffix == ".partial"),
+            # an unfinished first offset would make Spark refuse the folder
+            *(f for f in self._files("spark") if ".tmp" in f.suffixes[-2:]),
+        ]
+
+    def sweep(self, left: Iterable[Path]) -> None:
+        """Remove what was left behind, if nobody took the checkpoint before that was looked for: then none of it is a newer run's."""
+        for path in left:
+            path.unlink(missing_ok=True)
         for folder in (self.root / "savepoints").glob(".*"):  # of a copy; one that is still being made is younger
             if time.time() - folder.stat().st_mtime > _FORGOTTEN:
                 shutil.rmtree(folder, ignore_errors=True)

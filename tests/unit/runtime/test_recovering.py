@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -368,6 +369,29 @@ def test_a_backup_in_an_object_store(folder: Path, s3: str) -> None:
     assert "hush" not in "".join(told(engine))
     for file in (folder / "elsewhere").rglob("*"):
         assert not file.is_file() or b"hush" not in file.read_bytes(), f"a secret is in {file}"
+    every_row_is_there_once(folder)
+
+
+@pytest.mark.parametrize("paused", ["left", "sweep"])
+def test_a_run_that_is_paused_before_it_cleans_up_removes_nothing_of_a_newer_one(
+    folder: Path, paused: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a file system without locks; the newer run went on meanwhile, and is not done yet."""
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)
+    run(folder, Durability(), between=lambda e: e.manifest.epoch < 2)
+    act, others = getattr(Checkpoint, paused), list[Engine]()
+
+    def later(self: Checkpoint, *given: Any) -> Any:
+        monkeypatch.setattr(Checkpoint, paused, act)
+        others.append(run(folder, Durability(), between=lambda e: e.manifest.epoch < 5))
+        return act(self, *given)
+
+    monkeypatch.setattr(Checkpoint, paused, later)
+    with pytest.raises(st.CheckpointError, match="taken over"):
+        run(folder, Durability())
+    (other,) = others
+    assert all((folder / "checkpoint" / file).exists() for file in other.manifest.files())
+    run(folder, Durability())
     every_row_is_there_once(folder)
 
 

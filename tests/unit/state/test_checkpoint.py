@@ -293,7 +293,7 @@ def test_sweeping_keeps_what_is_spoken_of(used: Checkpoint) -> None:
     for file in files:
         (used.root / file).parent.mkdir(parents=True, exist_ok=True)
         (used.root / file).touch()
-    used.sweep(manifest.files(), manifest.epoch)
+    used.sweep(used.left(manifest.files(), manifest.epoch))
     assert {file: (used.root / file).exists() for file in files} == files
     assert used.epochs() == [0, 1]
 
@@ -301,7 +301,8 @@ def test_sweeping_keeps_what_is_spoken_of(used: Checkpoint) -> None:
 def test_sweeping_a_new_checkpoint(root: Path) -> None:
     checkpoint = Checkpoint(root)
     lease = checkpoint.acquire(IDENTITY)
-    checkpoint.sweep(set(), -1)
+    assert checkpoint.left(set(), -1) == []
+    checkpoint.sweep([])
     lease.release()
 
 
