@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from springtide.compiler.plan import Plan
 from springtide.query import steps
+from springtide.query.errors import SinkError
 from springtide.runtime.failpoints import failpoint
 from springtide.runtime.patience import Patience, of_a_connector
 from springtide.runtime.storage import Storage
@@ -42,9 +43,9 @@ class Publishing:
         openers = {name: s.connector for name, s in self._sinks.items() if isinstance(s.connector, Opener)}
         owners = {name: self._owner(name, older=remembered is None) for name in openers}
         for name, opener in openers.items():
-            self._attempt(name, partial(opener.admit, owners[name]))
+            self._ask(name, partial(opener.admit, owners[name]))
         for name, opener in openers.items():
-            self._opened[name] = self._attempt(name, partial(opener.open, owners[name], self._note))
+            self._opened[name] = self._ask(name, partial(opener.open, owners[name], self._note))
         self._done = remembered or Published()
 
     def begin(self) -> None:
@@ -139,6 +140,13 @@ class Publishing:
             f"has lost rows of epoch {self._storage.manifest.epoch} for the sink {sink}: {found} is not there",
             "restore that file from a copy; on a cluster all executors and the driver must see the checkpoint's folder",
         )
+
+    def _ask(self, sink: str, action: Callable[[], T]) -> T:
+        try:
+            return self._attempt(sink, action)
+        except SinkError:
+            self._storage.check()  # what the sink has may be of a run that took over meanwhile
+            raise
 
     def _attempt(self, sink: str, action: Callable[[], T]) -> T:
         return self._patience.attempt(f"{sink} (sink)", action, of_a_connector)

@@ -16,6 +16,7 @@ from springtide.runtime import inprocess
 from springtide.runtime.durability import Durability, durability_of
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.epoch import Epoch, Report
+from springtide.runtime.publishing import Publishing
 from springtide.runtime.recovering import batches, partitioned
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import LostError
@@ -369,6 +370,25 @@ def test_a_backup_in_an_object_store(folder: Path, s3: str) -> None:
     assert "hush" not in "".join(told(engine))
     for file in (folder / "elsewhere").rglob("*"):
         assert not file.is_file() or b"hush" not in file.read_bytes(), f"a secret is in {file}"
+    every_row_is_there_once(folder)
+
+
+def test_a_run_that_is_paused_before_it_asks_the_sinks_is_told_that_it_was_taken_over(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that a folder of its own is another's."""
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)
+    opening = Publishing.open
+
+    def later(self: Publishing) -> None:
+        monkeypatch.setattr(Publishing, "open", opening)
+        run(folder, Durability(), between=lambda e: e.manifest.epoch < 3)
+        opening(self)
+
+    monkeypatch.setattr(Publishing, "open", later)
+    with pytest.raises(st.CheckpointError, match="taken over"):
+        run(folder, Durability())
+    run(folder, Durability())
     every_row_is_there_once(folder)
 
 
