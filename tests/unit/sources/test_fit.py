@@ -98,7 +98,7 @@ def test_what_is_no_time(wrong: Any) -> None:
 @pytest.mark.parametrize("dtype", [st.TIME, pl.Datetime("us"), pl.Int64()], ids=str)
 def test_rows_together_as_alone(dtype: pl.DataType, ts: str | None) -> None:
     columns = pl.Schema({"t": dtype, "x": pl.Float64()})
-    for value in VALUES:
+    for value in (v for v in VALUES if not isinstance(v, pl.Series)):  # a row of a frame has columns with names
         for odd in ({"t": value, "x": 1}, {"t": value}, {"t": value, "other": 1}, [value], {"t": value, "x": "a"}):
             rows = [{"x": None}, odd]
             try:
