@@ -26,7 +26,7 @@ def run(spark: Any, data: Path, folder: Path, query: dict[str, Any]) -> dict[str
     """Run one query over all files."""
     duration = pl.col("end") - pl.col("start")
     if query["float"]:
-        duration = duration.dt.total_milliseconds() / 1000
+        duration = duration.cast(pl.Float64) / 1000
     calls = st.source("calls", st.parquet(data), ts="ts")
     window = st.sliding(f"{query['size']}s", every=f"{query['every']}s")
     windows = calls.map(duration=duration).aggregate(

@@ -32,6 +32,7 @@ FIRST, LAST = "__first", "__last"
 """The first and the last window that a partial row is a part of."""
 _WINDOW = "__window"
 _ID = "__id"
+_NOTHING = np.zeros(0, dtype=np.int64)
 _CELLS = 4_000_000
 """How many cells of keys × windows are worked on at once."""
 _USUAL = 6
@@ -240,12 +241,17 @@ class SlidingAggregate:
             ahead: dict[str, np.ndarray] = {}
             its = (totals_of >= low) & (totals_of < high)
             for column in columns:
+                has = known[column][its] if column in known else _NOTHING
+                comes, goes = (values[column][coming], values[column][going]) if column in values else (_NOTHING,) * 2
+                if not (has.any() or comes.any() or goes.any()):  # a digit that no number here has
+                    running[column], ahead[column] = _zeros(high - low, windows.size), _zeros(high - low)
+                    continue
                 delta = np.zeros((high - low, grid.size), dtype=np.int64)
-                if column in known:
-                    delta[totals_of[its] - low, 0] = known[column][its]
+                if has.size:
+                    delta[totals_of[its] - low, 0] = has
                 if column in values:
-                    np.add.at(delta.ravel(), cells_in, values[column][coming])
-                    np.subtract.at(delta.ravel(), cells_out, values[column][going])
+                    np.add.at(delta.ravel(), cells_in, comes)
+                    np.subtract.at(delta.ravel(), cells_out, goes)
                 total = np.cumsum(delta, axis=1, out=delta)
                 running[column], ahead[column] = total[:, :-1], total[:, -1]
             key, window = np.nonzero(running[ROWS] > 0)
@@ -311,3 +317,8 @@ def _bucket_chunks(rows: pl.DataFrame, chunk: int) -> list[pl.DataFrame]:
             start, length = start + length, 0
         length += n
     return [*parts, rows[start : start + length]]
+
+
+def _zeros(*shape: int) -> np.ndarray:
+    """Give zeros that take no room, to read from."""
+    return np.broadcast_to(np.int64(0), shape)
