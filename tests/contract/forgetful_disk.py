@@ -285,7 +285,7 @@ def _timer() -> Callable[[], float]:
     return lambda: float(next(looks))
 
 
-class _AtOnce:
+class AtOnce:
     """Does the work of another thread when it is told to begin: so everything happens in one order."""
 
     def __init__(
@@ -312,6 +312,6 @@ class _AtOnce:
 
 def _in_order() -> ExitStack:
     stack = ExitStack()
-    stack.enter_context(mock.patch.object(persisting, "threading", SimpleNamespace(Thread=_AtOnce)))
-    stack.enter_context(mock.patch.object(mirror, "ThreadPoolExecutor", _AtOnce))
+    stack.enter_context(mock.patch.object(persisting, "threading", SimpleNamespace(Thread=AtOnce)))
+    stack.enter_context(mock.patch.object(mirror, "ThreadPoolExecutor", AtOnce))
     return stack

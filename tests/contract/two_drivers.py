@@ -3,8 +3,8 @@
     over one folder      on a file system without locks
     over one backup      machines with folders of their own, that take over from each other and come back
 
-Whoever is woken up when is decided by the seed, at every write, removal and publication. In the end one driver runs alone, and the sink has
-every row once.
+Whoever is woken up when is decided by the seed, at every write, removal and publication; what a driver does in the background is done in its turn. In the
+end one driver runs alone, and the sink has every row once.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from __future__ import annotations
 import fcntl
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -21,12 +23,14 @@ import polars as pl
 
 import springtide as st
 from springtide.query.errors import SpringtideError
-from springtide.runtime import inprocess
+from springtide.runtime import inprocess, persisting
 from springtide.runtime.durability import Durability
 from springtide.runtime.engine import Options
 from springtide.sinks.memory import MemorySink
+from springtide.state import mirror
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.stores import Store
+from tests.contract.forgetful_disk import AtOnce
 
 STEPS = 400
 """Steps of drivers after which a case ends whatever they do."""
@@ -160,6 +164,8 @@ class _paused:  # noqa: N801 - a context manager
             (Checkpoint, "sweep"),
         ):
             self._patches.append(mock.patch.object(owner, name, self._around(getattr(owner, name), name)))
+        self._patches.append(mock.patch.object(persisting, "threading", SimpleNamespace(Thread=AtOnce)))
+        self._patches.append(mock.patch.object(mirror, "ThreadPoolExecutor", _Sweeper))
         if not locks:
             self._patches.append(mock.patch.object(fcntl, "flock", return_value=None))
 
@@ -179,3 +185,11 @@ class _paused:  # noqa: N801 - a context manager
     def __exit__(self, *_: object) -> None:
         for patch in self._patches:
             patch.stop()
+
+
+class _Sweeper(AtOnce):
+    """Does what it is given at once; that it failed nobody hears, as of a thread."""
+
+    def submit(self, work: Callable[..., None], *given: Any) -> None:
+        with suppress(Exception):
+            work(*given)
