@@ -8,7 +8,7 @@ PYTHON_IN_VENV = .venv/bin/python
 WITH_SPARK = JAVA_HOME="$$(cat .venv/java-home)" PYSPARK_PYTHON="$(CURDIR)/$(PYTHON_IN_VENV)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format chaos contract bench lock clean venv java
+.PHONY: help demo test check format chaos contract bench lock clean venv java browser postgres kafka
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -16,7 +16,7 @@ help: ## Show this list
 demo: java ## Run a query on Spark for a minute whose instances follow the load, with a live view
 	@$(WITH_SPARK) $(PYTHON_IN_VENV) -m springtide.cli demo $(ARGS)
 
-test: java ## Run all tests; the soak and chaos tests with ARGS="-m slow"
+test: java browser postgres kafka ## Run all tests; the soak and chaos tests with ARGS="-m slow"
 	@$(WITH_SPARK) $(PYTHON_IN_VENV) -m pytest -n 2 --dist worksteal $(ARGS)
 
 check: venv ## Lint, formatting and types: ruff and mypy --strict
@@ -49,3 +49,12 @@ venv:
 
 java: venv
 	@scripts/setup.sh java
+
+browser: venv
+	@scripts/setup.sh browser
+
+postgres:
+	@scripts/setup.sh postgres
+
+kafka: java
+	@scripts/setup.sh kafka

@@ -51,6 +51,11 @@ BENCHMARKS = {
     ),
     "epoch-floor": ("benchmarks.engine.floor", "main", "an epoch with 100 rows, against a bare two-stage Python job"),
     "growth": ("benchmarks.engine.growth", "main", "epoch time and memory at 10⁵, 10⁶, 10⁷ rows of state"),
+    "page": (
+        "benchmarks.page.view",
+        "main",
+        "what an open page costs a query with short epochs, and how soon it shows a checkpoint with 10,000 of them",
+    ),
     "soak": ("benchmarks.engine.soak", "main", "500 epochs: do time, memory or files grow?"),
     "instances": ("benchmarks.engine.instances", "main", "one instance against two, on two cores"),
     "contract": (

@@ -3,6 +3,9 @@
 #
 #   scripts/setup.sh venv    .venv with the locked dependencies and the project itself (editable)
 #   scripts/setup.sh java    a Java for Spark; its home is written to .venv/java-home
+#   scripts/setup.sh postgres   a PostgreSQL for tests; without one they are skipped
+#   scripts/setup.sh browser a Chromium for the tests of the page; they are skipped where there is none
+#   scripts/setup.sh kafka   a Kafka broker for the tests; without it those that need one are skipped
 #   scripts/setup.sh lock    a new requirements.lock from pyproject.toml; further arguments go to `uv pip compile`
 #
 # PYTHON=… names the interpreter to build .venv with; JAVA_HOME the Java to use.
@@ -144,6 +147,24 @@ setup_java() {
     printf '%s\n' "$home" >.venv/java-home
 }
 
+# ── Chromium ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+has_browser() { command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; }
+
+setup_browser() {
+    has_browser || { can_apt && apt_install_best chromium && has_browser; } ||
+        say "there is no Chromium, and it cannot be installed here: the tests that look at the page in a browser will be skipped"
+}
+
+# ── PostgreSQL ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+# Tests start a server of their own; nothing else needs it, so it is no error if there is none.
+setup_postgres() {
+    command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 ||
+        { can_apt && apt_install_best postgresql; } ||
+        say "no PostgreSQL: its tests are skipped (Debian: install postgresql)"
+}
+
 # ── The lock ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 # The lock is the same wherever it is made: no index, no host and no path of this machine gets into it.
@@ -155,7 +176,7 @@ setup_lock() {
     create_venv "$scratch/venv"
     "$scratch/venv/bin/python" -m pip install --quiet --disable-pip-version-check uv
     say "resolving"
-    "$scratch/venv/bin/uv" pip compile pyproject.toml --quiet --no-config --extra dev --extra plots --extra forecast \
+    "$scratch/venv/bin/uv" pip compile pyproject.toml --quiet --no-config --extra dev --extra plots --extra forecast --extra ui \
         --universal --python-version 3.11 --generate-hashes \
         --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
         --output-file requirements.lock "$@"
@@ -164,6 +185,9 @@ setup_lock() {
 case "${1:-}" in
     venv) setup_venv ;;
     java) setup_java ;;
+    postgres) setup_postgres ;;
+    browser) setup_browser ;;
     lock) shift; setup_lock "$@" ;;
-    *) die "usage: scripts/setup.sh venv | java | lock" ;;
+    kafka) .venv/bin/python -m tests.kafka.jars ;;
+    *) die "usage: scripts/setup.sh venv | java | browser | postgres | kafka | lock" ;;
 esac

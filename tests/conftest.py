@@ -17,6 +17,8 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.servers.postgres import Postgres
+
 GOLDEN = Path(__file__).parent / "golden"
 
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=False, print_blob=True)
@@ -106,6 +108,25 @@ def s3(s3_server: str) -> str:
         allow_bucket_creation=True,
     ).create_dir(name)
     return f"s3://{name}?endpoint_override={s3_server}&scheme=http&access_key=tester&secret_key=hush-hush"
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Postgres]:
+    """A PostgreSQL server, started once."""
+    from tests.servers.postgres import programs, running
+
+    where = programs()
+    if where is None:
+        pytest.skip("PostgreSQL is not installed (Debian: the package postgresql)")
+    with running(where) as server:
+        yield server
+
+
+@pytest.fixture
+def postgres(postgres_server: Postgres) -> Postgres:
+    """That server, with an empty database."""
+    postgres_server.ask("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    return postgres_server
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -41,8 +41,12 @@ def executors_of(application: str) -> list[psutil.Process]:
 
 
 @contextmanager
-def standalone(folder: Path, workers: int = 2, cores: int = 2) -> Iterator[str]:
+def standalone(
+    folder: Path, workers: int = 2, cores: int = 2, environment: Callable[[int], dict[str, str]] = lambda worker: {}
+) -> Iterator[str]:
     """Start a master and workers, each on a host of its own (127.0.0.2, 127.0.0.3, …), and give the master's address.
+
+    `environment` is what the executors of a worker have in theirs.
 
     All end whatever happens. Their logs and their executors' folders lie in `folder`.
     """
@@ -54,7 +58,7 @@ def standalone(folder: Path, workers: int = 2, cores: int = 2) -> Iterator[str]:
         for n in range(workers):
             log = folder / f"worker-{n}.log"
             limits = ["--cores", str(cores), "--memory", f"{cores}g", "--work-dir", str(folder / f"work-{n}"), master]
-            started.append(_start(log, f"127.0.0.{n + 2}", "worker.Worker", *limits))
+            started.append(_start(log, f"127.0.0.{n + 2}", "worker.Worker", *limits, **environment(n)))
         for n in range(workers):
             _said(folder / f"worker-{n}.log", r"Successfully registered with master (\S+)")
         yield master
@@ -62,12 +66,13 @@ def standalone(folder: Path, workers: int = 2, cores: int = 2) -> Iterator[str]:
         _end(started)
 
 
-def _start(log: Path, host: str, what: str, *more: str) -> subprocess.Popen[bytes]:
+def _start(log: Path, host: str, what: str, *more: str, **variables: str) -> subprocess.Popen[bytes]:
     environment = os.environ | {
         "SPARK_LOCAL_IP": host,  # also where the web pages listen
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": SMALL,
         "SPARK_HOME": str(SPARK),
+        **variables,
     }
     command = [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{what}"]
     command += ["--host", host, "--port", "0", "--webui-port", "0", *more]
@@ -75,7 +80,7 @@ def _start(log: Path, host: str, what: str, *more: str) -> subprocess.Popen[byte
         return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
 
 
-def _said(log: Path, pattern: str, seconds: float = 60) -> str:
+def _said(log: Path, pattern: str, seconds: float = 180) -> str:
     end = time.monotonic() + seconds
     while (found := re.search(pattern, log.read_text("utf-8", errors="replace"))) is None:
         if time.monotonic() > end:

@@ -1,5 +1,7 @@
 """Springtide: an elastic stream processor in Python on Apache Spark."""
 
+from typing import TYPE_CHECKING
+
 from springtide.elastic.forecast import Trend
 from springtide.elastic.policies.balancing import Balancing
 from springtide.elastic.policies.bottleneck import Bottleneck
@@ -44,6 +46,9 @@ from springtide.runtime.query import Query
 from springtide.runtime.spark.session import session as spark_session
 from springtide.sinks.callback import callback
 from springtide.sinks.console import console
+from springtide.sinks.databases.postgres import postgres_sink
+from springtide.sinks.databases.sink import database_sink
+from springtide.sinks.lakes.delta import delta_sink
 from springtide.sinks.memory import memory_sink
 from springtide.sinks.parquet import parquet_sink
 from springtide.sinks.spark import spark_sink
@@ -56,6 +61,8 @@ from springtide.sources.parquet import parquet
 from springtide.sources.profiles import constant, sine, steps, trace
 from springtide.sources.spark import spark
 from springtide.state.errors import CheckpointError
+from springtide.topics.sink import kafka_sink
+from springtide.topics.source import kafka
 
 __version__ = "0.1.0"
 
@@ -101,9 +108,13 @@ __all__ = [
     "count",
     "count_distinct",
     "csv",
+    "database_sink",
+    "delta_sink",
     "first",
     "generate",
     "json",
+    "kafka",
+    "kafka_sink",
     "last",
     "last_n",
     "max",
@@ -114,6 +125,7 @@ __all__ = [
     "min",
     "parquet",
     "parquet_sink",
+    "postgres_sink",
     "session",
     "sine",
     "sliding",
@@ -130,3 +142,13 @@ __all__ = [
     "user_aggregate",
     "var",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Refuse what is not there, and say what to write instead."""
+        from springtide.query.habits import MODULE, unknown
+
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise unknown("(springtide)", name, MODULE, __all__)

@@ -1,7 +1,7 @@
 """The kind `control_files`: whatever lies in the control folder of a run, the run goes on and gives its rows; what is no command is refused.
 
 Commands, forged commands, bytes, folders, pipes and links come between epochs, and some are there when the run starts. What is not a file of ours
-stays; a start behind it works too.
+stays; a start behind it works too. Every command is answered by itself.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import polars as pl
 import springtide as st
 from springtide.runtime import inprocess
 from springtide.runtime.engine import Engine, Options
+from springtide.state.answers import read_answer
 from springtide.state.control import Command, send
 from tests.contract.damage import forged, spoilt
 
@@ -37,11 +38,11 @@ def run_case(seed: int, folder: Path) -> str | None:
     source = st.source("rows", st.memory(ROWS, schema=SCHEMA), ts="ts")
     sums = source.aggregate(by="k", window=st.tumbling("4s"), total=st.sum("x"), name="sums")
     plan = st.Query("controlled", sums.to(sink)).plan(buckets=8)
-    stays = set[str]()
+    stays, sent = set[str](), list[Path]()
 
     def between(engine: Engine) -> bool:
         for _ in range(random.choice([0, 0, 1, 2])):
-            stays.update(_leave(random, root, own))
+            stays.update(_leave(random, root, own, sent))
         return not engine.take_commands()
 
     for _ in range(20):  # a command may be to stop
@@ -55,11 +56,13 @@ def run_case(seed: int, folder: Path) -> str | None:
         return f"{found}, not {EXPECTED}"
     if gone := stays - set(os.listdir(root / "control") if stays else ()):
         return f"{gone} are gone from the control folder"
+    if silent := [file.name for file in sent if (answer := read_answer(file)) is None or not answer.final]:
+        return f"{silent} were not answered"
     return None if own.read_text() == '{"command": "stop"}' else "a file outside was changed"
 
 
-def _leave(random: Random, root: Path, own: Path) -> set[str]:
-    """Leave something; give its name if it is not a file that a run may take for its own."""
+def _leave(random: Random, root: Path, own: Path, sent: list[Path]) -> set[str]:
+    """Leave something, and return its name if it is not a file that a run may take for its own; add a command to those that were sent."""
     control = root / "control"
     control.mkdir(exist_ok=True)
     command = random.choice(
@@ -75,7 +78,7 @@ def _leave(random: Random, root: Path, own: Path) -> set[str]:
     path = control / f"{random.randrange(10**6)}.json"
     match random.choice(["command", "forged", "forged", "forged", "spoilt", "folder", "pipe", "link", "hidden"]):
         case "command":
-            send(root, command)
+            sent.append(send(root, command))
         case "forged":
             path.write_bytes(json.dumps(forged(random, json.loads(data), own.parent)).encode())
         case "spoilt":

@@ -14,11 +14,11 @@ from pathlib import Path
 import polars as pl
 
 import springtide as st
+from springtide.connectors import file_ledger as ledger
 from springtide.runtime import ledgers
 from springtide.runtime.durability import Durability
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.inprocess import execute
-from springtide.sources import ledger
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.manifest import SourceState
 

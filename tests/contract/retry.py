@@ -14,9 +14,9 @@ from unittest.mock import patch
 import polars as pl
 
 import springtide as st
+from springtide.operators import chunks
 from springtide.runtime import inprocess
 from springtide.runtime.engine import Engine, Options
-from springtide.runtime.heads import pieces
 from springtide.testing import compare
 from tests.properties.retries import Retries
 from tests.properties.steps.operators import Digests, Fold
@@ -49,7 +49,7 @@ def run_case(seed: int, folder: Path) -> str | None:
     degrees = {q.name: r.choice([1, 2, 2, 3]) for q in plan.subqueries}
     with (
         patch.object(inprocess, "execute", retries.execute),
-        patch.object(pieces, "PIECE", r.choice([3, 30, *[500_000] * 4])),
+        patch.object(chunks, "PIECE", r.choice([3, 30, *[500_000] * 4])),
     ):
         inprocess.run(plan, folder / "ckpt", Options(degrees, r.choice([15, 1000, 1000])), between=between)
     compare(sink.rows().drop(CUT, strict=False), expected.drop(CUT, strict=False))

@@ -7,6 +7,7 @@ time for is up to the machine; what a case does is up to its kind and seed.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import multiprocessing
 import os
@@ -159,12 +160,14 @@ def _work(connection: Connection, job: Job, number: int, processes: int) -> None
                 continue
             connection.send(("begin", kind, seed))
             started = time.monotonic()
+            faulthandler.dump_traceback_later(STUCK - 10)  # says where it is stuck
             what = attempt(KINDS[kind].run_case, seed, folder / f"{kind}-{seed}")
             took = time.monotonic() - started
             used[kind] += took
             if what is not None:
                 connection.send(("wrong", kind, seed, what))
             connection.send(("done", kind, took))
+    faulthandler.cancel_dump_traceback_later()
     connection.send("end")
     connection.close()
 

@@ -2,6 +2,7 @@
 
     over one folder      on a file system without locks
     over one backup      machines with folders of their own, that take over from each other and come back
+    over one store       nodes with nothing but their caches, and a store that misbehaves
 
 Whoever is woken up when is decided by the seed, at every write, removal and publication; what a driver does in the background is done in its turn. In the
 end one driver runs alone, and the sink has every row once.
@@ -23,14 +24,16 @@ import polars as pl
 
 import springtide as st
 from springtide.query.errors import SpringtideError
-from springtide.runtime import inprocess, persisting
+from springtide.runtime import inprocess, persisting, storage
 from springtide.runtime.durability import Durability
 from springtide.runtime.engine import Options
 from springtide.sinks.memory import MemorySink
-from springtide.state import mirror
+from springtide.state import mirror, tiers, uploads
+from springtide.state.caches import Cache
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.stores import Store
 from tests.contract.forgetful_disk import AtOnce
+from tests.stores.misbehaving import Misbehaving, served
 
 STEPS = 400
 """Steps of drivers after which a case ends whatever they do."""
@@ -88,7 +91,14 @@ class Turn:
 def run_case(seed: int, folder: Path) -> str | None:
     """Run drivers in an order that the seed decides; compare the sink with the reference."""
     random = Random(seed)
-    shared = random.random() < 0.5
+    how = random.choice(["folder", "backup", "store"])
+    bucket = Misbehaving(seed, trouble=random.choice([0.0, 0.1, 0.3]))
+    with served(bucket=bucket):
+        return _run_case(random, how, folder)
+
+
+def _run_case(random: Random, how: str, folder: Path) -> str | None:
+    shared = how == "folder"
     every = random.choice(["epoch", "epoch", "never"]) if not shared else "epoch"
     rows = [
         {"k": f"k{random.randrange(4)}", "x": random.randrange(9), "ts": i * 1_000_000}
@@ -97,14 +107,15 @@ def run_case(seed: int, folder: Path) -> str | None:
     sink, wrong = MemorySink(), list[str]()
     query = _query(rows, sink)
     turns = Turns()
-    roots = [folder / "one", folder / "one" if shared else folder / "two"]
-    backup = None if shared else folder / "backup"
+    roots: list[Path | str] = [folder / "one", folder / "one" if shared else folder / "two"]
+    roots = ["fake://bucket/ckpt"] * 2 if how == "store" else roots
+    backup = folder / "backup" if how == "backup" else None
 
     def driver(number: int) -> Callable[[], None]:
         made, cut, memory = _query(rows, sink), random.randint(1, 5), folder / f"memory{number}"
-        options = Options(
-            random.randint(1, 2), rows_per_epoch=cut, durability=Durability(every=every, backup=backup, memory=memory)
-        )
+        cache = folder / f"node{number % 2}"
+        durability = Durability(every=every, backup=backup, memory=memory, cache=cache)
+        options = Options(random.randint(1, 2), rows_per_epoch=cut, durability=durability)
 
         def work() -> None:
             try:
@@ -166,6 +177,9 @@ class _paused:  # noqa: N801 - a context manager
             self._patches.append(mock.patch.object(owner, name, self._around(getattr(owner, name), name)))
         self._patches.append(mock.patch.object(persisting, "threading", SimpleNamespace(Thread=AtOnce)))
         self._patches.append(mock.patch.object(mirror, "ThreadPoolExecutor", _Sweeper))
+        self._patches.append(mock.patch.object(uploads, "uploads", _uploads))
+        self._patches.append(mock.patch.object(tiers, "uploads", _uploads))
+        self._patches.append(mock.patch.object(storage, "Relay", mock.Mock()))
         if not locks:
             self._patches.append(mock.patch.object(fcntl, "flock", return_value=None))
 
@@ -185,6 +199,16 @@ class _paused:  # noqa: N801 - a context manager
     def __exit__(self, *_: object) -> None:
         for patch in self._patches:
             patch.stop()
+
+
+def _uploads(store: Store, cache: Cache) -> Any:
+    """Have segments go to the store at once, in the driver's turn."""
+
+    def begin(file: str) -> None:
+        with suppress(OSError, SpringtideError):  # it is not there then, and is made anew
+            store.put(cache.place() / file, file)
+
+    return SimpleNamespace(begin=begin)
 
 
 class _Sweeper(AtOnce):

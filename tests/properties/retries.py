@@ -26,11 +26,11 @@ import polars as pl
 from pyspark import cloudpickle
 
 from springtide.compiler.plan import Plan
-from springtide.kernels import sliding
-from springtide.kernels.blob import Blob
-from springtide.runtime import shadows, topology
+from springtide.exchange.blob import Blob
+from springtide.operators import registry
+from springtide.operators.sliding import kernel as sliding
+from springtide.runtime import old_owners, topology
 from springtide.runtime.epoch import Epoch, Report
-from springtide.runtime.heads import choice
 from springtide.runtime.reports import reports_of
 from springtide.runtime.shipping import for_tasks
 from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
@@ -51,7 +51,7 @@ class Retries:
 
     def execute(self, plan: Plan, epoch: Epoch) -> list[Report]:
         """Run the tasks of an epoch, level by level, as `inprocess.execute` does."""
-        layout = _layout(plan, epoch)
+        layout = epoch.topology
         inboxes: list[list[Item]] = [[] for _ in range(layout.partitions(0))]
         for level in range(len(layout.levels)):
             after = layout.partitions(level + 1) if level + 1 < len(layout.levels) else 1
@@ -84,20 +84,16 @@ class Retries:
             second = _run(plan, epoch, level, partition, again)
         told = [_told(epoch, items) for items in (first, second)]
         if told[0] != told[1]:
-            where = _layout(plan, epoch).instance_of(level, partition)
+            where = epoch.topology.instance_of(level, partition)
             raise AssertionError(f"{where} gave something else when it ran again: {_apart(*told)}")
         return first, second
 
 
-def _layout(plan: Plan, epoch: Epoch) -> topology.Topology:
-    """Lay out an epoch."""
-    return topology.topology(shadows.with_shadows(plan, epoch.shadows), epoch.instances)
-
-
 def _run(plan: Plan, epoch: Epoch, level: int, partition: int, inbox: Sequence[Item]) -> list[Item]:
+    live = old_owners.with_old_owners(plan, tuple(epoch.old_owners))
     if level == 0:
-        return list(source_task(plan, epoch, partition))
-    return list(instance_task(plan, replace(epoch, slices={}), level, partition, inbox))
+        return list(source_task(live, epoch, partition))
+    return list(instance_task(live, replace(epoch, slices={}), level, partition, inbox))
 
 
 class _Elsewhere:
@@ -150,8 +146,8 @@ def _read(stream: Any) -> bytes:
 def _forget() -> None:
     """Forget what tasks prepare once in a process."""
     for cached in (
-        choice.head_of,
-        shadows.with_shadows,
+        registry.operator_of,
+        old_owners.with_old_owners,
         topology._levels,
         topology.origin_ranks,
         sliding.sliding_kernel,

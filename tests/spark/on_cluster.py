@@ -36,7 +36,9 @@ def frame(first: int, count: int) -> pl.DataFrame:
 class Drive:
     """The query, fed all the time, and what is done to it."""
 
-    def __init__(self, folder: Path, master: str, warm: int, **settings: str) -> None:
+    durability: Any = None
+
+    def __init__(self, folder: Path, master: str, warm: int, checkpoint: str | None = None, **settings: str) -> None:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         self.spark = st.spark_session(master, **SETTINGS, **settings)
         self.application = self.spark.sparkContext.applicationId
@@ -51,7 +53,7 @@ class Drive:
             by="key", window=st.sliding("20m", every="5m"), n=st.count(), total=st.sum("value"), name="counts"
         )
         self.query = st.Query("cluster", counts.to(self.sink))
-        self.checkpoint, self.warm = folder / "checkpoint", warm
+        self.checkpoint, self.warm = checkpoint or folder / "checkpoint", warm
         self.run = self.start(wait=300.0)
         threading.Thread(target=self._feed_on, daemon=True).start()
 
@@ -60,7 +62,12 @@ class Drive:
         executors = st.Executors(warm=self.warm, wait=wait)
         elastic = st.Elastic(policy=st.Manual(), balancing=None, executors=executors)
         return self.query.start(
-            self.spark, checkpoint=self.checkpoint, instances=instances, buckets=32, elastic=elastic
+            self.spark,
+            checkpoint=self.checkpoint,
+            instances=instances,
+            buckets=32,
+            elastic=elastic,
+            durability=self.durability,
         )
 
     def feed(self) -> None:

@@ -154,7 +154,7 @@ def test_endless_query_is_scaled_and_stopped_by_others(program: Path, tmp_path: 
         out, err = process.communicate(timeout=LONG)
     assert (process.returncode, err) == (0, "")
     assert "scaled sums: 2 → 4 instances" in out
-    assert "endless was stopped; the next run goes on from here" in out
+    assert "endless was stopped; the next run continues from here" in out
     assert ask("status", ckpt).startswith("query endless, stopped")
 
 

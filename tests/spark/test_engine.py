@@ -14,9 +14,9 @@ import polars as pl
 import pytest
 
 import springtide as st
+from springtide.connectors import Publication
 from springtide.query import steps
 from springtide.runtime.reference import Result
-from springtide.sinks.publication import Publication
 from springtide.state.control import Command, send
 from springtide.testing import END, FAIL, PAUSE, MemorySink, at, compare, idle, streams
 from tests.machine import LONG

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 import springtide as st
+from springtide.connectors import Read, Slice, Source, Take
 from springtide.testing import compare
 from tests.machine import LONG
 from tests.unit.runtime import crashing
@@ -47,11 +48,17 @@ def away_for_a_while(folder: Path, times: int) -> Any:
 
     meet, source = some_times(folder, times, away), st.parquet(folder / "in", schema=crashing.SCHEMA)
 
-    class Away:  # made here: workers get it with the plan
-        positions = True
-        schema, describe, take, read_all = source.schema, source.describe, source.take, source.read_all
+    class Away(Source):  # made here: workers get it with the plan
+        def schema(self) -> pl.Schema:
+            return source.schema()
 
-        def read(self, part: Any) -> Any:
+        def describe(self) -> str:
+            return source.describe()
+
+        def take(self, position: Any, limit: int, ts: str | None) -> Take:
+            return source.take(position, limit, ts)
+
+        def read(self, part: Slice) -> Read:
             meet(99)
             return source.read(part)
 

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 import springtide as st
 from springtide.runtime.spark import probe as module
 from springtide.runtime.spark.probe import Look, Sighted, check_executors, probe, problem_of
+from springtide.state.tiers import Tiers
 
 
 def test_a_folder_is_looked_at_by_reading_and_writing(tmp_path: Path) -> None:
@@ -55,7 +56,9 @@ def test_tasks_look_for_what_the_driver_wrote(
 ) -> None:
     folders = [tmp_path / "ckpt", tmp_path / "memory"]
     probe(spark.sparkContext, folders, lambda: 1)
-    check_executors(spark.sparkContext, tmp_path / "nowhere", st.Durability())  # local mode: nothing to look at
+    check_executors(
+        spark.sparkContext, Tiers(str(tmp_path / "nowhere")), st.Durability()
+    )  # local mode: nothing to look at
     assert not (tmp_path / "nowhere").exists()
     assert [list(folder.iterdir()) for folder in folders] == [[], []], "nothing is left"
     monkeypatch.setattr(module, "_NAME", ".other-")  # the driver writes what tasks do not find

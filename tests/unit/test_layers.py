@@ -1,101 +1,77 @@
-"""Who may import whom. An import counts wherever it stands: in a function and under TYPE_CHECKING as well."""
+"""Who may import whom: what the table in docs/architecture.md says, for every room. An import counts wherever it stands: in a function and under TYPE_CHECKING as well."""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
+import re
 from pathlib import Path
 
 import pytest
 
-SRC = Path(__file__).parents[2] / "src"
+from scripts.imports import PICTURE, SRC, all_imports, edges, imports, said
 
-# Spark is known here and nowhere else.
-SPARK = ["springtide.runtime.spark", "springtide.elastic.resources", "springtide.sources", "springtide.sinks"]
-
-# A module of the package on the left imports nothing of springtide but its own package and those on the right.
-ONLY = {
-    "springtide.query": [],
-    "springtide.compiler": ["springtide.query"],
-    "springtide.elastic": [
-        "springtide.query",
-        "springtide.state",
-    ],  # pure; what has to do with Spark is in elastic.resources
-}
-EXCEPT = ["springtide.elastic.resources"]
-# A module of the package on the left imports nothing of those on the right.
-NEVER = {
-    "springtide": ["springtide.cli"],
-    "springtide.kernels": ["pyspark", *SPARK],
-    "springtide.state": ["pyspark", *SPARK],
-    "springtide.runtime.reference": ["springtide.kernels"],
-}
+PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text("utf-8")
+EVERYTHING = "everything"
 
 
-def within(name: str, packages: list[str]) -> bool:
-    return any(name == package or name.startswith(f"{package}.") for package in packages)
+def table() -> dict[str, set[str]]:
+    """Room → the rooms that it may import, as the page says it."""
+    rows = re.findall(
+        r"^\| `([\w/]+)(?:\.py)?` \|[^|]*\| ([^|]*) \|$", PAGE.partition("## The rooms")[2], flags=re.MULTILINE
+    )
+    return {room: {EVERYTHING} if said == EVERYTHING else set(re.findall(r"`([\w/]+)`", said)) for room, said in rows}
 
 
-def imports(source: str, module: str, *, is_package: bool, modules: set[str]) -> Iterator[str]:
-    """The names of the modules that a source text imports, relative ones made absolute."""
-    package = module.split(".") if is_package else module.split(".")[:-1]
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            origin = ".".join([*base, *([node.module] if node.module else [])])
-            for alias in node.names:  # `from a import b` imports the module a.b if there is one, else a
-                yield f"{origin}.{alias.name}" if f"{origin}.{alias.name}" in modules else origin
+def spark() -> set[str]:
+    """The rooms that know Spark, as the page says it."""
+    (sentence,) = re.findall(r"^`pyspark` is imported in (.*?) only\.", PAGE, flags=re.MULTILINE)
+    return set(re.findall(r"`([\w/]+)`", sentence))
 
 
-def all_imports() -> list[tuple[str, str]]:
-    """(module, what it imports) for every import statement of springtide."""
-    files = {}
-    for path in sorted(SRC.rglob("*.py")):
-        parts = path.relative_to(SRC).with_suffix("").parts
-        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return [
-        (module, imported)
-        for module, path in files.items()
-        for imported in imports(
-            path.read_text("utf-8"), module, is_package=path.name == "__init__.py", modules=set(files)
-        )
-    ]
+ROOMS = table()
 
 
-@pytest.mark.parametrize("package", ONLY)
-def test_package_imports_only_its_lower_layers(package: str) -> None:
-    wrong = [
-        f"{module} imports {imported}"
+def room_of(module: str) -> str | None:
+    """The room that a module is in: the smallest that has a row of its own; None for springtide itself."""
+    parts = module.split(".")[1:]
+    found = ["/".join(parts[:n]) for n in range(len(parts), 0, -1)]
+    return next((room for room in found if room in ROOMS), found[-1] if found else None)
+
+
+def test_every_package_has_a_row() -> None:
+    there = {p.stem for p in (SRC / "springtide").iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
+    assert sorted(there - {"__init__"}) == sorted(room for room in ROOMS if "/" not in room)
+    assert [room for room in ROOMS if "/" in room and not (SRC / "springtide" / room).is_dir()] == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_what_the_table_says(room: str) -> None:
+    used = {
+        other: f"{module} imports {imported}"
         for module, imported in all_imports()
-        if within(module, [package])
-        and not within(module, EXCEPT)
-        and within(imported, ["springtide"])
-        and not within(imported, [package, *ONLY[package]])
-    ]
-    assert wrong == []
+        if imported.startswith("springtide.") and room_of(module) == room and (other := room_of(imported)) != room
+    }
+    if EVERYTHING in ROOMS[room]:
+        return
+    assert [text for other, text in used.items() if other not in ROOMS[room]] == []
+    assert sorted(ROOMS[room] - set(used)) == [], "the table names rooms that are not imported"
 
 
-@pytest.mark.parametrize("package", NEVER)
-def test_package_never_imports(package: str) -> None:
-    wrong = [
-        f"{module} imports {imported}"
-        for module, imported in all_imports()
-        if within(module, [package])
-        and within(imported, NEVER[package])
-        and not (within(module, ["springtide.cli"]) and within(imported, ["springtide.cli"]))  # cli may import itself
-    ]
-    assert wrong == []
+def test_nobody_imports_the_command_line() -> None:
+    assert [m for m, i in all_imports() if room_of(i) == "cli" and room_of(m) != "cli"] == []
 
 
 def test_only_the_edges_know_spark() -> None:
     wrong = [
         f"{module} imports {imported}"
         for module, imported in all_imports()
-        if within(imported, ["pyspark"]) and not within(module, SPARK)
+        if imported.split(".")[0] == "pyspark" and room_of(module) not in spark()
     ]
     assert wrong == []
+
+
+def test_the_picture_is_drawn_from_the_code() -> None:
+    drawn = PICTURE.read_text("utf-8")
+    assert said(edges()) in drawn, "run `python -m scripts.imports`"
 
 
 def test_every_form_of_import_is_seen() -> None:
@@ -108,12 +84,12 @@ def late():
     from springtide.cli import main
     from springtide import query, Query
 """
-    modules = {"springtide", "springtide.query", "springtide.kernels.sibling", "springtide.state.store"}
-    assert list(imports(source, "springtide.kernels.gate", is_package=False, modules=modules)) == [
+    modules = {"springtide", "springtide.query", "springtide.exchange.sibling", "springtide.state.store"}
+    assert list(imports(source, "springtide.exchange.gate", is_package=False, modules=modules)) == [
         "pyspark.sql",
-        "springtide.kernels.sibling",
-        "springtide.kernels",
-        "springtide.kernels.sibling",
+        "springtide.exchange.sibling",
+        "springtide.exchange",
+        "springtide.exchange.sibling",
         "springtide.state.store",
         "springtide.cli",
         "springtide.query",

@@ -18,6 +18,7 @@ from springtide.cli.run import run
 from springtide.cli.simulate import simulate
 from springtide.cli.state import state
 from springtide.cli.status import status
+from springtide.cli.ui import ui
 from springtide.query.errors import SpringtideError
 
 
@@ -51,6 +52,7 @@ for _command in (
     status,
     state,
     history,
+    ui,
     scale,
     move,
     rebalance,

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from springtide.cli.figures import count, plural, size
+from springtide.cli.formatting import count, plural, size
 from springtide.cli.history import stamps
 from springtide.cli.show import show
 from springtide.compiler.tables import columns
@@ -40,7 +40,7 @@ def list_(ckpt: Place) -> None:
     with opened(ckpt) as checkpoint:
         name = checkpoint.identity()["query"]
         kept = checkpoint.history()
-        saved = savepoints(ckpt) if checkpoint.remote is None else {}
+        saved = savepoints(ckpt)
         durable = [checkpoint.whole(m, memory=False) for m in kept]
     parts = [f"query {name}, {plural(len(kept), 'epoch')} kept, {plural(len(saved), 'savepoint')}"]
     when = stamps([m.metrics.get("at", 0.0) for m in (*kept, *saved.values())])
@@ -68,7 +68,9 @@ def _cells(manifest: Manifest, when: Callable[[float], str]) -> list[str]:
 
 @app.command()
 def verify(ckpt: Place) -> None:
-    """Read every file of a checkpoint and its savepoints; name those that are damaged, and what is in them; say whether all rows are accounted for."""
+    """Check every file of a checkpoint and its savepoints, and whether all rows are accounted for.
+
+    Damaged files are named, with what is in them."""
     with _bar("verifying") as progress:
         found = verify_checkpoint(ckpt, progress)
     show(report(found))
@@ -97,7 +99,7 @@ def report(found: Verified) -> str:
 
 @app.command()
 def copy(ckpt: Place, to: Target) -> None:
-    """Copy a checkpoint to another folder or store. What is there already is not copied again.
+    """Copy a checkpoint to another folder or store. Files that are there already are not copied again.
 
     The query may be running: then its newest epoch is copied.
     """
@@ -111,12 +113,12 @@ def restore(
     ckpt: Place,
     to: Target,
     at: Annotated[
-        int | None, typer.Option(metavar="EPOCH", min=0, help="The epoch to go back to; the newest if not said.")
+        int | None, typer.Option(metavar="EPOCH", min=0, help="The epoch to go back to; by default the newest.")
     ] = None,
 ) -> None:
-    """Make a new checkpoint of a copy, a savepoint or an older epoch.
+    """Make a new checkpoint from a copy, a savepoint or an older epoch.
 
-    A run with the new checkpoint goes on behind that epoch: rows of later epochs come again, so remove them from its output, or give it another one.
+    A run with the new checkpoint continues after that epoch. Rows of later epochs are produced again, so remove them from its output, or give it another one.
     """
     with _bar("restoring") as progress:
         done = restore_checkpoint(ckpt, to, at, progress)
@@ -132,16 +134,18 @@ def _told(done: Copied, target: Store) -> str:
 @app.command()
 def save(
     ckpt: Place,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the savepoint.")],
 ) -> None:
-    """Keep the newest epoch as a savepoint, that no clean-up touches. The query may be running."""
+    """Keep the newest epoch as a savepoint, which is never cleaned up. The query may be running."""
     place = save_checkpoint(ckpt, name)
     epoch = savepoints(ckpt)[name].epoch
     show(f"savepoint {name} of epoch {epoch}: {_short(place)}")
 
 
-def _short(path: Path) -> str:
-    """Write a path as it is shortest from here."""
+def _short(path: Path | str) -> str:
+    """Write a path as it is shortest from here; an address as it is."""
+    if isinstance(path, str):
+        return path
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 

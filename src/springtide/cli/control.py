@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import Annotated, Any
 
 import typer
 
 from springtide.cli.errors import CommandError
-from springtide.cli.figures import extra, plural, size
-from springtide.cli.orders import Answer, check_step, epoch_of, order, running, within
+from springtide.cli.formatting import extra, plural, size
 from springtide.cli.status import CheckpointPath
-from springtide.elastic.decisions import Decision
-from springtide.elastic.protocols import Wish
-from springtide.state.control import Command, send
+from springtide.elastic.protocols import ProtocolChoice
+from springtide.query.errors import nearest
+from springtide.state.answers import Answer, Change
+from springtide.state.checkpoint import Checkpoint
+from springtide.state.control import Command, ask
+from springtide.state.watched import watched
 
-Step = Annotated[str, typer.Argument(metavar="STEP", help="A step of the query; its whole subquery is meant.")]
-Wait = Annotated[float, typer.Option(min=0, help="Seconds to wait for the query to do it.")]
+Step = Annotated[str, typer.Argument(metavar="STEP", help="A step of the query; stands for its whole subquery.")]
+Wait = Annotated[float, typer.Option(min=0, help="Seconds to wait for the query's answer.")]
 Protocol = Annotated[
-    Wish | None, typer.Option(help="How state goes to its new owner; as the query was started, if not said.")
+    ProtocolChoice | None, typer.Option(help="How state goes to its new owner; by default as the query was started.")
 ]
 
 _MOST = 1 << 16
@@ -29,59 +30,54 @@ _MOST = 1 << 16
 def scale(
     ckpt: CheckpointPath,
     step: Step,
-    instances: Annotated[int, typer.Argument(metavar="N", min=1, help="The wanted number of instances.")],
+    instances: Annotated[int, typer.Argument(metavar="N", min=1, help="How many instances there should be.")],
     protocol: Protocol = None,
     wait: Wait = 10,
 ) -> None:
-    """Give a part of a running query another number of instances."""
-    query, answer = _ask(ckpt, "scale", {"step": step, "instances": instances, "protocol": protocol}, wait)
-    has = answer.manifest.maps.get(step) if answer.manifest else None
-    nothing = f"{step} has {plural(has.instances if has else instances, 'instance')} already"
-    _tell(query, answer, f"{nothing}; it has no more buckets" if has and has.instances < instances else nothing)
+    """Change the number of instances of a part of a running query."""
+    _change(ckpt, "scale", {"step": step, "instances": instances, "protocol": protocol}, wait)
 
 
 def move(
     ckpt: CheckpointPath,
     step: Step,
-    buckets: Annotated[str, typer.Argument(metavar="BUCKETS", help="Which ones, for example 3,7,10-15.")],
-    to: Annotated[int, typer.Option(metavar="INSTANCE", min=0, help="Who gets them; they are counted from 0.")],
+    buckets: Annotated[str, typer.Argument(metavar="BUCKETS", help="The buckets to move, for example 3,7,10-15.")],
+    to: Annotated[
+        int, typer.Option(metavar="INSTANCE", min=0, help="The instance that gets them; instances are counted from 0.")
+    ],
     protocol: Protocol = None,
     wait: Wait = 10,
 ) -> None:
     """Give some buckets of a running query to one of its instances."""
-    wanted = parse_buckets(buckets)
-    query, answer = _ask(ckpt, "move", {"step": step, "buckets": wanted, "to": to, "protocol": protocol}, wait)
-    _tell(query, answer, f"instance {to} of {step} has {'it' if len(wanted) == 1 else 'them'} already")
+    _change(ckpt, "move", {"step": step, "buckets": parse_buckets(buckets), "to": to, "protocol": protocol}, wait)
 
 
 def rebalance(ckpt: CheckpointPath, step: Step, protocol: Protocol = None, wait: Wait = 10) -> None:
-    """Even out the load of a part of a running query, by what its buckets did last."""
-    query, answer = _ask(ckpt, "rebalance", {"step": step, "protocol": protocol}, wait)
-    _tell(query, answer, f"the instances of {step} are as even as they can be")
+    """Even out the load of a part of a running query, by the recent load of its buckets."""
+    _change(ckpt, "rebalance", {"step": step, "protocol": protocol}, wait)
 
 
 def pause(ckpt: CheckpointPath, wait: Wait = 10) -> None:
-    """Let nothing change but by hand, until springtide resume."""
-    _switch(ckpt, "pause", "is paused; what you ask for by hand is still done", wait)
+    """Pause automatic changes until springtide resume. Changes by hand are still made."""
+    _switch(ckpt, "pause", "is paused; changes by hand are still made", wait)
 
 
 def resume(ckpt: CheckpointPath, wait: Wait = 10) -> None:
     """Let the policy of a running query decide again."""
-    _switch(ckpt, "resume", "goes on", wait)
+    _switch(ckpt, "resume", "is resumed", wait)
 
 
 def stop(
     ckpt: CheckpointPath,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the query to end.")] = 30,
 ) -> None:
-    """Stop a running query after the epoch at work; a later run goes on from there."""
-    checkpoint, identity = running(ckpt)
-    left = send(checkpoint.root, Command("stop"))
-    if not within(time.monotonic() + wait, lambda: not checkpoint.in_use()):
-        typer.echo(f"left for {identity['query']}; it will stop after the epoch at work")
-        return
-    left.unlink(missing_ok=True)  # it ended by itself: the next run is not to stop at once
-    typer.echo(f"{identity['query']} stopped after epoch {epoch_of(checkpoint.latest()):,}")
+    """Stop a running query after the current epoch; a later run continues from there."""
+    checkpoint, query = _running(ckpt)
+    answer = _ask(checkpoint, Command("stop"), wait)
+    if answer.status == "done":
+        typer.echo(f"{query} stopped after epoch {answer.epoch:,}")
+    else:
+        typer.echo(f"sent to {query}; it will stop after the current epoch")
 
 
 def parse_buckets(text: str) -> list[int]:
@@ -100,40 +96,58 @@ def parse_buckets(text: str) -> list[int]:
     return sorted(found)
 
 
-def _ask(ckpt: CheckpointPath, name: str, options: dict[str, Any], wait: float) -> tuple[str, Answer]:
-    checkpoint, identity = running(ckpt)
-    check_step(checkpoint, identity, options["step"])
-    return identity["query"], order(checkpoint, Command(name, options), wait)
+def _running(ckpt: str) -> tuple[Checkpoint, str]:
+    """Return the checkpoint of a query that is running, and the query's name."""
+    checkpoint = watched(ckpt)
+    query = checkpoint.identity()["query"]
+    if not checkpoint.in_use():
+        where = ckpt if checkpoint.remote is None else checkpoint.store.url
+        raise CommandError(f"the query {query!r} is not running on {where}; start it with springtide run")
+    return checkpoint, query
 
 
-def _tell(query: str, answer: Answer, nothing: str) -> None:
-    if answer.refused is not None:
-        raise CommandError(answer.refused)
-    if answer.left:
-        typer.echo(f"left for {query}; it takes effect with the next epoch")
-    else:
-        typer.echo(_done(answer.decision) if answer.decision else nothing)
+def _ask(checkpoint: Checkpoint, command: Command, wait: float) -> Answer:
+    answer = ask(checkpoint, command, wait)
+    if answer.status in ("refused", "failed"):
+        raise CommandError(answer.reason)
+    return answer
 
 
-def _done(decision: Decision) -> str:
-    told, outcome = decision.instruction, decision.outcome
-    what = f"{told.subquery}: {decision.change}"
-    if outcome is None:
-        return f"{what}, from the next epoch on"
-    since = f"{what}, since epoch {outcome.epoch:,} ({extra(outcome.extra_seconds)})"
-    if not told.after.owners:
-        return since
-    buckets = f"{len(told.moved):,} of {plural(len(told.after.owners), 'bucket')}"
-    return f"{since}; {buckets} and {size(outcome.bytes_moved)} of state changed hands"
+def _change(ckpt: str, name: str, options: dict[str, Any], wait: float) -> None:
+    checkpoint, query = _running(ckpt)
+    _check_step(checkpoint, query, options["step"])
+    answer = _ask(checkpoint, Command(name, options), wait)
+    match answer.status:
+        case "sent":
+            typer.echo(f"sent to {query}; it takes effect with the next epoch")
+        case "waiting":
+            typer.echo(answer.reason)
+        case _:
+            typer.echo(_changed(answer.change, answer.epoch) if answer.change else answer.reason)
 
 
-def _switch(ckpt: CheckpointPath, name: str, done: str, wait: float) -> None:
-    checkpoint, identity = running(ckpt)
-    query, manifest = identity["query"], checkpoint.latest()
-    if manifest is not None and not manifest.elastic:
-        raise CommandError(f"the query {query!r} is not elastic; springtide run --elastic starts it so")
-    left = send(checkpoint.root, Command(name))
-    if within(time.monotonic() + wait, lambda: not left.exists()):
+def _check_step(checkpoint: Checkpoint, query: str, step: str) -> None:
+    """Refuse a step that the query does not have, without waiting for the query."""
+    manifest = checkpoint.latest()
+    names = {*checkpoint.identity()["steps"], *(manifest.maps if manifest else ())}
+    if step not in names:
+        raise CommandError(f"the query {query!r} has no step {step!r}; {nearest(step, names)}")
+
+
+def _changed(change: Change, epoch: int | None) -> str:
+    what = f"{change.subquery}: {change}, since epoch {epoch or 0:,}"
+    if change.extra_seconds is None or change.bytes_moved is None:  # committed, and not measured yet
+        return what
+    what += f" ({extra(change.extra_seconds)})"
+    if not change.buckets:
+        return what
+    buckets = f"{change.moved:,} of {plural(change.buckets, 'bucket')}"
+    return f"{what}; {buckets} and {size(change.bytes_moved)} of state changed owners"
+
+
+def _switch(ckpt: str, name: str, done: str, wait: float) -> None:
+    checkpoint, query = _running(ckpt)
+    if _ask(checkpoint, Command(name), wait).status == "done":
         typer.echo(f"elasticity of {query} {done}")
     else:
-        typer.echo(f"left for {query}; it takes effect after the epoch at work")
+        typer.echo(f"sent to {query}; it takes effect after the current epoch")

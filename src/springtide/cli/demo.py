@@ -21,10 +21,11 @@ from rich.console import Console
 
 import springtide as st
 from springtide.charts import chart
-from springtide.cli.figures import extra, plural, size
-from springtide.cli.launch import Outcome, Wish, launch
+from springtide.cli.formatting import extra, plural, size
+from springtide.cli.launch import Finished, RunOptions, launch
 from springtide.cli.run import summary
 from springtide.cli.tables import table_of
+from springtide.cli.ui import is_installed
 from springtide.compiler.tables import columns
 from springtide.elastic.decisions import Decision, decisions_of
 from springtide.elastic.snapshot import Snapshot
@@ -98,8 +99,8 @@ def source(seconds: int) -> st.Stream:
 
 
 def demo(
-    seconds: Annotated[int, typer.Option(min=2, help="How long calls come in.")] = 60,
-    plain: Annotated[bool, typer.Option("--plain", help="Lines, and no live view.")] = False,
+    seconds: Annotated[int, typer.Option(min=2, help="How many seconds calls come in.")] = 60,
+    plain: Annotated[bool, typer.Option("--plain", help="Print lines instead of the live view.")] = False,
 ) -> None:
     """Run a query on Spark, over generated calls, for about a minute: its instances follow the load."""
     console = Console(highlight=False)
@@ -130,13 +131,16 @@ def demo(
         ("", f"{program} pause {ckpt}"),
         ("", f"{program} scale {ckpt} heavy 5"),
     ]
-    wish = Wish(f"local[{_SLOTS},4]", ckpt, ("calls=2", "heavy=3"), "1s", _HIGH, plain, elastic)
-    outcome = launch(query, wish, console, tips)
-    summary(query, outcome, console)
-    _elasticity(outcome, folder, console)
+    options = RunOptions(
+        f"local[{_SLOTS},4]", str(ckpt), ("calls=2", "heavy=3"), "1s", _HIGH, plain, elastic, ui=is_installed()
+    )
+    finished = launch(query, options, console, tips)
+    summary(query, finished, console)
+    _elasticity(finished, folder, console)
     _longest(out, console)
     console.print("\n[bold]Next[/bold]")
     for line in (
+        f"{program} ui {ckpt}",
         f"{program} history {ckpt}",
         f"{program} status {ckpt}",
         f"{program} run FILE --elastic  (examples/ has short programs to begin with)",
@@ -144,9 +148,9 @@ def demo(
         console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
-def _elasticity(outcome: Outcome, folder: Path, console: Console) -> None:
+def _elasticity(finished: Finished, folder: Path, console: Console) -> None:
     """Sum up the decisions, and draw the run."""
-    history = History(outcome.checkpoint)
+    history = History(Path(finished.checkpoint))
     decisions = decisions_of(history.read("decisions"))
     snapshots = [Snapshot.from_json(record) for record in history.read("snapshots")]
     console.print("\n[bold]Elasticity[/bold]")
@@ -155,7 +159,7 @@ def _elasticity(outcome: Outcome, folder: Path, console: Console) -> None:
 
 
 def told(decisions: list[Decision]) -> list[tuple[str, str]]:
-    """Say in a few lines what was decided."""
+    """Return a few lines about what was decided."""
     scaled = [d.instruction for d in decisions if d.instruction.kind == "scale"]
     others = len(decisions) - len(scaled)
     lines = [("decisions", f"{len(scaled)} × another number of instances, {others} × the same, other buckets")]
@@ -211,7 +215,7 @@ def _longest(out: Path, console: Console) -> None:
 
 
 def _program() -> str:
-    """Say how a person calls this program from here."""
+    """Return how a person calls this program from here."""
     if shutil.which("springtide"):
         return "springtide"
     beside = Path(sys.executable).with_name("springtide")

@@ -18,7 +18,7 @@ from springtide.elastic.policies.manual import Manual
 from springtide.elastic.policies.policy import Policy
 from springtide.elastic.policies.predictive import Predictive
 from springtide.elastic.policies.threshold import PRESETS, Threshold
-from springtide.elastic.protocols import Wish
+from springtide.elastic.protocols import ProtocolChoice
 from springtide.elastic.settings import Elastic
 from springtide.query.errors import nearest
 
@@ -39,11 +39,11 @@ def parse_elastic(
     least: int | None = None,
     most: int | None = None,
     policy: str | None = None,
-    protocol: Wish | None = None,
+    protocol: ProtocolChoice | None = None,
     *,
     folder: Path | None = None,
 ) -> Elastic | None:
-    """Give the settings, None for none of it. A policy of the user's own is found in `folder`, or wherever Python finds modules.
+    """Return the settings, None for none of it. A policy of the user's own is found in `folder`, or wherever Python finds modules.
 
     >>> parse_elastic(False, most=16, policy="sc-10").max, parse_elastic(False)
     (16, None)

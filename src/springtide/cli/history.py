@@ -9,16 +9,17 @@ from typing import Annotated
 
 import typer
 
-from springtide.cli.figures import clock, count, extra, plural, rate, seconds, size
+from springtide.cli.formatting import clock, count, extra, plural, rate, seconds, size
 from springtide.cli.show import show, width
 from springtide.cli.status import CheckpointPath
 from springtide.compiler.tables import GAP, columns
 from springtide.elastic.decisions import Decision, decisions_of
 from springtide.elastic.instructions import Refusal
-from springtide.elastic.memory import Memory
+from springtide.elastic.manager_state import ManagerState
 from springtide.elastic.snapshot import Snapshot
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.history import History
+from springtide.state.watched import watched
 
 _DAY = 86_400
 _REFUSALS = 10
@@ -27,17 +28,18 @@ _REFUSALS = 10
 
 def history(
     ckpt: CheckpointPath,
-    last: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the last N.")] = None,
+    last: Annotated[int | None, typer.Option(metavar="N", min=1, help="Show only the last N.")] = None,
     snapshots: Annotated[
-        bool, typer.Option("--snapshots", help="What was measured in each epoch, not what was decided.")
+        bool, typer.Option("--snapshots", help="Show what was measured in each epoch instead.")
     ] = False,
 ) -> None:
     """Show what was changed while a query ran, why, how long it took and what it cost.
 
-    What the rules of elasticity refused comes last. With --snapshots: the epochs as they were measured.
+    What the rules of elasticity refused comes last. With --snapshots it shows the measurements of each epoch.
     """
-    checkpoint = Checkpoint(ckpt)
+    checkpoint = watched(ckpt)
     name, past = checkpoint.identity()["query"], History(checkpoint.root)
+    checkpoint.bring("history")
     if snapshots:
         epochs = [Snapshot.from_json(record) for record in past.read("snapshots", last)]
         parts = [f"query {name}, {plural(len(epochs), 'epoch')}"]
@@ -93,7 +95,7 @@ def refusal_lines(refusals: Sequence[Refusal]) -> list[str]:
 
 def _refusals(checkpoint: Checkpoint) -> Sequence[Refusal]:
     manifest = checkpoint.latest()
-    return Memory.from_json(manifest.elastic).refusals if manifest is not None and manifest.elastic else ()
+    return ManagerState.from_json(manifest.elastic).refusals if manifest is not None and manifest.elastic else ()
 
 
 def snapshot_lines(snapshots: Sequence[Snapshot]) -> list[str]:

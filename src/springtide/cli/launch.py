@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -17,25 +16,25 @@ from rich.console import Console
 
 from springtide.cli.errors import CommandError
 from springtide.cli.interrupts import Interrupts
-from springtide.cli.live import DECISIONS, Event, LiveView
-from springtide.cli.plain import PlainView
-from springtide.cli.readings import Reading, Tracker
+from springtide.cli.live_view import Event, LiveView
+from springtide.cli.plain_view import PlainView
+from springtide.cli.progress import Progress, Tracker
 from springtide.cli.spark import start_spark, warm_up
+from springtide.cli.ui import Page
 from springtide.compiler.plan import Plan
 from springtide.elastic.decisions import Decision
 from springtide.elastic.settings import Elastic
+from springtide.operators import check_runs
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.steps import Sink
 from springtide.query.types import micros
 from springtide.runtime.clocks import SteadyClock
 from springtide.runtime.durability import Durability
-from springtide.runtime.heads import check_runs
 from springtide.runtime.identity import begin_from, identity
 from springtide.runtime.query import Query
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError
 from springtide.state.mirror import Mirror
-from springtide.state.stores import Store
 
 if TYPE_CHECKING:
     from springtide.runtime.spark.run import Run
@@ -43,16 +42,19 @@ if TYPE_CHECKING:
 AVAILABLE_NOW = "available now"
 """The trigger that works through what is there and ends."""
 LOOPBACK = "127.0.0.1"
+_DECISIONS = 100
+"""Decisions that are looked back at: no more events than that are kept."""
 _LOOK = 0.2
 """Seconds between two looks at a run."""
 
 
 @dataclass(frozen=True)
-class Wish:
-    """How a person wants a query to run."""
+class RunOptions:
+    """How a person wants a query to run: the options of `springtide run`."""
 
     master: str = "local[*,4]"
-    checkpoint: Path | None = None
+    checkpoint: str | None = None
+    """A folder, or the address of an object store."""
     instances: Sequence[str] = ()
     """`n` for all subqueries, `step=n` for one."""
     trigger: str | None = None
@@ -64,51 +66,62 @@ class Wish:
     durability: Durability | None = None
     savepoint: str | None = None
     """What a new checkpoint begins with."""
+    ui: bool = False
+    """Whether a page in the browser shows the run too."""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Finished:
     """How a run ended."""
 
-    reading: Reading
+    progress: Progress
     seconds: float
     """From the start of the query to its end; Spark's own start is not in it."""
     ended: bool
     """With its input, not because somebody stopped it."""
-    checkpoint: Path
+    checkpoint: str
 
 
 def launch(
     query: Query,
-    wish: Wish,
+    options: RunOptions,
     console: Console,
     tips: Sequence[tuple[str, str]] = (),
     module: ModuleType | None = None,
-) -> Outcome:
+) -> Finished:
     """Run a query to its end and show how it is doing, and tips; `module` is where its functions and classes are."""
     plan = query.plan()
-    instances = parse_instances(plan, wish.instances)
-    trigger = None if wish.trigger is None else _trigger(wish.trigger)
-    if wish.metrics is not None:
-        _check_port(*wish.metrics)
-    root = wish.checkpoint or Path(tempfile.mkdtemp(prefix=f"springtide-{query.name}-"))
+    instances = parse_instances(plan, options.instances)
+    trigger = None if options.trigger is None else _trigger(options.trigger)
+    if options.metrics is not None:
+        _check_port(*options.metrics)
+    root = options.checkpoint or tempfile.mkdtemp(prefix=f"springtide-{query.name}-")
     check_runs(plan)
-    checkpoint = prepare(plan, wish, root)
+    checkpoint = prepare(plan, options, root)
     before = checkpoint.latest()
+    page = Page(checkpoint.root) if options.ui else None
     log = checkpoint.root / "logs" / "spark.log"
-    plain = wish.plain or not console.is_terminal or console.is_dumb_terminal
+    plain = options.plain or not console.is_terminal or console.is_dumb_terminal
     if plain:
-        console.print(f"{query.name}: starting Spark; checkpoint {root}", markup=False, soft_wrap=True)
+        console.print(
+            f"{query.name}: starting Spark; checkpoint {checkpoint.store.url if checkpoint.remote else root}",
+            markup=False,
+            soft_wrap=True,
+        )
         console.file.flush()
     try:
         with nullcontext() if plain else console.status("starting Spark"):
-            spark = start_spark(wish.master, f"springtide {query.name}", log, module)
-            if wish.elastic is not None and wish.master.startswith("local"):
-                warm_up(spark, min(spark.sparkContext.defaultParallelism, wish.elastic.max or sys.maxsize))
+            spark = start_spark(options.master, f"springtide {query.name}", log, module)
+            if options.elastic is not None and options.master.startswith("local"):
+                warm_up(spark, min(spark.sparkContext.defaultParallelism, options.elastic.max or sys.maxsize))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-    hint = "Ctrl-C stops after the epoch at work"
-    told = [*places(query, root), *_metrics(wish), *tips]
+    hint = "Ctrl-C stops after the current epoch"
+    shown = checkpoint.store.url if checkpoint.remote else root
+    pages = [] if page is None else [("page", page.address())]
+    told = [*pages, *places(query, shown), *_metrics(options), *tips]
+    if plain and pages:
+        console.print(f"page: {pages[0][1]}", markup=False, soft_wrap=True)
     view = PlainView(console) if plain else LiveView(console, query.name, told, hint)
     tracker, clock = Tracker(before), SteadyClock()
     started = clock()
@@ -118,12 +131,12 @@ def launch(
                 spark,
                 checkpoint=root,
                 instances=instances or None,
-                rows_per_epoch=wish.rows_per_epoch,
+                rows_per_epoch=options.rows_per_epoch,
                 trigger=trigger,
-                elastic=wish.elastic,
-                metrics_port=wish.metrics[1] if wish.metrics else None,
-                metrics_host=wish.metrics[0] if wish.metrics else LOOPBACK,
-                durability=wish.durability,
+                elastic=options.elastic,
+                metrics_port=options.metrics[1] if options.metrics else None,
+                metrics_host=options.metrics[0] if options.metrics else LOOPBACK,
+                durability=options.durability,
             )
             _follow(run, view, tracker, interrupts, clock)
             seconds = clock() - started
@@ -133,30 +146,39 @@ def launch(
             raise CommandError(f"{error}; Spark's log is {log}") from None
         finally:
             spark.stop()
+            if page is not None:
+                page.stop()
     latest = checkpoint.latest()
-    return Outcome(tracker.reading(clock()), seconds, latest is not None and latest.ended, root)
+    return Finished(tracker.progress(clock()), seconds, latest is not None and latest.ended, shown)
 
 
-def prepare(plan: Plan, wish: Wish, root: Path) -> Checkpoint:
+def prepare(plan: Plan, options: RunOptions, root: str) -> Checkpoint:
     """Make the checkpoint ready; what is wrong with it is told now, not after Spark's long start."""
-    checkpoint = Checkpoint(root)
-    if wish.durability is not None and wish.durability.backup is not None:
-        Mirror(checkpoint, Store.at(wish.durability.backup)).fill(identity(plan))
-    if wish.savepoint is not None:
-        begin_from(wish.savepoint, plan, root)
+    durability = options.durability or Durability()
+    checkpoint = durability.checkpoint(root)
+    if checkpoint.remote is not None:
+        checkpoint.remote.check_writable()
+    if options.savepoint is not None and checkpoint.remote is not None:
+        begin_from(options.savepoint, plan, checkpoint)
+    if (store := checkpoint.remote or durability.store) is not None:
+        Mirror(checkpoint, store).fill(identity(plan))
+    if checkpoint.remote is not None:
+        return checkpoint
+    if options.savepoint is not None:
+        begin_from(options.savepoint, plan, checkpoint)
     checkpoint.make(identity(plan))
     return checkpoint
 
 
 def _follow(run: Run, view: LiveView | PlainView, tracker: Tracker, interrupts: Interrupts, clock: SteadyClock) -> None:
-    happened, started = Happened(run), clock()
+    events, started = RunEvents(run), clock()
 
     def look(*, last: bool) -> None:
         tracker.add(run.epochs(), run.last_snapshot)
         now = clock()
-        events, decisions = happened.by_now()
+        happened, decisions = events.by_now()
         stopping = interrupts.stop_wanted
-        view.show(tracker.reading(now), events, decisions, now - started, stopping=stopping, last=last)
+        view.show(tracker.progress(now), happened, decisions, now - started, stopping=stopping, last=last)
 
     with view:
         while run.active:
@@ -168,7 +190,7 @@ def _follow(run: Run, view: LiveView | PlainView, tracker: Tracker, interrupts: 
     run.wait()
 
 
-class Happened:
+class RunEvents:
     """What happened besides epochs. Decisions are read from the checkpoint, and only when there is something new."""
 
     def __init__(self, run: Run) -> None:
@@ -178,15 +200,15 @@ class Happened:
         self._decisions: list[Decision] = []
 
     def by_now(self) -> tuple[list[Event], list[Decision]]:
-        """Give the events and the last decisions."""
+        """Return the events and the last decisions."""
         events = self._run.events()
         if events != self._events or any(d.outcome is None and not d.overtaken for d in self._decisions):
-            self._events, self._decisions = events, self._run.decisions(last=DECISIONS)
+            self._events, self._decisions = events, self._run.decisions(last=_DECISIONS)
         return self._events, self._decisions
 
 
 def parse_instances(plan: Plan, wanted: Sequence[str]) -> dict[str, int]:
-    """Read `n` and `step=n`; give the wish for each subquery that is meant."""
+    """Read `n` and `step=n`; return the number for each subquery that is meant."""
     found: dict[str, int] = {}
     for text in sorted(wanted, key=lambda text: "=" in text):  # a number for all comes before exceptions
         step, equals, number = text.rpartition("=")
@@ -218,12 +240,12 @@ def _check_port(host: str, port: int) -> None:
         raise CommandError(f"metrics cannot be served on {host}:{port}: {why}; give another --metrics-port") from None
 
 
-def _metrics(wish: Wish) -> list[tuple[str, str]]:
-    return [("metrics", f"http://{wish.metrics[0]}:{wish.metrics[1]}/metrics")] if wish.metrics else []
+def _metrics(options: RunOptions) -> list[tuple[str, str]]:
+    return [("metrics", f"http://{options.metrics[0]}:{options.metrics[1]}/metrics")] if options.metrics else []
 
 
-def places(query: Query, root: Path) -> list[tuple[str, str]]:
-    """Say where everything is."""
+def places(query: Query, root: str) -> list[tuple[str, str]]:
+    """Return where everything is."""
     sinks = query.of_kind(Sink)
     outputs = [("output" if len(sinks) == 1 else name, sink.connector.describe()) for name, sink in sinks.items()]
-    return [*outputs, ("checkpoint", str(root))]
+    return [*outputs, ("checkpoint", root)]

@@ -13,7 +13,7 @@ from springtide.runtime.query import Query
 
 
 def load_query(where: str) -> Query:
-    """Give the query of `FILE` or `FILE:NAME`; the name is that of the variable or of the query."""
+    """Return the query of `FILE` or `FILE:NAME`; the name is that of the variable or of the query."""
     file, name = _parts(where)
     module = load_module(file)
     found = {variable: value for variable, value in vars(module).items() if isinstance(value, Query)}
@@ -31,12 +31,12 @@ def load_query(where: str) -> Query:
 
 
 def module_of(where: str) -> ModuleType:
-    """Give the module that `load_query` made of `FILE` or `FILE:NAME`."""
+    """Return the module that `load_query` made of `FILE` or `FILE:NAME`."""
     return sys.modules[_module_name(_parts(where)[0])]
 
 
 def file_of(where: str) -> Path:
-    """Give the file of `FILE` or `FILE:NAME`."""
+    """Return the file of `FILE` or `FILE:NAME`."""
     return _parts(where)[0]
 
 

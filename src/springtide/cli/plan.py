@@ -29,11 +29,11 @@ def plan(
     rate: Annotated[
         float | None, typer.Option(min=0, help="Rows per second at the sources: propose what that needs.")
     ] = None,
-    rows: Annotated[int, typer.Option(min=1, help="Read at most so many rows of each sample.")] = 1_000,
+    rows: Annotated[int, typer.Option(min=1, help="Read at most this many rows of each sample.")] = 1_000,
 ) -> None:
     """Propose instances for each subquery from a sample run.
 
-    The sample goes through the query once; the time that it takes in each subquery says how to share instances out.
+    The sample goes through the query once; instances are shared out by the time that it takes in each subquery.
     """
     query = load_query(file)
     compiled = query.plan()

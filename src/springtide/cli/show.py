@@ -11,7 +11,7 @@ from springtide.compiler.explain import WIDTH
 
 
 def width() -> int:
-    """Give the width to write in: the screen's, and a fixed one in a pipe."""
+    """Return the width to write in: the screen's, and a fixed one in a pipe."""
     return min(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDTH
 
 

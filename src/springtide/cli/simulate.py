@@ -10,7 +10,7 @@ import typer
 
 from springtide.cli.elasticity import POLICIES, parse_elastic
 from springtide.cli.errors import CommandError
-from springtide.cli.figures import count, seconds
+from springtide.cli.formatting import count, seconds
 from springtide.cli.load import load_query
 from springtide.cli.sample import read_samples
 from springtide.cli.show import show
@@ -47,22 +47,22 @@ def simulate(
     policy: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help=f"{', '.join(POLICIES)}, module:Class.")
     ] = None,
-    compare: Annotated[bool, typer.Option("--compare", help="All policies.")] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Compare all policies.")] = False,
     run: Annotated[
         Path | None,
-        typer.Option("--from", metavar="CKPT", help="Take costs, and the load if none is said, from a run."),
+        typer.Option("--from", metavar="CKPT", help="Take costs, and the load unless --load is given, from a run."),
     ] = None,
     sample: Annotated[
         list[str] | None,
-        typer.Option(metavar="[SOURCE=]PATH", help="Rows to measure the costs of a query's file with."),
+        typer.Option(metavar="[SOURCE=]PATH", help="Sample rows to measure the costs of a query with."),
     ] = None,
-    instances: Annotated[int, typer.Option(min=1, help="So many does the load need at its peak.")] = 20,
-    startup: Annotated[float | None, typer.Option(min=0, help="Seconds until new instances are there.")] = None,
+    instances: Annotated[int, typer.Option(min=1, help="How many instances the load needs at its peak.")] = 20,
+    startup: Annotated[float | None, typer.Option(min=0, help="Seconds until new instances are ready.")] = None,
     skew: Annotated[float, typer.Option(min=0, help="Zipf exponent of the keys; 0 is none.")] = 0.0,
     failures: Annotated[float, typer.Option(min=0, help="Failures of an instance per hour.")] = 0.0,
     season: Annotated[float | None, typer.Option(min=1, help="Seconds after which the load repeats itself.")] = None,
     bound: Annotated[float, typer.Option(min=0, help="Seconds after which a row is late.")] = BOUND,
-    seed: Annotated[int, typer.Option(help="Of all that is random.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed for everything that is random.")] = 0,
     decisions: Annotated[bool, typer.Option("--decisions", help="Show each decision, and why.")] = False,
     file: Annotated[Path | None, typer.Option("--picture", metavar="FILE", help="Draw it: PNG, SVG or PDF.")] = None,
 ) -> None:

@@ -9,33 +9,33 @@ import polars as pl
 import typer
 
 from springtide.cli.errors import CommandError
-from springtide.cli.figures import event_time, plural
+from springtide.cli.formatting import event_time, plural
 from springtide.cli.show import show
 from springtide.cli.status import CheckpointPath
-from springtide.cli.stored import (
+from springtide.cli.tables import table_of
+from springtide.compiler.tables import columns
+from springtide.operators.sliding.operator import CLOSED
+from springtide.query.errors import nearest
+from springtide.query.types import END_OF_TIME
+from springtide.runtime.stored import (
     Layout,
     first_pane,
-    kinds_of,
     latest,
     main_segments,
     pane_width,
     readable,
     rows_of,
+    tables_of,
     with_keys,
 )
-from springtide.cli.tables import table_of
-from springtide.compiler.tables import columns
-from springtide.query.errors import nearest
-from springtide.query.types import END_OF_TIME
-from springtide.runtime.heads.sliding import CLOSED
-from springtide.state.checkpoint import Checkpoint
 from springtide.state.manifest import Manifest, SubqueryState
+from springtide.state.watched import watched
 
 
 def state(
     ckpt: CheckpointPath,
     step: Annotated[
-        str | None, typer.Argument(metavar="[STEP]", help="A stateful step; all of them if left out.")
+        str | None, typer.Argument(metavar="[STEP]", help="A stateful step; by default all of them.")
     ] = None,
     key: Annotated[
         list[str] | None,
@@ -44,14 +44,14 @@ def state(
     kind: Annotated[
         str | None, typer.Option(metavar="KIND", help="Which kind of rows, where the step keeps several.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Show at most so many rows.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many rows.")] = 20,
 ) -> None:
     """Show what the stateful steps of a query remember.
 
     Without STEP a line for each of them; with STEP the rows of its state: for a windowed aggregate the partial results per key and pane, for a
     join the tuples of each side, for an operator the state of each key.
     """
-    checkpoint = Checkpoint(ckpt)
+    checkpoint = watched(ckpt)
     identity = checkpoint.identity()
     manifest = latest(checkpoint)
     layouts: Mapping[str, Layout] = identity.get("state", {})
@@ -68,7 +68,7 @@ def state(
     shown = readable(rows, layout).head(limit).collect()
     found = rows.select(pl.len()).collect().item()
     of = "" if found <= limit else f", the first {limit}"
-    kinds = kinds_of(manifest.state[step])
+    kinds = tables_of(manifest.state[step], layout)
     which = f", {kind or kinds[0]} (of {', '.join(kinds)})" if len(kinds) > 1 else ""
     show(f"{step} after epoch {manifest.epoch:,}{which}: {plural(found, 'row')}{of}")
     if shown.height:
@@ -78,7 +78,8 @@ def state(
 def _overview(manifest: Manifest, layouts: Mapping[str, Layout]) -> str:
     rows = [["step", "keys", "instances", "segments", "rows", "oldest pane", "newest pane", "closed up to"]]
     for name, state in manifest.state.items():
-        layout, segments = layouts.get(name, {}), main_segments(state)
+        layout = layouts.get(name, {})
+        segments = main_segments(state, layout)
         first = first_pane(state, layout)
         oldest = min((s.low for s in segments), default=None)
         rows.append(

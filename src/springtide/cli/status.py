@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from springtide.cli.figures import clock, count, event_time, plural, seconds, size
+from springtide.cli.formatting import clock, count, event_time, plural, seconds, size
 from springtide.cli.show import show
 from springtide.compiler.tables import columns
 from springtide.query.types import END_OF_TIME
-from springtide.state.checkpoint import Checkpoint
 from springtide.state.manifest import Manifest, SourceState, SubqueryState
+from springtide.state.watched import watched
 
-CheckpointPath = Annotated[Path, typer.Argument(metavar="CKPT", help="The checkpoint folder of a query.")]
+CheckpointPath = Annotated[
+    str, typer.Argument(metavar="CKPT", help="The checkpoint of a query: its folder, or its address (s3://…).")
+]
 _DAY = 86_400
 
 
 def status(ckpt: CheckpointPath) -> None:
-    """Show how far a query is: rows, instances, state."""
-    checkpoint = Checkpoint(ckpt)
+    """Show how far a query has come: rows, instances, state."""
+    checkpoint = watched(ckpt)
     identity = checkpoint.identity()
     name = identity["query"]
     running, manifest = checkpoint.in_use(), checkpoint.latest()
@@ -43,7 +44,7 @@ def status(ckpt: CheckpointPath) -> None:
 
 
 def ago(at: float, now: float) -> str:
-    """Say how long ago something was.
+    """Return how long ago something was.
 
     >>> ago(100, 103.2), ago(100, 100 + 90_000)
     ('3.20 s ago', '25:00:00 ago')
@@ -71,7 +72,7 @@ def _sources(manifest: Manifest) -> str:
 
 
 def _files(name: str, files: dict[str, int]) -> str:
-    """Say how many files were read, and which of them, or of others, people may want to look after."""
+    """Return how many files were read, and which of them, or of others, people may want to look after."""
     done = plural(files["read"] + files["changed"], "file")
     odd = [f"{count(files['changed'])} changed since"] if files["changed"] else []
     odd += [f"{count(files['gone'])} gone unread"] if files["gone"] else []

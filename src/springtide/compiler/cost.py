@@ -48,7 +48,7 @@ def shape(graph: Graph) -> Shape:
 
 
 def strategies(query: Shape, nodes: int) -> tuple[Strategy, Strategy, Strategy]:
-    """Give query-cloud, operator-cloud and operator-set-cloud for a query on `nodes` nodes.
+    """Return query-cloud, operator-cloud and operator-set-cloud for a query on `nodes` nodes.
 
     With k subclusters of the same size, each node has a channel to the N/k nodes of the next subcluster, and there are
     k - 1 such steps: f = N/k·(k - 1), h = k - 1. Operator-cloud has a subcluster per operator, operator-set-cloud one per

@@ -31,9 +31,7 @@ def explain(plan: Plan, *, width: int = WIDTH) -> str:
     parts = [[f"query {plan.graph.name}"], columns(_steps(plan), width=width)]
     if plan.subqueries:
         lines = [_subquery(plan, s) for s in plan.subqueries if not s.merges]
-        parts.append(columns(lines, width=width) + _legend(plan))
-    elif plan.fused:
-        parts.append(["fused", *("  " + " → ".join(chain) for chain in plan.fused)])
+        parts.append(columns(lines, width=width))
     if plan.exchanges:
         parts.append(
             columns([("exchange", "routing", "combine", "order"), *(_exchange(plan, e) for e in plan.exchanges)])
@@ -66,25 +64,15 @@ def _routing(plan: Plan, subquery: Subquery) -> str:
     return " and ".join(dict.fromkeys(str(e.routing) for e in plan.exchanges if e.target == subquery.name))
 
 
-def _groups(plan: Plan, subquery: Subquery) -> list[tuple[str, ...]]:
-    """Give the steps of a subquery in order, those that run as one together."""
-    group_of = {step: group for group in plan.fused for step in group}
-    return list(dict.fromkeys(group_of.get(step, (step,)) for step in plan.graph.steps if step in subquery.steps))
-
-
 def _flow(plan: Plan, subquery: Subquery) -> str:
-    """Write `a → [b, c] → d`: an arrow where one follows from the other, a comma where it does not."""
+    """Write `a → b, c`: an arrow where a step takes what the one before it gives, a comma where it does not."""
     text, before = "", None
-    for group in _groups(plan, subquery):
-        inputs = [plan.graph.name_of(s.step) for s in plan.step(group[0]).inputs]
-        text += "" if before is None else " → " if before in inputs else ", "
-        text += group[0] if len(group) == 1 else f"[{', '.join(group)}]"
-        before = group[-1]
+    for step in plan.graph.steps:
+        if step in subquery.steps:
+            inputs = [plan.graph.name_of(s.step) for s in plan.step(step).inputs]
+            text += step if before is None else f" → {step}" if before in inputs else f", {step}"
+            before = step
     return text
-
-
-def _legend(plan: Plan) -> list[str]:
-    return ["[…] runs as one"] if any(len(chain) > 1 for chain in plan.fused) else []
 
 
 def _exchange(plan: Plan, exchange: Exchange) -> tuple[str, str, str, str]:
@@ -95,11 +83,11 @@ def _exchange(plan: Plan, exchange: Exchange) -> tuple[str, str, str, str]:
     return (
         f"{origin} → {exchange.target}{sides}",
         "?" if exchange.routing is None else str(exchange.routing),
-        "yes" if exchange.combine else "no",
+        "yes" if plan.combines(exchange) else "no",
         "total" if exchange.ordered else "any",
     )
 
 
 def _output(step: str, port: str) -> str:
-    """Name an output: the step, and the port where it has several."""
+    """Return the name of an output: the step, and the port where it has several."""
     return step if port == steps.OUT else f"{step}.{port}"

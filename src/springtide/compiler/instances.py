@@ -26,7 +26,7 @@ class Cost:
 
     @property
     def load(self) -> float:
-        """Give the work per unit of the rate."""
+        """Return the work per unit of the rate."""
         return self.rate * self.seconds
 
 

@@ -65,7 +65,7 @@ def _shape(plan: Plan, name: str, text: str | None) -> str:
 def _label(plan: Plan, exchange: Exchange) -> str:
     port = [exchange.port] if exchange.port != steps.OUT else []
     side = [("left", "right")[exchange.side]] if len(plan.target(exchange).inputs) == 2 else []
-    how = ["combined"] * exchange.combine + ["in order"] * exchange.ordered
+    how = ["combined"] * plan.combines(exchange) + ["in order"] * exchange.ordered
     return ", ".join([*port, *side, str(exchange.routing), *how])
 
 

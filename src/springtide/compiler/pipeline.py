@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from springtide.compiler.passes.buckets import assign_buckets
-from springtide.compiler.passes.combine import combine
-from springtide.compiler.passes.fuse import fuse
 from springtide.compiler.passes.order import order
 from springtide.compiler.passes.route import route
 from springtide.compiler.passes.split import split
@@ -16,7 +14,7 @@ from springtide.query.graph import Graph
 
 Pass = Callable[[Plan], Plan]
 
-PASSES: tuple[Pass, ...] = (validate, fuse, split, route, combine, order, assign_buckets)
+PASSES: tuple[Pass, ...] = (validate, split, route, order, assign_buckets)
 """Every pass, in order: later ones rely on what earlier ones have filled in."""
 
 

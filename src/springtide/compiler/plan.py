@@ -23,7 +23,7 @@ class Hash:
     many: bool = False
 
     def __str__(self) -> str:
-        """Say it in a few words."""
+        """Return a short description."""
         return f"hash({'each of ' if self.many else ''}{', '.join(self.keys)})"
 
 
@@ -35,7 +35,7 @@ class Grid:
     columns: int
 
     def __str__(self) -> str:
-        """Say it in a few words."""
+        """Return a short description."""
         return f"grid({self.rows} × {self.columns})"
 
 
@@ -44,7 +44,7 @@ class Broadcast:
     """Every tuple goes to every instance and is stored in one bucket, in turn (ST-6)."""
 
     def __str__(self) -> str:
-        """Say it in a few words."""
+        """Return a short description."""
         return "broadcast"
 
 
@@ -53,7 +53,7 @@ class Single:
     """All tuples go to one bucket: there are no keys."""
 
     def __str__(self) -> str:
-        """Say it in a few words."""
+        """Return a short description."""
         return "single"
 
 
@@ -75,8 +75,6 @@ class Exchange:
     side: int
     """Which input of its head: 0, or 1 for the right side of a join."""
     routing: Routing | None = None
-    combine: bool = False
-    """Partial aggregates are built before the exchange."""
     ordered: bool = False
     """The receiver needs the total order: tuples carry their place in it."""
 
@@ -93,7 +91,7 @@ class Subquery:
     """The stateful step, or None for a stateless prefix."""
     sources: tuple[str, ...]
     chain: tuple[str, ...]
-    """The stateless steps behind the head or the sources, in order."""
+    """The stateless steps behind the head or the sources, in order. They run as one lazy Polars query."""
     sinks: tuple[str, ...]
     buckets: int | None = None
     """None before the last pass and for a stateless prefix."""
@@ -113,27 +111,29 @@ class Plan:
     graph: Graph
     buckets: int = BUCKETS
     """The wanted number of buckets per stateful subquery."""
-    fused: tuple[tuple[str, ...], ...] = ()
-    """Stateless steps that run as one expression each, in order."""
     subqueries: tuple[Subquery, ...] = ()
     exchanges: tuple[Exchange, ...] = field(default=())
 
     def step(self, name: str) -> Step:
-        """Give the step of that name."""
+        """Return the step of that name."""
         return self.graph.step(name)
 
     def target(self, exchange: Exchange) -> Step:
-        """Give the stateful step to which an exchange goes."""
+        """Return the stateful step to which an exchange goes."""
         head = self.subquery(exchange.target).head
         assert head is not None
         return self.step(head)
 
+    def combines(self, exchange: Exchange) -> bool:
+        """Return whether partial results go over an exchange. Rankings that are merged are as small as they get."""
+        return self.target(exchange).combines and not self.subquery(exchange.target).merges
+
     def merge_of(self, subquery: Subquery) -> Subquery | None:
-        """Give the subquery that puts together what the instances of this one made, if there is one."""
+        """Return the subquery that puts together what the instances of this one made, if there is one."""
         return next((s for s in self.subqueries if s.merges and not subquery.merges and s.head == subquery.head), None)
 
     def subquery(self, name: str) -> Subquery:
-        """Give the subquery of that name, or the one that has the step of that name."""
+        """Return the subquery of that name, or the one that has the step of that name."""
         for subquery in self.subqueries:
             if subquery.name == name:
                 return subquery

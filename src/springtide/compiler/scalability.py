@@ -51,12 +51,12 @@ class Times:
 
     @property
     def rates(self) -> tuple[float, float, float]:
-        """Give the highest rate of each place: tuples per d^I."""
+        """Return the highest rate of each place: tuples per d^I."""
         return 1 / self.input, 1 / self.processing, 1 / self.output
 
 
 def virtual(costs: Costs, n: int) -> Times:
-    """Give the times of V_SN with n threads.
+    """Return the times of V_SN with n threads.
 
     >>> virtual(Costs(), 1)
     Times(input=1.01, processing=16.0, output=1.0)
@@ -65,7 +65,7 @@ def virtual(costs: Costs, n: int) -> Times:
 
 
 def pure(costs: Costs, n: int) -> Times:
-    """Give the times of P_SN with n threads.
+    """Return the times of P_SN with n threads.
 
     >>> pure(Costs(), 1)
     Times(input=1.1, processing=16.0, output=1.0)

@@ -49,12 +49,12 @@ class Decision:
 
     @property
     def took(self) -> float | None:
-        """Give the seconds from the decision to the end of the first epoch with it, waiting for executors included."""
+        """Return the seconds from the decision to the end of the first epoch with it, waiting for executors included."""
         return None if self.outcome is None else self.outcome.time - self.at
 
     @property
     def change(self) -> str:
-        """Say in a few words what changes.
+        """Return a short description of the change.
 
         >>> decided = {
         ...     "id": "1",

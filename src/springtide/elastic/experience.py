@@ -18,7 +18,7 @@ LAST = 5
 
 
 def delay(reports: Sequence[Snapshot]) -> float | None:
-    """Give the seconds from the decision for more instances until they work: the median of the last ones measured, None before any.
+    """Return the seconds from the decision for more instances until they work: the median of the last ones measured, None before any.
 
     >>> reports = [
     ...     Snapshot(float(t), t, 1.0, 1.0, {}, {}, took=took) for t, took in enumerate([{}, {"a": 30.0}, {"a": 20.0}])
@@ -46,7 +46,7 @@ class Change:
 
 
 def changes(reports: Sequence[Snapshot], name: str) -> Iterator[Change]:
-    """Give the changes of a subquery's number of instances, the last one first."""
+    """Return the changes of a subquery's number of instances, the last one first."""
     for at in range(len(reports) - 1, 0, -1):
         old, new = reports[at - 1].subqueries.get(name), reports[at].subqueries.get(name)
         if old is not None and new is not None and old.instances != new.instances:
@@ -54,7 +54,7 @@ def changes(reports: Sequence[Snapshot], name: str) -> Iterator[Change]:
 
 
 def settling(reports: Sequence[Snapshot], name: str, last: int = LAST) -> float | None:
-    """Give the seconds after a change in which a row still took another time than later: the median of the last changes.
+    """Return the seconds after a change in which a row still took another time than later: the median of the last changes.
 
     State is read again, caches are cold, new workers warm up. What is measured meanwhile is the change.
     """
@@ -114,14 +114,14 @@ def gain(reports: Sequence[Snapshot], name: str, compared: int = 3) -> Gain | No
 
 
 def _stage_cost(report: Snapshot, name: str) -> float:
-    """Give the seconds that the stage takes for a row of the subquery."""
+    """Return the seconds that the stage takes for a row of the subquery."""
     own = report.subqueries.get(name)
     rows = sum(own.rows_in) if own else 0
     return report.span(name) / rows if rows else 0.0
 
 
 def rates(reports: Sequence[Snapshot], source: str, seconds: float) -> tuple[list[float], list[float]]:
-    """Give times and rates of what came to a source in the last seconds, oldest first.
+    """Return times and rates of what came to a source in the last seconds, oldest first.
 
     What was before the first rows of all is left out: a query that has just begun is no load that grows.
     """
@@ -142,6 +142,6 @@ def rates(reports: Sequence[Snapshot], source: str, seconds: float) -> tuple[lis
 
 
 def steps(reports: Sequence[Snapshot]) -> float:
-    """Give the usual time between two reports."""
+    """Return the usual time between two reports."""
     last = [b.time - a.time for a, b in pairwise(reports[-10:])]
     return median(last) if last else reports[-1].period

@@ -49,7 +49,7 @@ class Forecast:
     """Seconds for which the load has been like this. At 0 it has just jumped, and the last report may have only a part of it."""
 
     def upper(self, deviations: float) -> tuple[float, ...]:
-        """Give rates that are exceeded only by what is farther off than so many standard deviations.
+        """Return rates that are exceeded only by what is farther off than so many standard deviations.
 
         >>> Forecast((100.0,), (5.0,)).upper(2)
         (110.0,)
@@ -66,7 +66,7 @@ class Forecaster(Protocol):
         ...
 
     def forecast(self, past: Series, times: Sequence[float]) -> Forecast:
-        """Say what the rate will be at some later times; `past` has one entry at least."""
+        """Return what the rate will be at some later times; `past` has one entry at least."""
         ...
 
 
@@ -83,7 +83,7 @@ class Linear:
 
     @property
     def memory(self) -> float:
-        """Give the window."""
+        """Return the window."""
         return self.window
 
     def forecast(self, past: Series, times: Sequence[float]) -> Forecast:
@@ -179,7 +179,7 @@ def _length(part: Series) -> float:
 
 
 def _noise(rates: Floats, lag: int = 4) -> float:
-    """Give the standard deviation of the rates around a smooth course, as a share of them.
+    """Return the standard deviation of the rates around a smooth course, as a share of them.
 
     Second differences know no level and no slope, and their median no jump. They are taken over some reports: noise is
     like that of the report before, and would look smaller than it is; but over so few that a jump is in few of them.
@@ -219,7 +219,7 @@ def _since_break(seen: Series, noise: float) -> tuple[Series, float]:
 
 
 def _misfits(x: Floats, y: Floats) -> Floats:
-    """Give the squared errors of the best line through the first entry, the first two, …, all."""
+    """Return the squared errors of the best line through the first entry, the first two, …, all."""
     number = np.arange(1, x.size + 1)
     sums = {name: np.cumsum(v) for name, v in {"x": x, "y": y, "xx": x * x, "xy": x * y, "yy": y * y}.items()}
     around = sums["yy"] - sums["y"] ** 2 / number

@@ -31,7 +31,7 @@ class Instruction:
     """None for what was asked for by hand."""
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return a description of one line."""
         if self.kind == "scale":
             what = f"scale {self.subquery}: {self.before.instances} → {self.after.instances} instances"
         else:
@@ -74,7 +74,7 @@ class Refusal:
     """How often since the last change; the rest is what it was the last time."""
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return a description of one line."""
         often = f" ({self.times} times)" if self.times > 1 else ""
         return f"refused for {self.subquery}: {self.wanted}; {self.why}{often}"
 

@@ -16,7 +16,7 @@ Costs = NDArray[np.float64]
 
 
 def steady_loads(snapshot: Snapshot, history: Sequence[Snapshot], name: str) -> tuple[float, ...]:
-    """Give the loads of a subquery's buckets: the rows that they have now, by what rows cost in the last reports.
+    """Return the loads of a subquery's buckets: the rows that they have now, by what rows cost in the last reports.
 
     How many rows a bucket has is known well. What they cost is known by the time of an instance, which other work on the machine makes
     longer now and then. So rows of all buckets are taken to cost the same as far as the differences can be chance: as far as
@@ -40,7 +40,7 @@ def _is_known(report: Snapshot, name: str, buckets: int) -> bool:
 
 
 def _costs(report: Snapshot, name: str) -> Costs:
-    """Give what a row of each bucket cost beside the average row: as much as the rows of its instance; 1 where there were none."""
+    """Return what a row of each bucket cost beside the average row: as much as the rows of its instance; 1 where there were none."""
     own = report.subqueries[name]
     rows = np.bincount(own.map.owners, own.bucket_rows, own.instances)
     used = np.array(report.utilisation(name))

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from springtide.elastic.instructions import Instruction, Refusal, instruct
-from springtide.elastic.memory import Memory
+from springtide.elastic.manager_state import ManagerState
 from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.reports import merged
 from springtide.elastic.rules import judge, resting
@@ -27,10 +27,10 @@ from springtide.state.manifest import BucketMap
 class Manager:
     """Decides for one query."""
 
-    def __init__(self, elastic: Elastic, memory: Memory | None = None, history: Iterable[Snapshot] = ()) -> None:
+    def __init__(self, elastic: Elastic, state: ManagerState | None = None, history: Iterable[Snapshot] = ()) -> None:
         """Begin, or go on with what was remembered and with the reports of before."""
         self.elastic = elastic
-        self.memory = memory or Memory()
+        self.state = state or ManagerState()
         self.history: deque[Snapshot] = deque(history, maxlen=elastic.remember)
         """Reports, oldest first."""
         self._gathered: list[Snapshot] = []
@@ -41,17 +41,17 @@ class Manager:
     def handle(self, snapshot: Snapshot) -> tuple[Instruction, ...]:
         """Take an epoch's snapshot; once in a while, decide."""
         self._gathered.append(snapshot)
-        for name, instruction in self.memory.underway.items():
+        for name, instruction in self.state.underway.items():
             own = snapshot.subqueries.get(name)
             if own is not None and own.map.version >= instruction.after.version:
-                self.memory = self.memory.done(name, snapshot.time)
+                self.state = self.state.done(name, snapshot.time)
                 self._gathered = [snapshot]
                 if instruction.after.instances > instruction.before.instances:
                     self._took[name] = snapshot.time - snapshot.seconds - instruction.time
         if sum(s.period for s in self._gathered) + snapshot.period / 2 < self.elastic.every:
             return ()  # with one more epoch like this it will be closer to it
         report = self._limited(merged(self._gathered))
-        coming = {name: instruction.after.instances for name, instruction in self.memory.underway.items()}
+        coming = {name: instruction.after.instances for name, instruction in self.state.underway.items()}
         report = replace(report, took=self._took, coming=coming) if self._took or coming else report
         self._gathered, self._took = [], {}
         earlier = tuple(self.history)
@@ -78,57 +78,55 @@ class Manager:
                 raise ValueError(f"{proposal.instances} instances are not within the limits, {least} to {upper}")
         instruction = instruct(proposal, before, time, epoch, self.loads(name), grid)
         if instruction is not None:
-            self.memory = self.memory.told(instruction)
+            self.state = self.state.told(instruction)
         return instruction
 
     def drop(self, instruction: Instruction, time: float, why: str) -> None:
         """Forget an instruction that could not be done; the policy may try again when the grace period is over."""
-        if self.memory.underway.get(instruction.subquery) == instruction:
-            self.memory = self.memory.done(instruction.subquery, time)
+        if self.state.underway.get(instruction.subquery) == instruction:
+            self.state = self.state.done(instruction.subquery, time)
         wanted = f"{instruction.kind} to map {instruction.after.version}"
-        self.memory = self.memory.refused(
-            Refusal(time, instruction.epoch, instruction.subquery, "dropped", wanted, why)
-        )
+        self.state = self.state.refused(Refusal(time, instruction.epoch, instruction.subquery, "dropped", wanted, why))
 
     def pause(self) -> None:
         """Decide nothing until `resume`; measurements are still taken, and what is asked for by hand is done."""
-        self.memory = replace(self.memory, paused=True)
+        self.state = replace(self.state, paused=True)
 
     def resume(self) -> None:
         """Decide again."""
-        self.memory = replace(self.memory, paused=False)
+        self.state = replace(self.state, paused=False)
 
     # ── what is known ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def paused(self) -> bool:
-        """Tell whether it decides nothing for now."""
-        return self.memory.paused
+        """Return whether it decides nothing for now."""
+        return self.state.paused
 
     @property
     def underway(self) -> Mapping[str, Instruction]:
-        """Give the instructions that no snapshot has shown to be done; after a restart they are to be done still."""
-        return self.memory.underway
+        """Return the instructions that no snapshot has shown to be done; after a restart they are to be done still."""
+        return self.state.underway
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """Give what was refused last and why, oldest first."""
-        return self.memory.refusals
+        """Return what was refused last and why, oldest first."""
+        return self.state.refusals
 
     def loads(self, subquery: str) -> tuple[float, ...]:
-        """Give the loads of the buckets of a subquery in the last report; empty if it has none."""
+        """Return the loads of the buckets of a subquery in the last report; empty if it has none."""
         if not self.history or subquery not in self.history[-1].subqueries:
             return ()
         return self.history[-1].bucket_loads(subquery)
 
     def to_json(self) -> dict[str, Any]:
         """Write what must outlive the process; reports are written one by one, by whoever keeps history."""
-        return self.memory.to_json()
+        return self.state.to_json()
 
     @staticmethod
     def from_json(elastic: Elastic, data: dict[str, Any], history: Iterable[Snapshot] = ()) -> Manager:
         """Go on with what `to_json` wrote."""
-        return Manager(elastic, Memory.from_json(data), history)
+        return Manager(elastic, ManagerState.from_json(data), history)
 
     # ── deciding ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -137,8 +135,8 @@ class Manager:
         proposals = self._proposals(report, earlier)
         fewer = {p.subquery: p.instances for p in reversed(proposals) if _is_fewer(report, p)}
         for name in report.subqueries:
-            rests = resting(report, name, self.elastic, self.memory)
-            self.memory = self.memory.wished(name, None if rests else fewer.get(name), self.elastic.patience)
+            rests = resting(report, name, self.elastic, self.state)
+            self.state = self.state.wished(name, None if rests else fewer.get(name), self.elastic.patience)
         decided: dict[str, Instruction] = {}
         waiting = set[str]()
         # Those that give instances back come first: others may need their slots.
@@ -146,14 +144,14 @@ class Manager:
             name = proposal.subquery
             if name in decided or name in waiting:
                 continue
-            instruction, refusal = judge(proposal, report, self.elastic, self.memory, decided)
+            instruction, refusal = judge(proposal, report, self.elastic, self.state, decided)
             if refusal is not None:
-                self.memory = self.memory.refused(refusal)
+                self.state = self.state.refused(refusal)
                 if refusal.rule == "patience":  # it will change soon: what else could be done would be for nothing
                     waiting.add(name)
             if instruction is not None:
                 decided[name] = instruction
-                self.memory = self.memory.told(instruction)
+                self.state = self.state.told(instruction)
         return tuple(decided.values())
 
     def _limited(self, report: Snapshot) -> Snapshot:
@@ -180,7 +178,7 @@ class Manager:
                 found += policy.decide(report, earlier)
             except Exception as error:
                 wanted, why = f"what {type(policy).__name__} wants", f"it failed, {type(error).__name__}: {error}"
-                self.memory = self.memory.refused(Refusal(report.time, report.epoch, "all", "policy", wanted, why))
+                self.state = self.state.refused(Refusal(report.time, report.epoch, "all", "policy", wanted, why))
         return found
 
 

@@ -22,7 +22,7 @@ CLOSE = 0.01
 
 
 def moved(before: BucketMap, after: BucketMap) -> tuple[int, ...]:
-    """Give the buckets that have another owner."""
+    """Return the buckets that have another owner."""
     return tuple(b for b, (old, new) in enumerate(zip(before.owners, after.owners, strict=True)) if old != new)
 
 
@@ -140,7 +140,7 @@ def _next(before: BucketMap, instances: int, owners: Sequence[int]) -> BucketMap
 
 
 def _held(bucket_map: BucketMap, instances: int) -> list[list[int]]:
-    """Give the buckets of each of the first so many instances."""
+    """Return the buckets of each of the first so many instances."""
     has: list[list[int]] = [[] for _ in range(max(instances, bucket_map.instances))]
     for bucket, owner in enumerate(bucket_map.owners):
         has[owner].append(bucket)
@@ -242,7 +242,7 @@ def _step(sums: Floats, has: Sequence[list[int]], loads: Floats, least: float) -
 
 
 def _narrowing(gap: float, loads: Floats) -> tuple[float, int]:
-    """Give by how much the gap is narrowed when the best of some loads changes sides, and its place; 0 if none does."""
+    """Return by how much the gap is narrowed when the best of some loads changes sides, and its place; 0 if none does."""
     if not loads.size:
         return 0.0, 0
     gains = 2 * np.minimum(loads, gap - loads)

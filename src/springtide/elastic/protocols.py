@@ -13,19 +13,19 @@ from typing import Literal, get_args
 from springtide.query.errors import QueryError, nearest, shown
 
 Protocol = Literal["virtual", "state", "window"]
-Wish = Literal["virtual", "state", "window", "rule"]
+ProtocolChoice = Literal["virtual", "state", "window", "rule"]
 
 
-def check_protocol(wish: object) -> None:
+def check_protocol(choice: object) -> None:
     """Refuse what is no protocol."""
-    if wish not in get_args(Wish):
-        raise QueryError("(protocol)", f"{shown(wish)} is unknown", nearest(str(wish), get_args(Wish)))
+    if choice not in get_args(ProtocolChoice):
+        raise QueryError("(protocol)", f"{shown(choice)} is unknown", nearest(str(choice), get_args(ProtocolChoice)))
 
 
 def choose(
-    wish: Wish, *, shared: bool, windowed: bool, moving: float | None = None, filling: float | None = None
+    choice: ProtocolChoice, *, shared: bool, windowed: bool, moving: float | None = None, filling: float | None = None
 ) -> Protocol:
-    """Choose by the rule of section VI-C.1 of the StreamCloud paper, unless somebody wishes for one.
+    """Choose by the rule of section VI-C.1 of the StreamCloud paper, unless somebody asks for one.
 
     State is recreated, unless moving it takes longer than filling a window (`moving` and `filling` in seconds). Where state is in a
     store that all share there is nothing to move. Only windows of time can be recreated; other state is copied.
@@ -35,9 +35,9 @@ def choose(
     >>> choose("window", shared=True, windowed=False)
     'state'
     """
-    if wish == "rule":
+    if choice == "rule":
         if shared:
             return "virtual"
         slow = moving is not None and filling is not None and moving > filling
         return "window" if windowed and slow else "state"
-    return "state" if wish == "window" and not windowed else wish
+    return "state" if choice == "window" and not windowed else choice

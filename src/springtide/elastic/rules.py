@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from springtide.elastic.instructions import Instruction, Refusal, Rule, instruct
-from springtide.elastic.memory import Memory
+from springtide.elastic.manager_state import ManagerState
 from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
@@ -17,7 +17,7 @@ Verdict = tuple[Instruction | None, Refusal | None]
 
 
 def judge(
-    proposal: Proposal, report: Snapshot, elastic: Elastic, memory: Memory, decided: Mapping[str, Instruction]
+    proposal: Proposal, report: Snapshot, elastic: Elastic, state: ManagerState, decided: Mapping[str, Instruction]
 ) -> Verdict:
     """Hold a proposal against every rule, in this order: one that breaks an early one never meets the others.
 
@@ -28,12 +28,12 @@ def judge(
         return None, refusal(report, proposal, "proposal", "there is no such subquery")
     if proposal.held_back:
         return None, refusal(report, proposal, "experience", proposal.held_back)
-    quiet = resting(report, name, elastic, memory)
+    quiet = resting(report, name, elastic, state)
     if quiet is not None:
         return None, refusal(report, proposal, *quiet)
     cut = None
     if proposal.instances is not None:
-        wanted, broken = _degree(name, proposal.instances, report, elastic, memory, decided)
+        wanted, broken = _degree(name, proposal.instances, report, elastic, state, decided)
         cut = refusal(report, proposal, *broken) if broken else None
         if wanted is None:
             return None, cut
@@ -49,11 +49,11 @@ def judge(
     return (instruction, cut) if objection is None else (None, refusal(report, proposal, "veto", objection))
 
 
-def resting(report: Snapshot, name: str, elastic: Elastic, memory: Memory) -> tuple[Rule, str] | None:
-    """Say why a subquery is to be left alone for now, if it is."""
-    if name in memory.underway:
+def resting(report: Snapshot, name: str, elastic: Elastic, state: ManagerState) -> tuple[Rule, str] | None:
+    """Return why a subquery is to be left alone for now, if it is."""
+    if name in state.underway:
         return "underway", "the last change is still under way"
-    since = report.time - memory.changed.get(name, -math.inf)
+    since = report.time - state.changed.get(name, -math.inf)
     if 0 <= since < elastic.grace:
         return "grace", f"the last change was {since:.1f} s ago, less than {elastic.grace:g} s"
     return None
@@ -69,10 +69,10 @@ def _degree(
     asked: int,
     report: Snapshot,
     elastic: Elastic,
-    memory: Memory,
+    state: ManagerState,
     decided: Mapping[str, Instruction],
 ) -> tuple[int | None, tuple[Rule, str] | None]:
-    """Give the instances that are left of those asked for, None if it is to stay as it is, and the rule that took the rest."""
+    """Return the instances that are left of those asked for, None if it is to stay as it is, and the rule that took the rest."""
     own, wanted = report.subqueries[name], asked
     broken: tuple[Rule, str] | None = None
     least, most = elastic.bounds(name, own.most)
@@ -81,12 +81,12 @@ def _degree(
     elif most is not None and wanted > most:
         wanted, broken = most, ("limit", f"it has {most} at most")
     if wanted < own.instances:
-        wishes = memory.wishes.get(name, ())
+        wishes = state.wishes.get(name, ())
         if len(wishes) < elastic.patience:
             return None, ("patience", f"{len(wishes)} of {elastic.patience} reports in a row asked for it")
         wanted = min(own.instances, max(wanted, *wishes))  # the most careful of them
     elif wanted > own.instances:
-        free = _free(report, name, elastic, memory, decided)
+        free = _free(report, name, elastic, state, decided)
         if free is not None and wanted > free:
             wanted = max(free, own.instances)
             broken = ("slots", f"there are slots for {wanted} instances")
@@ -94,12 +94,12 @@ def _degree(
 
 
 def _free(
-    report: Snapshot, name: str, elastic: Elastic, memory: Memory, decided: Mapping[str, Instruction]
+    report: Snapshot, name: str, elastic: Elastic, state: ManagerState, decided: Mapping[str, Instruction]
 ) -> int | None:
     """Count the slots that the others of its stage leave to a subquery."""
     if elastic.slots is None:
         return None
-    coming = {**memory.underway, **decided}
+    coming = {**state.underway, **decided}
     others = [
         coming[other].after.instances if other in coming else own.instances
         for other, own in report.subqueries.items()

@@ -48,7 +48,7 @@ class Seasonal:
 
     @property
     def memory(self) -> float:
-        """Give the length of the seasons that count."""
+        """Return the length of the seasons that count."""
         return max(self.seasons * self.season, self.near.memory)
 
     def forecast(self, past: Series, times: Sequence[float]) -> Forecast:
@@ -142,7 +142,7 @@ class _Smoothing:
         return _Smoothing(end, float(means[-1]), width, fitted, parameters, ahead, float(np.sqrt(np.mean(rest**2))))
 
     def is_of(self, edges: Floats, means: Floats) -> bool:
-        """Tell whether it was fitted to the beginning of these rates."""
+        """Return whether it was fitted to the beginning of these rates."""
         place = round((self.end - float(edges[0])) / self.width)
         return 0 <= place < means.size and float(means[place]) == self.last
 

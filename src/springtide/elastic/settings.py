@@ -9,7 +9,7 @@ from springtide.elastic.instructions import Instruction
 from springtide.elastic.policies.balancing import Balancing
 from springtide.elastic.policies.policy import Policy
 from springtide.elastic.policies.threshold import Threshold
-from springtide.elastic.protocols import Wish, check_protocol
+from springtide.elastic.protocols import ProtocolChoice, check_protocol
 from springtide.elastic.resources.sizing import Executors
 from springtide.query.errors import QueryError, shown
 
@@ -46,7 +46,7 @@ class Elastic:
     """Seconds after a change in which the same subquery is left alone: what is measured meanwhile is the change."""
     patience: int = 2
     """Reports in a row that must ask for fewer instances before some go. More are given at once."""
-    protocol: Wish = "virtual"
+    protocol: ProtocolChoice = "virtual"
     """How buckets go to new owners, see `protocols`; "rule" chooses."""
     veto: Veto | None = None
     """Can refuse an instruction."""
@@ -64,12 +64,12 @@ class Elastic:
             raise ValueError("every, grace and remember cannot be negative, and patience is at least 1")
 
     def of(self, subquery_of: Callable[[str], str], slots: int | None) -> Elastic:
-        """Say it of a plan and of a machine: limits by subquery instead of step, and as many slots as there are."""
+        """Return the settings for a plan and a machine: limits by subquery instead of by step, and no more slots than there are."""
         limits = {subquery_of(step): bounds for step, bounds in self.limits.items()}
         return replace(self, limits=limits, slots=slots if self.slots is None else self.slots)
 
     def bounds(self, subquery: str, most: int | None) -> tuple[int, int | None]:
-        """Give the least and the most instances of a subquery that can use `most`."""
+        """Return the least and the most instances of a subquery that can use `most`."""
         low, high = self.limits.get(subquery, (self.min, self.max))
         highest = [n for n in (high, most) if n is not None]
         return (low if most is None else min(low, most)), (min(highest) if highest else None)

@@ -35,11 +35,11 @@ class Work:
     most: int | None = None
 
     def time(self, instances: int) -> float:
-        """Say how long it takes with so many instances."""
+        """Return how long it takes with so many instances."""
         return max(self.seconds / instances, self.heaviest)
 
     def times(self, factor: float) -> Work:
-        """Give what it has to do when so many times the rows come."""
+        """Return what it has to do when so many times the rows come."""
         return replace(self, seconds=self.seconds * factor, heaviest=self.heaviest * factor)
 
 
@@ -48,7 +48,7 @@ Degrees = Mapping[str, int]
 
 
 def taken(works: Works, degrees: Degrees) -> float:
-    """Give the time that all stages take for the work of a second: over what is available, a backlog grows."""
+    """Return the time that all stages take for the work of a second: over what is available, a backlog grows."""
     stages: dict[int, float] = {}
     for name, work in works.items():
         stages[work.level] = max(stages.get(work.level, 0.0), work.time(degrees[name]))
@@ -56,7 +56,7 @@ def taken(works: Works, degrees: Degrees) -> float:
 
 
 def fewest(works: Works, available: float = 1.0) -> dict[str, int]:
-    """Give the fewest instances with which everything is done in the available part of the time.
+    """Return the fewest instances with which everything is done in the available part of the time.
 
     Where nothing is enough, it is what brings the most.
 
@@ -135,7 +135,7 @@ def fewer_changes(
 
 
 def _by_roots(works: Works, available: float) -> dict[str, int]:
-    """Give whole instances that are not more than what square roots say: a start, and a near one."""
+    """Return whole instances that are not more than what square roots say: a start, and a near one."""
     stages: dict[int, float] = {}
     for work in works.values():
         stages[work.level] = stages.get(work.level, 0.0) + work.seconds
@@ -151,7 +151,7 @@ def _by_roots(works: Works, available: float) -> dict[str, int]:
 
 
 def _at_best(works: Works) -> float:
-    """Give the time that it takes with all the instances that help."""
+    """Return the time that it takes with all the instances that help."""
     stages: dict[int, float] = {}
     for work in works.values():
         least = max(work.heaviest, work.seconds / work.most if work.most else 0.0)
@@ -176,7 +176,7 @@ def _best_step(works: Works, degrees: Degrees) -> dict[str, int] | None:
 
 
 def _for_time(work: Work, instances: int, time: float) -> int:
-    """Give the instances, not fewer than so many, with which it takes no longer than a time, as far as they help."""
+    """Return the instances, not fewer than so many, with which it takes no longer than a time, as far as they help."""
     wanted = math.ceil(work.seconds / max(time, work.heaviest) - ROUNDING) if work.seconds else instances
     return max(instances, wanted if work.most is None else min(wanted, work.most))
 
@@ -185,7 +185,7 @@ def _for_time(work: Work, instances: int, time: float) -> int:
 
 
 def works(report: Snapshot) -> dict[str, Work]:
-    """Give what each subquery did per second, as if all that was read had been spread as well as its buckets allow."""
+    """Return what each subquery did per second, as if all that was read had been spread as well as its buckets allow."""
     return {name: _work(report, name) for name in report.subqueries}
 
 
@@ -203,14 +203,14 @@ def _work(report: Snapshot, name: str) -> Work:
 
 
 def hottest(report: Snapshot, name: str) -> float:
-    """Give the share of the heaviest bucket in the work of a subquery; 0 where nobody knows."""
+    """Return the share of the heaviest bucket in the work of a subquery; 0 where nobody knows."""
     weights = report.subqueries[name].bucket_weights
     total = sum(weights)
     return max(weights) / total if total else 0.0
 
 
 def available(report: Snapshot, before: Snapshot | None) -> float:
-    """Give the share of the time that is left for work when epochs are as long as they need to be.
+    """Return the share of the time that is left for work when epochs are as long as they need to be.
 
     The rest is what an epoch costs whatever it does: `FIXED` of the time at most.
     """
@@ -227,7 +227,7 @@ def _critical(report: Snapshot, level: int) -> float:
 
 
 def factors(report: Snapshot, wanted: Mapping[str, float]) -> dict[str, float]:
-    """Say how many times as many rows each subquery gets when the sources give `wanted` rows per second.
+    """Return how many times as many rows each subquery gets when the sources give `wanted` rows per second.
 
     It goes from the sources to the sinks along the plan: rows that come from two sides count by how many they are (AS-4).
     """
@@ -246,7 +246,7 @@ def factors(report: Snapshot, wanted: Mapping[str, float]) -> dict[str, float]:
 
 
 def arrivals(source: SourceLoad, period: float) -> float:
-    """Give the rows that came to a source, per second."""
+    """Return the rows that came to a source, per second."""
     return (source.rows if source.arrived is None else source.arrived) / period if period else 0.0
 
 

@@ -75,12 +75,12 @@ class SubqueryLoad:
 
     @property
     def instances(self) -> int:
-        """Give the degree of parallelism."""
+        """Return the degree of parallelism."""
         return self.map.instances
 
     @cached_property
     def bucket_weights(self) -> tuple[float, ...]:
-        """Say of the buckets what they have to do, beside each other: by their work, else by their rows; empty if unknown.
+        """Return how much each bucket has to do in relation to the others: by its work, otherwise by its rows; empty if unknown.
 
         Where few rows came, which buckets got them is chance. So buckets are taken to have the same rows as far as they differ no more than
         chance would have it (James and Stein): a bucket without rows in an epoch will have some in the next one.
@@ -100,19 +100,19 @@ class SubqueryLoad:
 
     @property
     def most(self) -> int | None:
-        """Say how many instances it can have at most: by the user's limit, and no more than buckets; None if nothing bounds it."""
+        """Return how many instances it can have at most: by the user's limit, and no more than buckets; None if nothing bounds it."""
         bounds = [n for n in (self.limit, len(self.map.owners)) if n]
         return min(bounds) if bounds else None
 
     @property
     def selectivity(self) -> float:
-        """Give the rows that come out for one that goes in (AS-4); 1 before any came."""
+        """Return the rows that come out for one that goes in (AS-4); 1 before any came."""
         rows = sum(self.rows_in)
         return sum(self.rows_out) / rows if rows else 1.0
 
     @property
     def seconds_per_row(self) -> float:
-        """Give the work that a row takes, without waiting; 0 before any came."""
+        """Return the work that a row takes, without waiting; 0 before any came."""
         rows = sum(self.rows_in)
         return sum(self.busy) / rows if rows else 0.0
 
@@ -167,14 +167,14 @@ class Snapshot:
 
     @property
     def rate(self) -> float:
-        """Give the rows that came to the sources, per second."""
+        """Return the rows that came to the sources, per second."""
         return _arrived(self.sources.values()) / self.period if self.period else 0.0
 
     # ── the graph ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @cached_property
     def levels(self) -> Mapping[str, int]:
-        """Say in which stage of the epoch each subquery runs: behind the last of those it takes rows from."""
+        """Return in which stage of the epoch each subquery runs: after the last of those that it takes rows from."""
         found: dict[str, int] = {}
 
         def level(name: str) -> int:
@@ -185,7 +185,7 @@ class Snapshot:
         return {name: level(name) for name in self.subqueries}
 
     def origins(self, name: str) -> Mapping[str, SourceLoad]:
-        """Give the sources whose rows reach a subquery."""
+        """Return the sources whose rows reach a subquery."""
         reached, todo = set[str](), [name]
         while todo:
             own = self.subqueries[todo.pop()]
@@ -196,11 +196,11 @@ class Snapshot:
     # ── how busy ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def span(self, name: str) -> float:
-        """Give the seconds that the stage of a subquery took; where nobody measured, what its work took at least."""
+        """Return the seconds that the stage of a subquery took; where nobody measured, what its work took at least."""
         return self._spans[self.levels[name]]
 
     def share(self, name: str) -> float:
-        """Give the share of the stage of a subquery in what all stages took."""
+        """Return the share of the stage of a subquery in what all stages took."""
         total = sum(self._spans.values())
         return self.span(name) / total if total else 1.0
 
@@ -216,17 +216,17 @@ class Snapshot:
         return spans
 
     def utilisation(self, name: str) -> tuple[float, ...]:
-        """Say of each instance how busy it was, as a share of the time that it could have used."""
+        """Return for each instance how busy it was, as a share of the time that it could have used."""
         time = self.share(name) * self.period
         return tuple(busy / time if time else 0.0 for busy in self.subqueries[name].busy)
 
     def deviation(self, name: str) -> float:
-        """Give the standard deviation of the utilisation over the instances."""
+        """Return the standard deviation of the utilisation over the instances."""
         time, busy = self.share(name) * self.period, self.subqueries[name].busy
         return float(np.std(busy)) / time if time and busy else 0.0
 
     def load(self, name: str) -> float:
-        """Give the work that comes to a subquery, as a number of instances that are busy all the time.
+        """Return the work that comes to a subquery, as a number of instances that are busy all the time.
 
         It follows what arrives at the sources, not what was read: while a backlog grows there is more to do than is done, and
         while it shrinks there is less.
@@ -240,13 +240,13 @@ class Snapshot:
         return sum(self.utilisation(name)) * (_arrived(origins) / read if read else 1.0)
 
     def owed(self, name: str) -> float:
-        """Give the work that the backlog will be for a subquery, in seconds of one instance that is busy all the time."""
+        """Return the work that the backlog will be for a subquery, in seconds of one instance that is busy all the time."""
         origins = self.origins(name).values()
         read, waiting = sum(s.rows for s in origins), sum(s.backlog for s in origins)
         return sum(self.utilisation(name)) * self.period * waiting / read if read else 0.0
 
     def is_behind(self, name: str) -> bool:
-        """Tell whether rows wait for a subquery that an epoch had no room for."""
+        """Return whether rows wait for a subquery that an epoch had no room for."""
         return any(s.backlog for s in self.origins(name).values())
 
     def bucket_loads(self, name: str) -> tuple[float, ...]:
@@ -261,7 +261,7 @@ class Snapshot:
         return tuple(np.divide(shares, sums, out=np.zeros(len(weights)), where=sums != 0).tolist())
 
     def mean_utilisation(self, name: str) -> float:
-        """Give the average over the instances: U_av of SC-10."""
+        """Return the average over the instances: U_av of SC-10."""
         return fmean(found) if (found := self.utilisation(name)) else 0.0
 
     # ── on paper ──────────────────────────────────────────────────────────────────────────────────────────────────────

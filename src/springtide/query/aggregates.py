@@ -6,17 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, time, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 import polars as pl
 
 from springtide.query.errors import QueryError, brief, nearest, shown
 from springtide.query.expressions import IntoExpr, as_expr, resolve, resolve_scalars
-from springtide.query.functions import RULES
+from springtide.query.functions import RULES, Function
+from springtide.query.habits import AGGREGATE, unknown
 from springtide.query.spelling import spell_out
 from springtide.query.text import expr_text
 from springtide.query.types import type_text, whole
+from springtide.query.usage import usage
 
 INPUT: Final = "_input"
 
@@ -28,10 +30,6 @@ _PLAIN: Final = (bool, int, float, str, bytes, Decimal, date, time, timedelta, l
 class Traits:
     """What the compiler needs to know about a function."""
 
-    combines: bool
-    """Partial results may be built before the exchange and merged after it."""
-    invertible: bool
-    """A pane can be taken out of a running total exactly."""
     ordered: bool
     """The result depends on the total order of the tuples."""
 
@@ -54,21 +52,28 @@ class Aggregate:
     input: pl.Expr | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     user: UserFunction | None = None
+    definition: Function | None = None
+    """What it does, where it is none of the functions that are built in."""
 
     def bind(self, step: str, name: str, schema: pl.Schema) -> BoundAggregate:
         """Resolve types against the aggregate's input."""
         where = f"{step}, aggregate {name!r}"
         if self.user is not None:
             return _bind_user(where, name, self, self.user, schema)
-        if self.function not in RULES:
+        if self.definition is None and self.function not in RULES:
             raise QueryError(where, f"there is no aggregate {self.function!r}", nearest(self.function, RULES))
-        rule = RULES[self.function]
+        rule = self.definition or RULES[self.function]
         if self.input is None:
             if self.function != "count":
                 raise QueryError(where, f"{self.function} needs a column", f"write st.{self.function}('x')")
-            return BoundAggregate(name, self, None, pl.Int64(), pl.Schema(), Traits(True, True, False))
+            return BoundAggregate(name, self, None, pl.Int64(), pl.Schema(), Traits(ordered=False))
         column = _one(where, schema, self.function, self.input)
         dtype = resolve(where, schema, [column.alias(INPUT)])[INPUT]
+        if self.function == "count" and dtype == pl.Boolean and not column.meta.is_column():
+            hint = (
+                f"to count where it holds write st.sum({brief(column)}); st.count('x') counts values that are not null"
+            )
+            raise QueryError(where, f"count does not look at whether {brief(column)} holds", hint)
         output = rule.output(dtype)
         if output is None:
             raise QueryError(
@@ -76,11 +81,19 @@ class Aggregate:
                 f"{self.function} cannot take {type_text(dtype)}",
                 f"it takes {rule.takes}; cast the column first",
             )
-        traits = Traits(rule.combines, rule.invertible, rule.ordered)
+        traits = Traits(not isinstance(rule, Function) and rule.ordered)
         return BoundAggregate(name, replace(self, input=column), dtype, output, pl.Schema(), traits)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Refuse what an aggregate does not have, and say what to write instead."""
+            if name not in AGGREGATE:
+                raise AttributeError(f"an aggregate has no {name!r}")
+            raise unknown(f"({self.function})", name, AGGREGATE, ())
+
     def __str__(self) -> str:
-        """Say it as the user wrote it."""
+        """Return it as the user wrote it."""
         names = [] if self.input is None else [expr_text(self.input.meta.undo_aliases())]
         return f"{self.function}({', '.join(names + [f'{k}={v}' for k, v in self.options.items()])})"
 
@@ -98,7 +111,7 @@ class BoundAggregate:
     traits: Traits
 
     def __str__(self) -> str:
-        """Say it as the user wrote it."""
+        """Return it as the user wrote it."""
         return f"{self.name}={self.aggregate}"
 
 
@@ -108,6 +121,7 @@ def overflow_text(aggregate: BoundAggregate, total: int | Decimal) -> str:
     return f"{aggregate} is {number}, which does not fit {type_text(aggregate.output_type)}"
 
 
+@usage("st.count(), or st.count('x') for one column")
 def count(column: IntoExpr = None) -> Aggregate:
     """Count the tuples of a window, or those whose `column` is not null.
 
@@ -117,6 +131,7 @@ def count(column: IntoExpr = None) -> Aggregate:
     return Aggregate("count") if column is None else _over("count", column)
 
 
+@usage("st.sum('x')")
 def sum(column: IntoExpr) -> Aggregate:
     """Add the values up, exactly; nulls are skipped, nothing adds up to 0.
 
@@ -128,6 +143,7 @@ def sum(column: IntoExpr) -> Aggregate:
     return _over("sum", column)
 
 
+@usage("st.mean('x')")
 def mean(column: IntoExpr) -> Aggregate:
     """Take the mean of the values that are not null.
 
@@ -137,6 +153,7 @@ def mean(column: IntoExpr) -> Aggregate:
     return _over("mean", column)
 
 
+@usage("st.min('x')")
 def min(column: IntoExpr) -> Aggregate:
     """Take the smallest value; nulls are skipped, and NaN unless there is nothing else.
 
@@ -146,6 +163,7 @@ def min(column: IntoExpr) -> Aggregate:
     return _over("min", column)
 
 
+@usage("st.max('x')")
 def max(column: IntoExpr) -> Aggregate:
     """Take the largest value; nulls are skipped, and NaN unless there is nothing else.
 
@@ -155,6 +173,7 @@ def max(column: IntoExpr) -> Aggregate:
     return _over("max", column)
 
 
+@usage("st.var('x')")
 def var(column: IntoExpr) -> Aggregate:
     """Take the sample variance (n - 1); null for fewer than two values.
 
@@ -164,6 +183,7 @@ def var(column: IntoExpr) -> Aggregate:
     return _over("var", column)
 
 
+@usage("st.std('x')")
 def std(column: IntoExpr) -> Aggregate:
     """Take the sample standard deviation (n - 1); null for fewer than two values.
 
@@ -173,6 +193,7 @@ def std(column: IntoExpr) -> Aggregate:
     return _over("std", column)
 
 
+@usage("st.first('x')")
 def first(column: IntoExpr) -> Aggregate:
     """Take the value of the first tuple in the total order, null or not.
 
@@ -182,6 +203,7 @@ def first(column: IntoExpr) -> Aggregate:
     return _over("first", column)
 
 
+@usage("st.last('x')")
 def last(column: IntoExpr) -> Aggregate:
     """Take the value of the last tuple in the total order, null or not.
 
@@ -191,6 +213,7 @@ def last(column: IntoExpr) -> Aggregate:
     return _over("last", column)
 
 
+@usage("st.count_distinct('x')")
 def count_distinct(column: IntoExpr) -> Aggregate:
     """Count the different values that are not null, exactly.
 
@@ -200,6 +223,7 @@ def count_distinct(column: IntoExpr) -> Aggregate:
     return _over("count_distinct", column)
 
 
+@usage("st.collect('x')")
 def collect(column: IntoExpr) -> Aggregate:
     """Gather all values into a list, in the total order.
 
@@ -209,6 +233,7 @@ def collect(column: IntoExpr) -> Aggregate:
     return _over("collect", column)
 
 
+@usage("st.approx_distinct('x')")
 def approx_distinct(column: IntoExpr, *, k: int = 4096) -> Aggregate:
     """Estimate the number of different values with a theta sketch of `k` entries, a power of two; exact up to `k` values.
 
@@ -218,6 +243,7 @@ def approx_distinct(column: IntoExpr, *, k: int = 4096) -> Aggregate:
     return _over("approx_distinct", column, k=_power("approx_distinct", "k", k, 32, 2**26))
 
 
+@usage("st.approx_quantile('x', 0.99)")
 def approx_quantile(column: IntoExpr, q: float, *, k: int = 200) -> Aggregate:
     """Estimate the `q`-quantile from the counts of at most `k` buckets; exact up to `k` different values.
 
@@ -232,6 +258,7 @@ def approx_quantile(column: IntoExpr, q: float, *, k: int = 200) -> Aggregate:
     )
 
 
+@usage("st.approx_frequent('x', 10)")
 def approx_frequent(column: IntoExpr, n: int, *, map_size: int = 1024) -> Aggregate:
     """Estimate the `n` most frequent values with a frequent-items sketch of `map_size`, a power of two, as a list of (value, count).
 
@@ -245,6 +272,26 @@ def approx_frequent(column: IntoExpr, n: int, *, map_size: int = 1024) -> Aggreg
     return _over("approx_frequent", column, n=n, map_size=map_size)
 
 
+def defined(name: str, definition: Function, column: IntoExpr) -> Aggregate:
+    """Make an aggregate of a function with its own definition; `name` is what people read.
+
+    >>> from springtide.query.functions import Function, Partial
+    >>> span = Function(
+    ...     output=lambda dtype: dtype if dtype.is_integer() else None,
+    ...     takes="integers",
+    ...     partials=lambda x: {"low": Partial(x.min(), pl.Expr.min), "high": Partial(x.max(), pl.Expr.max)},
+    ...     finish=lambda part: part["high"] - part["low"],
+    ...     meaning=lambda values: max(values) - min(values) if values else None,
+    ... )
+    >>> print(defined("span", span, "x"))
+    span(x)
+    """
+    return Aggregate(name, as_expr(f"({name})", column), definition=definition)
+
+
+@usage(
+    "st.user_aggregate(init={'n': 0}, add={'n': pl.col('x').sum()}, merge={'n': pl.col('n').sum()}, finish=pl.col('n'))"
+)
 def user_aggregate(
     *,
     init: Mapping[str, Any],
@@ -308,7 +355,7 @@ def _within(function: str, option: str, value: Any, low: float, high: float) -> 
 def _power(function: str, option: str, value: Any, low: int, high: int) -> int:
     size = whole(f"({function})", option, value)
     if not low <= size <= high or size & (size - 1):
-        problem = f"{option}={size} is no size of a sketch"
+        problem = f"{option}={size} is not a size that a sketch can have"
         raise QueryError(f"({function})", problem, f"give a power of two from {low} to {high}")
     return size
 
@@ -335,7 +382,7 @@ def _bind_user(where: str, name: str, aggregate: Aggregate, user: UserFunction, 
     finish = _one(f"{where}, finish", partial, "finish", user.finish)
     output = resolve(f"{where}, finish", partial, [finish.alias(INPUT)])[INPUT]
     aggregate = replace(aggregate, user=UserFunction(user.init, add, merge, finish))
-    traits = Traits(combines=True, invertible=False, ordered=False)
+    traits = Traits(ordered=False)
     return BoundAggregate(name, aggregate, None, output, partial, traits)
 
 

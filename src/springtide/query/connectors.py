@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import polars as pl
 
@@ -28,36 +29,47 @@ Rows = pl.DataFrame | Sequence[Mapping[str, Any] | Marker]
 """The rows of one physical stream, in position order."""
 
 
-@runtime_checkable
-class SourceConnector(Protocol):
-    """Where tuples come from."""
+class SourceConnector(ABC):
+    """Where tuples come from, as the query language knows it. `springtide.connectors.Source` is what to derive from."""
 
+    positions: bool = True
+    """Whether rows have a place in their physical stream; if not, ties are ordered by content."""
+    repeats: bool = False
+    """Whether several rows may have the same position."""
+
+    @abstractmethod
     def schema(self) -> pl.Schema:
-        """Names and types of the columns, found without reading the data."""
-        ...
+        """Return names and types of the columns, found without reading the data."""
 
-    @property
-    def positions(self) -> bool:
-        """Whether rows have a place in their physical stream; if not, ties are ordered by content."""
-        ...
-
+    @abstractmethod
     def describe(self) -> str:
-        """Say in a few words what this is, for people."""
-        ...
+        """Return a short description for people, without any secret."""
 
+    @abstractmethod
     def read_all(self) -> Mapping[str, Rows]:
-        """Read all that is there now: physical stream → rows in position order."""
-        ...
+        """Return all rows that are there now: physical stream → rows in position order."""
+
+    def incomplete(self) -> str | None:
+        """Return what the class lacks; None if it is complete."""
+        return None
 
 
-@runtime_checkable
-class SinkConnector(Protocol):
-    """Where rows go."""
+class SinkConnector(ABC):
+    """Where rows go, as the query language knows it. `springtide.connectors.Sink` is what to derive from."""
 
     def check(self, schema: pl.Schema) -> str | None:
-        """Say what the sink cannot take of this schema, or None."""
-        ...
+        """Return what the sink cannot take of rows with these columns; None if it can take them."""
+        return None
 
+    @abstractmethod
     def describe(self) -> str:
-        """Say in a few words what this is, for people."""
-        ...
+        """Return a short description for people, without any secret."""
+
+    @property
+    def place(self) -> Hashable:
+        """Where the rows go, if no two sinks can share it; None if they can."""
+        return None
+
+    def incomplete(self) -> str | None:
+        """Return what the class lacks; None if it is complete."""
+        return None

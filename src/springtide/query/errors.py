@@ -38,6 +38,15 @@ class QueryError(SpringtideError):
         return type(self), (self.step, self.problem, self.hint)
 
 
+class MissingColumnError(QueryError):
+    """A column that is not there."""
+
+    def __init__(self, step: str, problem: str, hint: str, column: str = "") -> None:
+        """Keep the parts, and the name of the column."""
+        super().__init__(step, problem, hint)
+        self.column = column
+
+
 class UserCodeError(SpringtideError):
     """A mistake in a user's expression or operator, found while the query runs.
 
@@ -63,13 +72,13 @@ class UnavailableError(SpringtideError):
 
     >>> raise st.UnavailableError("calls (source)", "OSError: no such file", "9 failures in 60.0 s")
     Traceback (most recent call last):
-    springtide.query.errors.UnavailableError: step calls (source): OSError: no such file; 9 failures in 60.0 s; the next start goes on from the last committed epoch
+    springtide.query.errors.UnavailableError: step calls (source): OSError: no such file; 9 failures in 60.0 s; the next start continues from the last committed epoch
     """
 
     def __init__(self, step: str, problem: str, tried: str = "") -> None:
         """Keep the parts, and say them in one line; `tried` is how often and how long."""
         self.step, self.problem, self.tried = step, problem, tried
-        parts = [f"step {step}: {problem}", tried, "the next start goes on from the last committed epoch"]
+        parts = [f"step {step}: {problem}", tried, "the next start continues from the last committed epoch"]
         super().__init__("; ".join(filter(None, parts)))
 
     def __reduce__(self) -> tuple[type[UnavailableError], tuple[str, str, str]]:
@@ -96,7 +105,7 @@ class SinkError(SpringtideError):
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Say which of `names` was probably meant, or list them.
+    """Return which of `names` was probably meant, or list them.
 
     >>> nearest("sorce", ["ts", "source"])
     "did you mean 'source'?"
@@ -106,6 +115,11 @@ def nearest(name: str, names: Iterable[str]) -> str:
     names = sorted(names)
     close = difflib.get_close_matches(name, names, n=1)
     return f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(names) or 'none'}"
+
+
+def no_column(step: str, name: str, names: Iterable[str], where: str = "") -> MissingColumnError:
+    """Return the error for a column that is not there, with the nearest one that is."""
+    return MissingColumnError(step, f"there is no column {name!r}{where}", nearest(name, names), name)
 
 
 def brief(expr: pl.Expr) -> str:

@@ -18,7 +18,7 @@ from polars.exceptions import (
     StructFieldNotFoundError,
 )
 
-from springtide.query.errors import QueryError, brief, nearest, shown
+from springtide.query.errors import QueryError, brief, no_column, shown
 from springtide.query.rowwise import calls_python, check_row_wise, evaluate, made_up, null_row
 from springtide.query.spelling import spell_out
 from springtide.query.types import type_text
@@ -116,11 +116,11 @@ def check_columns(step: str, schema: pl.Schema, names: Iterable[str]) -> None:
         if not isinstance(name, str):
             raise QueryError(step, f"{shown(name)} is not the name of a column", name_hint(name))
         if name not in schema:
-            raise QueryError(step, f"there is no column {name!r}", nearest(name, schema))
+            raise no_column(step, name, schema)
 
 
 def name_hint(value: Any) -> str:
-    """Say what to write in the place of something that is not a column's name."""
+    """Return what to write in the place of something that is not a column's name."""
     if isinstance(value, pl.Expr):
         column = value.meta.output_name(raise_if_undetermined=False)
         if column is not None and value.meta.eq(pl.col(column)):
@@ -128,7 +128,7 @@ def name_hint(value: Any) -> str:
         return "make a column of it first, with .map(key=...), and write 'key'"
     if isinstance(value, list | tuple | set | frozenset):
         return "give the names one by one, or unpacked: *names"
-    return "write the name of a column as a text"
+    return "write the name of a column as a string"
 
 
 def _resolve(step: str, schema: pl.Schema, exprs: tuple[pl.Expr, ...]) -> pl.Schema:
@@ -172,7 +172,10 @@ def _query_error(step: str, schema: pl.Schema, exprs: tuple[pl.Expr, ...], error
     quoted = re.search(r"\"([^\"]*)\"|'([^']*)'", first)
     name = next((group for group in quoted.groups() if group is not None), first) if quoted else first
     if isinstance(error, ColumnNotFoundError):
-        return QueryError(step, f"there is no column {name!r}", nearest(name, schema))
+        if any(c in name for c in " +*/<>=("):
+            hint = f"to compute something write pl.col('x') * 2 or pl.sql_expr({name!r})"
+            return QueryError(step, f"there is no column {name!r}", hint)
+        return no_column(step, name, schema)
     if isinstance(error, DuplicateError):
         return QueryError(step, f"the column {name!r} is made twice", "give one of them another name with .alias(...)")
     if isinstance(error, StructFieldNotFoundError):

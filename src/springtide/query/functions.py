@@ -4,11 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
 from springtide.query.types import is_key_type
+
+
+@dataclass(frozen=True)
+class Partial:
+    """One column of a function's partial result, one value for each group."""
+
+    add: pl.Expr
+    """Makes it of the tuples of a group."""
+    merge: Callable[[pl.Expr], pl.Expr]
+    """Makes one of the values that several partial results have in this column."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """All there is to know of an aggregate function that is written in one file (docs/contributing.md).
+
+    Partial results are made by the senders, merged in any order and any number of times, and finished once. The order of tuples must not matter.
+    """
+
+    output: Callable[[pl.DataType], pl.DataType | None]
+    """The type of the result, by the type of the input; None where it cannot take that."""
+    takes: str
+    """What it can take, for people."""
+    partials: Callable[[pl.Expr], Mapping[str, Partial]]
+    """The columns of a partial result, by name, for an input column. `springtide state` shows them under these names."""
+    finish: Callable[[Mapping[str, pl.Expr]], pl.Expr]
+    """The value of an aggregate, from the columns of its partial result."""
+    meaning: Callable[[list[Any]], Any]
+    """The value by plain Python, from the values that are not null: the reference interpreter calls it."""
+    additive: bool = False
+    """Every partial column is an `Int64` that is merged by adding. Then running totals are kept, and old panes are subtracted."""
 
 
 @dataclass(frozen=True)
@@ -19,8 +50,6 @@ class Rule:
     """The type of the result, by the type of the input; None where it cannot take that."""
     takes: str
     """What it can take, for people."""
-    combines: bool = True
-    invertible: bool = False
     ordered: bool = False
 
 
@@ -61,17 +90,17 @@ def _frequent_type(dtype: pl.DataType) -> pl.DataType:
 _NUMBERS: Final = "numbers"
 _KEYS: Final = "integers, strings, times, bools, bytes and decimals"
 RULES: Final[Mapping[str, Rule]] = {
-    "count": Rule(lambda _: pl.Int64(), "anything", invertible=True),
-    "sum": Rule(_sum_type, "numbers, bools and durations", invertible=True),
-    "mean": Rule(_mean_type, "numbers, bools and durations", invertible=True),
+    "count": Rule(lambda _: pl.Int64(), "anything"),
+    "sum": Rule(_sum_type, "numbers, bools and durations"),
+    "mean": Rule(_mean_type, "numbers, bools and durations"),
     "min": Rule(_ordered_type, "numbers, strings, times, bools and bytes"),
     "max": Rule(_ordered_type, "numbers, strings, times, bools and bytes"),
-    "var": Rule(_numeric(pl.Float64()), _NUMBERS, invertible=True),
-    "std": Rule(_numeric(pl.Float64()), _NUMBERS, invertible=True),
+    "var": Rule(_numeric(pl.Float64()), _NUMBERS),
+    "std": Rule(_numeric(pl.Float64()), _NUMBERS),
     "first": Rule(lambda dtype: dtype, "anything", ordered=True),
     "last": Rule(lambda dtype: dtype, "anything", ordered=True),
     "count_distinct": Rule(_key(lambda _: pl.Int64()), _KEYS),
-    "collect": Rule(lambda dtype: pl.List(dtype), "anything", combines=False, ordered=True),
+    "collect": Rule(lambda dtype: pl.List(dtype), "anything", ordered=True),
     "approx_distinct": Rule(_key(lambda _: pl.Int64()), _KEYS),
     "approx_quantile": Rule(_numeric(pl.Float64()), _NUMBERS),
     "approx_frequent": Rule(_key(_frequent_type), _KEYS),

@@ -46,21 +46,21 @@ class Graph:
         _check_places(self.of_kind(steps.Sink))
 
     def __iter__(self) -> Iterator[steps.Step]:
-        """Give the steps, every one after its inputs."""
+        """Return the steps, every one after its inputs."""
         return iter(self.steps.values())
 
     def name_of(self, step: steps.Step) -> str:
-        """Give the name that a step has in this query."""
+        """Return the name that a step has in this query."""
         if step not in self._names:
             raise QueryError(
                 f"{step.name or step.kind} ({step.kind})",
                 f"this step is not in the query {self.name!r}",
-                "only steps on the way to one of its sinks are",
+                "a query has only the steps that lead to its sinks",
             )
         return self._names[step]
 
     def step(self, name: str) -> steps.Step:
-        """Give the step of that name."""
+        """Return the step of that name."""
         if not isinstance(name, str) or name not in self.steps:
             given = name if isinstance(name, str) else shown(name)
             problem = f"the query {self.name!r} has no such step"
@@ -68,11 +68,11 @@ class Graph:
         return self.steps[name]
 
     def of_kind(self, kind: type[StepType]) -> dict[str, StepType]:
-        """Give the steps of one kind by name."""
+        """Return the steps of one kind by name."""
         return {name: step for name, step in self.steps.items() if isinstance(step, kind)}
 
     def with_sinks(self: GraphType, sinks: Mapping[str, steps.Sink]) -> GraphType:
-        """Give the same graph with other sinks under some names."""
+        """Return the same graph with other sinks under some names."""
         other = copy.copy(self)
         other.steps = {name: sinks.get(name, step) for name, step in self.steps.items()}
         other._names = {step: name for name, step in other.steps.items()}
@@ -92,7 +92,7 @@ def _check_places(sinks: Mapping[str, steps.Sink]) -> None:
     """Refuse two sinks that write to one place: one would take the rows of the other for its own."""
     places: dict[object, str] = {}
     for name, sink in sinks.items():
-        place = getattr(sink.connector, "place", None)
+        place = sink.connector.place
         if place is not None and (other := places.setdefault(place, name)) != name:
             raise QueryError(
                 f"{name} (sink)",

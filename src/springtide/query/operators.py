@@ -130,7 +130,7 @@ class KeyOperator(ABC):
         return ()
 
     def keep(self, key: tuple[Any, ...], state: dict[str, Any]) -> bool:
-        """Say whether the state is still worth keeping; a key that is let go starts again with `init`.
+        """Return whether the state is still worth keeping; a key that is let go starts again with `init`.
 
         It is asked after every call. An operator that defines it gets its tuples one by one.
         """

@@ -30,7 +30,7 @@ _KNOWN = {
 
 
 def scheme_of(where: str | Path) -> str | None:
-    """Give the scheme of an address in small letters; None for what is a path.
+    """Return the scheme of an address in small letters; None for what is a path.
 
     >>> scheme_of("s3://bucket/out"), scheme_of(Path("s3://bucket/out")), scheme_of("dbfs:/mnt"), scheme_of("out/a:b")
     ('s3', 's3', 'dbfs', None)
@@ -43,7 +43,7 @@ def scheme_of(where: str | Path) -> str | None:
 
 
 def local(where: str | Path) -> Path | None:
-    """Give the path that is meant, as it was written; None when it is an address of another file system than a mounted one.
+    """Return the path that is meant, as it was written; None when it is an address of another file system than a mounted one.
 
     >>> local("out/"), local("file:///mnt/out%20put"), local("s3://bucket/out")
     (PosixPath('out'), PosixPath('/mnt/out put'), None)

@@ -21,7 +21,7 @@ _HINTS: Final = (
     (".explode(", "use the step .explode(column)"),
     (".filter(", "use the step .filter(predicate)"),
     (".drop_nulls(", "use the step .filter(predicate)"),
-    (".str.strptime(", "give the format, which Polars else guesses from other rows: .str.to_datetime('%Y-%m-%d')"),
+    (".str.strptime(", "give the format, which Polars otherwise guesses from other rows: .str.to_datetime('%Y-%m-%d')"),
     (".over(", "use an aggregate with a window and join it, or an operator with state"),
     ("Series", "use pl.lit(value) for one value, .is_in(list) for several, a join for a stream of them"),
 )
@@ -39,11 +39,11 @@ def check_row_wise(step: str, schema: pl.Schema, expr: pl.Expr) -> None:
             raise QueryError(step, f"{brief(part)} looks at more than one row{whole}", _hint(part))
         unknown |= answer is None
     if unknown and not _same_one_by_one(schema, expr):
-        raise QueryError(step, f"{brief(expr)} gives other values when its rows come one by one", _hint(expr))
+        raise QueryError(step, f"{brief(expr)} gives different values when rows come one by one", _hint(expr))
 
 
 def calls_python(expr: pl.Expr) -> bool:
-    """Tell whether Python functions are in the expression."""
+    """Return whether Python functions are in the expression."""
     return "python_udf(" in str(expr)
 
 
@@ -65,7 +65,7 @@ def made_up(schema: pl.Schema) -> pl.DataFrame:
 
 
 def _parts(expr: pl.Expr) -> Iterator[pl.Expr]:
-    """Give the expression and all parts of it that see the rows (those inside `list.eval` see a list)."""
+    """Return the expression and all parts of it that see the rows (those inside `list.eval` see a list)."""
     todo = [expr]
     while todo:
         part = todo.pop()
@@ -120,7 +120,7 @@ def _column(name: str, dtype: pl.DataType) -> pl.Series:
 
 
 def _samples(dtype: pl.DataType) -> list[Any]:
-    """Give three values of a type; nulls where none come to mind."""
+    """Return three values of a type; nulls where none come to mind."""
     if isinstance(dtype, pl.List):
         one, two, _ = _samples(instance(dtype.inner))
         return [[one, two, one], [two], []]

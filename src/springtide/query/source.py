@@ -8,10 +8,13 @@ from springtide.query import steps
 from springtide.query.connectors import SourceConnector
 from springtide.query.errors import QueryError, shown
 from springtide.query.expressions import check_columns
+from springtide.query.ids import Micros
 from springtide.query.stream import Stream
 from springtide.query.types import TIME, TS, Length, micros_of, type_text
+from springtide.query.usage import usage
 
 
+@usage("st.source('calls', st.parquet('calls/'), ts='time')")
 def source(
     name: str,
     connector: SourceConnector,
@@ -41,7 +44,7 @@ def source(
         schema=_schema(label, columns, ts),
         connector=connector,
         ts=ts,
-        max_disorder=_length(label, "max_disorder", max_disorder) or 0,
+        max_disorder=_length(label, "max_disorder", max_disorder) or Micros(0),
         idle_after=_length(label, "idle_after", idle_after),
         columns=columns,
     )
@@ -55,17 +58,22 @@ def _columns(label: str, connector: SourceConnector) -> pl.Schema:
     if isinstance(connector, type) or not isinstance(connector, SourceConnector):
         hint = "use st.parquet(path), st.memory(rows) and the like"
         raise QueryError(label, f"{shown(connector)} is not a source", hint)
+    if (lacking := connector.incomplete()) is not None:
+        raise QueryError(label, f"this is not a whole source: {lacking}", "see springtide.connectors.Source")
     try:
         columns = connector.schema()
     except QueryError as error:
         raise QueryError(label, error.problem, error.hint) from None
+    if not isinstance(columns, pl.Schema):
+        problem = f"{type(connector).__name__}.schema() returned {shown(columns)}"
+        raise QueryError(label, problem, "return a pl.Schema")
     if not columns:
         raise QueryError(label, f"{connector.describe()} has no columns", "give it a schema=")
     return columns
 
 
 def _schema(label: str, columns: pl.Schema, ts: str | None) -> pl.Schema:
-    """Give the columns of the stream: the event time is called `ts` and has the type of all times."""
+    """Return the columns of the stream: the event time is called `ts` and has the type of all times."""
     if ts is None:
         if TS in columns:
             raise QueryError(
@@ -74,6 +82,8 @@ def _schema(label: str, columns: pl.Schema, ts: str | None) -> pl.Schema:
                 "say ts='ts', or rename that column in the source",
             )
         return pl.Schema(columns)
+    if not isinstance(ts, str):
+        raise QueryError(label, f"ts={shown(ts)} is not the name of a column", _ts_hint(ts, columns))
     check_columns(label, columns, [ts])
     dtype = columns[ts]
     if not (isinstance(dtype, pl.Datetime | pl.Date) or dtype in (pl.Int64, pl.String)):
@@ -91,7 +101,15 @@ def _schema(label: str, columns: pl.Schema, ts: str | None) -> pl.Schema:
     return pl.Schema({TS if n == ts else n: TIME if n == ts else t for n, t in columns.items()})
 
 
-def _length(label: str, option: str, value: Length | None) -> int | None:
+def _ts_hint(ts: object, columns: pl.Schema) -> str:
+    """Return what to write in the place of something that is not a name: no step goes before a source, so nothing can be computed there."""
+    roots = ts.meta.root_names() if isinstance(ts, pl.Expr) else ts if isinstance(ts, list | tuple) else []
+    if len(roots) == 1 and isinstance(roots[0], str) and roots[0] in columns:
+        return f"write ts={roots[0]!r}: the event time is taken from a column as it is"
+    return "write the name of a column that has the event time"
+
+
+def _length(label: str, option: str, value: Length | None) -> Micros | None:
     if value is None:
         return None
     length = micros_of(label, value, option)

@@ -52,7 +52,7 @@ def _spell_out(step: str, schema: pl.Schema, expr: pl.Expr) -> list[pl.Expr]:
 
 
 def _each(frame: pl.LazyFrame, node: Node) -> list[Node]:
-    """Give the expressions that one with selectors stands for."""
+    """Return the expressions that one with selectors stands for."""
     if isinstance(node, dict) and "Selector" in node:
         return [{"Column": name} for name in frame.select(_expr(node)).collect_schema()]
     if isinstance(node, dict) and "Function" in node:
@@ -86,20 +86,20 @@ def _side_by_side(make: Any, keys: Any, parts: list[list[Node]]) -> list[Node]:
 
 
 def _fields(frame: pl.LazyFrame, node: Node) -> list[Node] | None:
-    """Give the functions that take one field each, if this one takes several fields of a struct."""
+    """Return the functions that take one field each, if this one takes several fields of a struct."""
     if _name(node["Function"]["function"]) != "SelectFields":
         return None
     return [{"StructExpr": {"FieldByName": name}} for name in frame.select(_expr(node)).collect_schema()]
 
 
 def _takes_any_number(function: Node) -> bool:
-    """Tell whether several columns go into one call, as in `pl.sum_horizontal(pl.all())`."""
+    """Return whether several columns go into one call, as in `pl.sum_horizontal(pl.all())`."""
     name = _name(function)
     return name.endswith("Horizontal") or name in ("AsStruct", "Coalesce", "Concat", "Format")
 
 
 def _name(function: Node) -> str:
-    """Give `Name` of `Name`, `{Name: …}` and `{GroupExpr: {Name: …}}`."""
+    """Return `Name` of `Name`, `{Name: …}` and `{GroupExpr: {Name: …}}`."""
     if isinstance(function, str):
         return function
     ((name, inner),) = function.items()

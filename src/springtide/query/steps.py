@@ -10,6 +10,7 @@ import polars as pl
 from springtide.query.aggregates import BoundAggregate
 from springtide.query.connectors import SinkConnector, SourceConnector
 from springtide.query.errors import QueryError, shown
+from springtide.query.ids import Micros
 from springtide.query.operators import UserOperator
 from springtide.query.text import expr_text
 from springtide.query.types import length_text, schema_text
@@ -41,8 +42,13 @@ class Step:
     inputs: tuple[Stream, ...] = field(repr=False)
     schema: pl.Schema = field(repr=False)
 
+    @property
+    def combines(self) -> bool:
+        """Whether its senders fold tuples into partial results, and send those."""
+        return False
+
     def describe(self) -> str:
-        """Say in a few words what this step does, for people."""
+        """Return a short description of this step for people."""
         return ""
 
 
@@ -54,13 +60,13 @@ class Source(Step):
 
     connector: SourceConnector
     ts: str | None
-    max_disorder: int
-    idle_after: int | None
+    max_disorder: Micros
+    idle_after: Micros | None
     columns: pl.Schema = field(repr=False)
     """The columns as the connector has them."""
 
     def describe(self) -> str:
-        """Say where the tuples come from."""
+        """Return where the tuples come from."""
         disorder = f", disorder up to {length_text(self.max_disorder)}" if self.max_disorder else ""
         return f"{self.connector.describe()}{disorder} → {schema_text(self.schema)}"
 
@@ -74,7 +80,7 @@ class Map(Step):
     exprs: tuple[pl.Expr, ...]
 
     def describe(self) -> str:
-        """Say which columns it makes."""
+        """Return which columns it makes."""
         return ", ".join(expr_text(e) for e in self.exprs)
 
 
@@ -87,7 +93,7 @@ class Select(Step):
     exprs: tuple[pl.Expr, ...]
 
     def describe(self) -> str:
-        """Say which columns are left."""
+        """Return which columns are left."""
         return ", ".join(expr_text(e) for e in self.exprs)
 
 
@@ -100,7 +106,7 @@ class Filter(Step):
     predicate: pl.Expr
 
     def describe(self) -> str:
-        """Say the predicate."""
+        """Return the predicate."""
         return expr_text(self.predicate)
 
 
@@ -113,7 +119,7 @@ class Explode(Step):
     column: str
 
     def describe(self) -> str:
-        """Say the column."""
+        """Return the column."""
         return self.column
 
 
@@ -132,7 +138,7 @@ class Split(Step):
         return (*(port for port, _ in self.predicates), *([self.rest] if self.rest else []))
 
     def describe(self) -> str:
-        """Say the outputs in order."""
+        """Return the outputs in order."""
         parts = [f"{port}: {expr_text(p)}" for port, p in self.predicates]
         return "; ".join(parts + ([f"{self.rest}: rest"] if self.rest else []))
 
@@ -156,13 +162,18 @@ class Aggregate(Step):
     aggregates: tuple[BoundAggregate, ...]
 
     @property
+    def combines(self) -> bool:
+        """Whether its senders know a tuple's window: which tuples are the last n is known only where all of a key are."""
+        return self.window.combines
+
+    @property
     def rejected(self) -> pl.Schema:
         """The columns of groups that are rejected: those of the output but for the aggregates, and why."""
         values = [a.name for a in self.aggregates]
         return pl.Schema({**{n: t for n, t in self.schema.items() if n not in values}, REASON: pl.String()})
 
     def describe(self) -> str:
-        """Say the window, the groups and the aggregates."""
+        """Return the window, the groups and the aggregates."""
         by = f" by {', '.join(self.by)}" if self.by else ""
         return f"{self.window}{by}: {', '.join(map(str, self.aggregates))}"
 
@@ -182,8 +193,13 @@ class TopK(Step):
     sketch: int | None
     """Size of the frequent-items sketch, or None for exact counts."""
 
+    @property
+    def combines(self) -> bool:
+        """Whether its senders send counts or sketches: always."""
+        return True
+
     def describe(self) -> str:
-        """Say the ranking."""
+        """Return the ranking."""
         per = f" per {', '.join(self.per)}" if self.per else ""
         weight = f" by {self.weight}" if self.weight else ""
         how = f", sketch of {self.sketch}" if self.sketch else ""
@@ -194,10 +210,11 @@ class TopK(Step):
 class Within:
     """A join window of time: pairs with timestamps at most this many microseconds apart."""
 
+    ordered: ClassVar[bool] = False
     length: int
 
     def __str__(self) -> str:
-        """Say it as the user wrote it."""
+        """Return it as the user wrote it."""
         return f"within {length_text(self.length)}"
 
 
@@ -221,7 +238,7 @@ class Join(Step):
     """Columns of the right side in the output: (name there, name here)."""
 
     def describe(self) -> str:
-        """Say the keys and the window."""
+        """Return the keys and the window."""
         keys = ", ".join(a if a == b else f"{a} = {b}" for a, b in zip(self.left_on, self.right_on, strict=True))
         where = "" if self.where is None else f" where {expr_text(self.where)}"
         return f"{self.how} on {keys}, {_join_window(self.window)}{where}"
@@ -240,7 +257,7 @@ class ThetaJoin(Step):
     right_columns: tuple[tuple[str, str], ...]
 
     def describe(self) -> str:
-        """Say the predicate and the window."""
+        """Return the predicate and the window."""
         return f"{expr_text(self.predicate)}, {_join_window(self.window)}"
 
 
@@ -264,7 +281,7 @@ class Operate(Step):
         return pl.Schema({**self.inputs[0].schema, REASON: pl.String()})
 
     def describe(self) -> str:
-        """Say whose code runs over which keys."""
+        """Return whose code runs over which keys."""
         keys = f" by {'each of ' if self.many else ''}{', '.join(self.keys)}" if self.keys else ""
         errors = ", errors reject the row" if self.on_error == "reject" else ""
         return f"{type(self.operator).__name__}{keys}{errors}"
@@ -279,15 +296,23 @@ class Sink(Step):
     connector: SinkConnector
 
     def describe(self) -> str:
-        """Say where the rows go."""
+        """Return where the rows go."""
         return self.connector.describe()
+
+
+_COLUMN_CALLED_NAME = {
+    "map": "; to make a column with that name write pl.col('x').alias('name')",
+    "select": "; to make a column with that name write pl.col('x').alias('name')",
+    "aggregate": "; to make a column with that name give the aggregate another one, n=st.count(), and add .rename({'n': 'name'})",
+    "split": "; give the output another name",
+}
 
 
 def check_name(kind: str, name: Any) -> None:
     """Refuse a name that cannot be a part of a path, of a command or of a report."""
     if not isinstance(name, str):
-        hint = "it names the step; a column called 'name' is made with .alias('name') or .rename"
-        raise QueryError(f"({kind})", f"name={shown(name)} is not a text", hint)
+        hint = f"name= is what the step is called{_COLUMN_CALLED_NAME.get(kind, '')}"
+        raise QueryError(f"({kind})", f"name={shown(name)} is not a string", hint)
     if not name.strip() or name.startswith(".") or any(c in "/\\=" or not c.isprintable() for c in name):
         raise QueryError(
             f"{name!r} ({kind})", "this name cannot be used in files and commands", "use letters, digits, - and _"

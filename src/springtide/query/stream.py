@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import polars as pl
 
@@ -27,11 +28,19 @@ from springtide.query.building.stateless import (
     union_step,
 )
 from springtide.query.connectors import SinkConnector
-from springtide.query.errors import QueryError, shown
+from springtide.query.errors import MissingColumnError, QueryError, shown
 from springtide.query.expressions import IntoExpr
+from springtide.query.habits import STREAM, UnknownNameError, unknown
 from springtide.query.operators import UserOperator
-from springtide.query.types import Length, Names, check_carried
+from springtide.query.types import TS, Length, Names, check_carried
+from springtide.query.usage import Parameters, Result, usage
 from springtide.query.windows import LastN, Sliding, Window
+
+AnyStep = TypeVar("AnyStep", bound=steps.Step)
+
+
+def _usage(example: str) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+    return usage(example, lambda stream, method: label_after(stream, "sink" if method == "to" else method, None))
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +61,7 @@ class Stream:
         for column in self.schema:
             if column.startswith("__") or column == "*" or (column.startswith("^") and column.endswith("$")):
                 whose = "the engine's own columns" if column.startswith("__") else "a pattern of Polars"
-                raise QueryError(label, f"the column {column!r} is called like {whose}", "give it another name")
+                raise QueryError(label, f"the column {column!r} has a name like {whose}", "give it another name")
 
     # ── side outputs ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -95,46 +104,52 @@ class Stream:
 
     # ── stateless steps ───────────────────────────────────────────────────────────────────────────────────────────
 
+    @_usage("calls.map(minutes=pl.col('seconds') / 60)")
     def map(self, *exprs: IntoExpr, name: str | None = None, **more: IntoExpr) -> Stream:
         """Add or replace columns; the timestamp stays as it is (SC-1).
 
         >>> list(calls.map(minutes=pl.col("duration") / 60).schema)
         ['src', 'dst', 'duration', 'ts', 'minutes']
         """
-        return self._then(map_step(self, exprs, more, name=name))
+        return self._add(map_step, exprs, more, name=name)
 
+    @_usage("calls.select('src', minutes=pl.col('seconds') / 60)")
     def select(self, *exprs: IntoExpr, name: str | None = None, **more: IntoExpr) -> Stream:
         """Keep only these columns; `ts` always stays.
 
         >>> list(calls.select("src", minutes=pl.col("duration") / 60).schema)
         ['src', 'minutes', 'ts']
         """
-        return self._then(select_step(self, exprs, more, name=name))
+        return self._add(select_step, exprs, more, name=name)
 
+    @_usage("calls.drop('src', 'dst')")
     def drop(self, *columns: str, name: str | None = None) -> Stream:
         """Leave columns out.
 
         >>> list(calls.drop("dst").schema)
         ['src', 'duration', 'ts']
         """
-        return self._then(drop_step(self, columns, name=name))
+        return self._add(drop_step, columns, name=name)
 
+    @_usage("calls.rename({'old': 'new'})")
     def rename(self, columns: Mapping[str, str], *, name: str | None = None) -> Stream:
         """Give columns other names.
 
         >>> list(calls.rename({"src": "caller"}).schema)
         ['caller', 'dst', 'duration', 'ts']
         """
-        return self._then(rename_step(self, columns, name=name))
+        return self._add(rename_step, columns, name=name)
 
+    @_usage("calls.filter((pl.col('x') > 1) & (pl.col('y') == 'a'))")
     def filter(self, predicate: pl.Expr, *, name: str | None = None) -> Stream:
         """Keep the tuples for which the predicate holds; null does not hold.
 
         >>> calls.filter(pl.col("duration") > 600).step.describe()
         'duration > 600'
         """
-        return self._then(filter_step(self, predicate, name=name))
+        return self._add(filter_step, predicate, name=name)
 
+    @_usage("calls.explode('tags')")
     def explode(self, column: str, *, name: str | None = None) -> Stream:
         """Make one tuple of each element of a list column, in the list's order.
 
@@ -142,16 +157,18 @@ class Stream:
         >>> words.schema["word"]
         String
         """
-        return self._then(explode_step(self, column, name=name))
+        return self._add(explode_step, column, name=name)
 
+    @_usage("calls.split(short=pl.col('duration') < 60, rest='other')")
     def split(self, *, rest: str | None = None, name: str | None = None, **predicates: pl.Expr) -> Branches:
         """Send each tuple to the first output whose predicate holds, to `rest` if none does (SC-1: Filter).
 
         >>> short, other = calls.split(short=pl.col("duration") < 60, rest="other")
         """
-        step = split_step(self, predicates, rest=rest, name=name)
+        step = self._make(split_step, predicates, rest=rest, name=name)
         return Branches({port: Stream(step, port, step.schema, self.timed) for port in step.ports})
 
+    @_usage("calls.union(other)")
     def union(self, *others: Stream, name: str | None = None) -> Stream:
         """Put the tuples of streams with the same columns into one stream.
 
@@ -163,10 +180,11 @@ class Stream:
         for other in others:
             _check_stream(label, other)
             check_same_columns(label, self, other)
-        return self._then(union_step(self, others, name=name))
+        return self._add(union_step, others, name=name)
 
     # ── stateful steps ────────────────────────────────────────────────────────────────────────────────────────────
 
+    @_usage("calls.aggregate(by=['src', 'dst'], window=st.tumbling('1m'), n=st.count())")
     def aggregate(self, by: Names = (), *, window: Window, name: str | None = None, **aggregates: Aggregate) -> Stream:
         """Compute aggregates of each group in each window (SC-2).
 
@@ -174,8 +192,9 @@ class Stream:
         >>> list(busy.schema)
         ['ts', 'src', 'window_start', 'window_end', 'n']
         """
-        return self._then(aggregate_step(self, by, aggregates, window=window, name=name))
+        return self._add(aggregate_step, by, aggregates, window=window, name=name)
 
+    @_usage("calls.top_k(3, 'dst', window=st.tumbling('1m'))")
     def top_k(
         self,
         k: int,
@@ -194,8 +213,9 @@ class Stream:
         >>> list(calls.top_k(3, "dst", window=st.tumbling("1m")).schema)
         ['ts', 'window_start', 'window_end', 'rank', 'dst', 'count']
         """
-        return self._then(top_k_step(self, k, by, window=window, per=per, weight=weight, sketch=sketch, name=name))
+        return self._add(top_k_step, k, by, window=window, per=per, weight=weight, sketch=sketch, name=name)
 
+    @_usage("calls.join(other, on='src', within='1m', how='left')")
     def join(
         self,
         other: Stream,
@@ -219,21 +239,20 @@ class Stream:
         ['src', 'dst', 'duration', 'ts', 'dst_right', 'duration_right']
         """
         _check_stream(label_after(self, "join", name), other)
-        return self._then(
-            join_step(
-                self,
-                other,
-                on=on,
-                left_on=left_on,
-                right_on=right_on,
-                within=within,
-                how=how,
-                where=where,
-                suffix=suffix,
-                name=name,
-            )
+        return self._add(
+            join_step,
+            other,
+            on=on,
+            left_on=left_on,
+            right_on=right_on,
+            within=within,
+            how=how,
+            where=where,
+            suffix=suffix,
+            name=name,
         )
 
+    @_usage("calls.theta_join(other, pl.col('x') > pl.col('x_right'), within='1m')")
     def theta_join(
         self,
         other: Stream,
@@ -251,10 +270,9 @@ class Stream:
         '(duration - duration_right).abs() <= 10, within 5m'
         """
         _check_stream(label_after(self, "theta_join", name), other)
-        return self._then(
-            theta_join_step(self, other, predicate, within=within, suffix=suffix, routing=routing, name=name)
-        )
+        return self._add(theta_join_step, other, predicate, within=within, suffix=suffix, routing=routing, name=name)
 
+    @_usage("calls.operator(YourOperator(), keys='src')")
     def operator(
         self,
         operator: UserOperator,
@@ -280,22 +298,54 @@ class Stream:
         >>> calls.operator(Seen(), keys="src").step.describe()
         'Seen by src'
         """
-        return self._then(operator_step(self, operator, keys=keys, on_error=on_error, name=name))
+        return self._add(operator_step, operator, keys=keys, on_error=on_error, name=name)
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
+    @_usage("calls.to(st.parquet_sink('out/'))")
     def to(self, sink: SinkConnector, *, name: str | None = None) -> steps.Sink:
         """Send the rows to a sink; `st.Query` takes what this returns.
 
         >>> calls.to(st.memory_sink()).describe()
         'memory'
         """
-        return sink_step(self, sink, name=name)
+        return self._make(sink_step, sink, name=name)
+
+    # ── what a stream is not ──────────────────────────────────────────────────────────────────────────────────────
+
+    def __getitem__(self, key: object) -> NoReturn:
+        """Refuse `calls["x"]`."""
+        column = key if isinstance(key, str) else "x"
+        hint = f"in an expression write pl.col({column!r}); to keep only this column write .select({column!r})"
+        raise QueryError(label_of(self), "a stream is not indexed", hint)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Refuse what a stream does not have, and say what to write instead."""
+            if name.startswith("_") or "schema" not in self.__dict__:
+                raise AttributeError(name)
+            if name in self.schema:
+                hint = f"in an expression write pl.col({name!r}); to keep only this column write .select({name!r})"
+                raise UnknownNameError(label_of(self), f"{name!r} is a column, not a part of the stream", hint)
+            raise unknown(label_of(self), name, STREAM, [n for n in dir(type(self)) if not n.startswith("_")])
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _then(self, step: steps.Step) -> Stream:
+    def _add(self, make: Callable[..., steps.Step], *args: Any, **options: Any) -> Stream:
+        """Return the stream behind the step that `make` makes."""
+        step = self._make(make, *args, **options)
         return Stream(step, steps.OUT, step.schema, timed=self.timed)
+
+    def _make(self, make: Callable[..., AnyStep], *args: Any, **options: Any) -> AnyStep:
+        try:
+            return make(self, *args, **options)
+        except MissingColumnError as error:
+            streams = [self, *(arg for arg in args if isinstance(arg, Stream))]
+            if not any(error.column in _times_before(stream) for stream in streams):
+                raise
+            hint = f"it is the event time, which is called ts in a stream: write {TS!r}"
+            raise QueryError(error.step, error.problem, hint) from None
 
     def _source(self, what: str) -> steps.Source:
         if not isinstance(self.step, steps.Source) or self.port != steps.OUT:
@@ -314,9 +364,16 @@ def union(*streams: Stream, name: str | None = None) -> Stream:
     'union'
     """
     if not streams:
-        raise QueryError("(union)", "no inputs", "give at least two streams")
+        raise QueryError("(union)", "there are no inputs", "give at least two streams")
     _check_stream("(union)", streams[0])
     return streams[0].union(*streams[1:], name=name)
+
+
+def _times_before(stream: Stream) -> set[str]:
+    """Return what the event times of the sources behind a stream were called there."""
+    if isinstance(stream.step, steps.Source):
+        return {stream.step.ts} if stream.step.ts else set()
+    return set().union(*(_times_before(above) for above in stream.step.inputs))
 
 
 _HAVE = {

@@ -11,6 +11,7 @@ from typing import Any, Final
 import polars as pl
 
 from springtide.query.errors import QueryError, shown
+from springtide.query.ids import Micros
 
 TS: Final = "ts"
 """The column with the event time of every timed stream."""
@@ -79,11 +80,11 @@ def micros(length: Length) -> int:
 
 def _bounded(length: Length, total: int) -> int:
     if abs(total) > LONGEST:
-        raise ValueError(f"{shown(length)} is longer than time itself: give a length of at most 10000 years")
+        raise ValueError(f"{shown(length)} is too long: give a length of at most 10000 years")
     return total
 
 
-def micros_of(step: str, length: Length, option: str | None = None) -> int:
+def micros_of(step: str, length: Length, option: str | None = None) -> Micros:
     """Turn a length of time that is given to a step into microseconds, and refuse what is none.
 
     >>> micros_of("events (source)", "soon", "idle_after")
@@ -91,7 +92,7 @@ def micros_of(step: str, length: Length, option: str | None = None) -> int:
     springtide.query.errors.QueryError: step events (source): idle_after: 'soon' is not a length of time; write for example ...
     """
     try:
-        return micros(length)
+        return Micros(micros(length))
     except ValueError as error:
         problem, _, hint = str(error).partition(": ")
         raise QueryError(step, problem if option is None else f"{option}: {problem}", hint) from None
@@ -188,7 +189,7 @@ _FOREIGN: Final[dict[Any, str]] = {
 
 
 def _parts(dtype: pl.DataType) -> Iterator[type[pl.DataType]]:
-    """Give a type and all types inside of it."""
+    """Return a type and all types inside of it."""
     yield type(dtype)
     if isinstance(dtype, pl.List | pl.Array):
         yield from _parts(instance(dtype.inner))
@@ -198,7 +199,7 @@ def _parts(dtype: pl.DataType) -> Iterator[type[pl.DataType]]:
 
 
 def is_key_type(dtype: pl.DataType) -> bool:
-    """Tell whether values of this type can be grouped by: equality must be plain."""
+    """Return whether values of this type can be grouped by: equality must be plain."""
     return (
         dtype.is_integer() or dtype.is_temporal() or dtype.is_decimal() or dtype in (pl.String, pl.Boolean, pl.Binary)
     )
@@ -245,7 +246,9 @@ def schema_from(step: str, what: str, columns: Any) -> pl.Schema:
         raise QueryError(step, f"{what}={shown(columns)} is not a schema", "give names and types: {'x': pl.Int64, ...}")
     for name, dtype in columns.items():
         if not isinstance(name, str):
-            raise QueryError(step, f"{what}: the column name {shown(name)} is not a text", "write {'x': pl.Int64, ...}")
+            raise QueryError(
+                step, f"{what}: the column name {shown(name)} is not a string", "write {'x': pl.Int64, ...}"
+            )
         try:
             pl.Schema({name: dtype})
         except (TypeError, ValueError, pl.exceptions.PolarsError):
@@ -256,7 +259,7 @@ def schema_from(step: str, what: str, columns: Any) -> pl.Schema:
                 )
             else:
                 problem, hint = (
-                    f"has the type {shown(dtype)}, which is none",
+                    f"has the type {shown(dtype)}, which is not a type",
                     "write for example pl.Int64, pl.String or st.TIME",
                 )
             raise QueryError(step, f"{what}: {name!r} {problem}", hint) from None

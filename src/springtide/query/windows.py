@@ -12,14 +12,45 @@ Time windows are aligned to the Unix epoch and half open:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar, TypeVar
 
 from springtide.query.errors import QueryError
 from springtide.query.types import Length, length_text, micros_of, whole
+from springtide.query.usage import usage
+
+Member = TypeVar("Member")
+
+
+class Window(ABC):
+    """What a window says of itself. The operator that runs it is registered beside it (docs/contributing.md)."""
+
+    ordered: ClassVar[bool] = False
+    """Which tuples are in a window depends on the total order of all tuples, not on their times alone."""
+    combines: ClassVar[bool] = True
+    """Senders can make partial results: they need not see the other tuples of a key to know where a tuple belongs."""
+
+    @abstractmethod
+    def check(self, step: str) -> None:
+        """Refuse a window with nothing in it; `step` names the step in the error."""
+
+    @abstractmethod
+    def cut(self, members: Sequence[tuple[int, Member]], time: int) -> Iterator[tuple[int, int, list[Member]]]:
+        """Return (window_start, window_end, members) of each window of a group that is complete at the merged time `time`.
+
+        `members` are (ts, member) in the total order. This is what the window means: the reference interpreter calls it,
+        and the engine must give the same rows.
+        """
+
+    def lengths(self) -> Mapping[str, int]:
+        """Return the lengths that a person needs to read its state: `size` and `every` in microseconds where it has panes."""
+        return {}
 
 
 @dataclass(frozen=True)
-class Sliding:
+class Sliding(Window):
     """Windows `[k·every, k·every + size)` of event time, in microseconds; tumbling when both are the same."""
 
     size: int
@@ -40,15 +71,37 @@ class Sliding:
                 f"use every={length_text(self.size)!r} or less, and filter what you do not want",
             )
 
+    def cut(self, members: Sequence[tuple[int, Member]], time: int) -> Iterator[tuple[int, int, list[Member]]]:
+        """Return the windows that end by `time`.
+
+        >>> list(Sliding(size=6, every=4).cut([(1, "a"), (5, "b"), (9, "c")], time=10))
+        [(-4, 2, ['a']), (0, 6, ['a', 'b']), (4, 10, ['b', 'c'])]
+        """
+        windows: dict[int, list[Member]] = {}
+        for ts, member in members:
+            first = (ts - self.size) // self.every + 1  # the smallest k with ts < k·every + size
+            for k in range(first, ts // self.every + 1):
+                windows.setdefault(k * self.every, []).append(member)
+        for start, inside in sorted(windows.items(), key=lambda item: item[0]):
+            if start + self.size <= time:
+                yield start, start + self.size, inside
+
+    def lengths(self) -> Mapping[str, int]:
+        """Return its size and its advance: a pane is as long as their greatest common divisor."""
+        return {"size": self.size, "every": self.every}
+
     def __str__(self) -> str:
-        """Say it as the user wrote it."""
+        """Return it as the user wrote it."""
         size = length_text(self.size)
         return f"tumbling {size}" if self.size == self.every else f"sliding {size} every {length_text(self.every)}"
 
 
 @dataclass(frozen=True)
-class LastN:
+class LastN(Window):
     """Windows over the tuples of one group in order: numbers `[k·every, k·every + size)`, emitted when full."""
+
+    ordered: ClassVar[bool] = True
+    combines: ClassVar[bool] = False
 
     size: int
     every: int
@@ -66,13 +119,20 @@ class LastN:
                 f"use every={self.size} or less",
             )
 
+    def cut(self, members: Sequence[tuple[int, Member]], time: int) -> Iterator[tuple[int, int, list[Member]]]:
+        """Return the windows that are full with tuples from before `time`."""
+        ready = [(ts, member) for ts, member in members if ts < time]
+        for start in range(0, len(ready) - self.size + 1, self.every):
+            inside = ready[start : start + self.size]
+            yield inside[0][0], inside[-1][0] + 1, [member for _, member in inside]
+
     def __str__(self) -> str:
-        """Say it as the user wrote it."""
+        """Return it as the user wrote it."""
         return f"last {self.size} every {self.every}"
 
 
 @dataclass(frozen=True)
-class Session:
+class Session(Window):
     """Windows of one group that stay open until no tuple came for `gap` microseconds."""
 
     gap: int
@@ -84,15 +144,25 @@ class Session:
                 step, f"a session with a gap of {length_text(self.gap)} has no time in it", "give a gap above zero"
             )
 
+    def cut(self, members: Sequence[tuple[int, Member]], time: int) -> Iterator[tuple[int, int, list[Member]]]:
+        """Return the sessions that nothing can follow any more."""
+        sessions: list[list[tuple[int, Member]]] = []
+        for ts, member in members:
+            if sessions and ts - sessions[-1][-1][0] < self.gap:
+                sessions[-1].append((ts, member))
+            else:
+                sessions.append([(ts, member)])
+        for session in sessions:
+            end = session[-1][0] + self.gap
+            if end <= time:
+                yield session[0][0], end, [member for _, member in session]
+
     def __str__(self) -> str:
-        """Say it as the user wrote it."""
+        """Return it as the user wrote it."""
         return f"session gap {length_text(self.gap)}"
 
 
-Window = Sliding | LastN | Session
-"""Any window."""
-
-
+@usage("st.tumbling('1m')")
 def tumbling(size: Length) -> Sliding:
     """Cut time into windows of `size`, one after the other.
 
@@ -102,6 +172,7 @@ def tumbling(size: Length) -> Sliding:
     return sliding(size, every=size)
 
 
+@usage("st.sliding('1h', every='1m')")
 def sliding(size: Length, *, every: Length) -> Sliding:
     """Make windows of `size` that start every `every`; the size need not be a multiple.
 
@@ -111,6 +182,7 @@ def sliding(size: Length, *, every: Length) -> Sliding:
     return Sliding(micros_of("(window)", size), micros_of("(window)", every))
 
 
+@usage("st.last_n(5, every=1)")
 def last_n(size: int, *, every: int = 1) -> LastN:
     """Make windows of the last `size` tuples of each group, after every `every` of them.
 
@@ -120,6 +192,7 @@ def last_n(size: int, *, every: int = 1) -> LastN:
     return LastN(whole("(window)", "size", size), whole("(window)", "every", every))
 
 
+@usage("st.session('30m')")
 def session(gap: Length) -> Session:
     """Make windows that end when a group had no tuple for `gap`.
 

@@ -10,15 +10,15 @@ owners: a replay deals them out by the bucket maps of its own.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from springtide.kernels import gate
-from springtide.kernels.blob import Blob, Times
-from springtide.kernels.slices import Slice
-from springtide.runtime.epoch import Epoch, Report
+from springtide.connectors import Slice
+from springtide.exchange import gate
+from springtide.exchange.blob import Blob
+from springtide.runtime.epoch import Epoch, EpochInput, Report
+from springtide.state.manifest import EpochLog
 
 FOLDER = "buffer"
 
@@ -29,7 +29,7 @@ FOLDER = "buffer"
 def buffer(epoch: Epoch, subquery: str, instance: int, blob: Blob) -> str:
     """Keep what an instance of a prefix sends; give the file's name."""
     file = f"{FOLDER}/{epoch.number:09d}/{subquery}-{instance}-{uuid.uuid4().hex[:8]}.blob"
-    path = Path(epoch.tiers.root) / file
+    path = epoch.tiers.here / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(blob.encode())
     epoch.tiers.settle(file)
@@ -37,7 +37,7 @@ def buffer(epoch: Epoch, subquery: str, instance: int, blob: Blob) -> str:
 
 
 def sent_before(epoch: Epoch, subquery: str, instance: int) -> Iterator[Blob]:
-    """Give the blobs that an instance of a prefix has to send again."""
+    """Return the blobs that an instance of a prefix has to send again."""
     return (Blob.decode(epoch.tiers.fetched(file).read_bytes()) for file in epoch.replayed[subquery][instance])
 
 
@@ -45,39 +45,40 @@ def sent_before(epoch: Epoch, subquery: str, instance: int) -> Iterator[Blob]:
 
 
 def cannot_be_read_again(slices: Sequence[Sequence[Slice]]) -> bool:
-    """Tell whether any of these slices is known to this process alone."""
+    """Return whether any of these slices is known to this process alone."""
     return any(part.reader is not None or not _is_plain(part.data) for parts in slices for part in parts)
 
 
-def record(epoch: Epoch, reports: Sequence[Report], *, idle: bool) -> dict[str, Any]:
-    """Say what an epoch took in, for its manifest. `idle`: streams were found idle, so the epoch is not to be joined with others."""
+def record(epoch: Epoch, reports: Sequence[Report], *, idle: bool) -> EpochLog:
+    """Return what an epoch took in, for its manifest. `idle`: streams were found idle, so it is not to be joined with others."""
     slices = {name: parts for name, parts in epoch.slices.items() if name not in epoch.buffered}
     buffers = {
         name: [list(r.buffers) for r in sorted(reports, key=lambda r: r.instance) if r.subquery == name]
         for name in epoch.buffered
     }
-    return {
-        "times": epoch.times,
-        "greatest": epoch.greatest,
-        "slices": {name: [[_written(s) for s in part] for part in parts] for name, parts in slices.items()},
-        "buffers": buffers,
-        "rows": sum(s.rows for parts in slices.values() for part in parts for s in part),
-        "idle": idle,
-    }
+    return EpochLog(
+        epoch.times,
+        epoch.greatest,
+        {name: [[_written(s) for s in part] for part in parts] for name, parts in slices.items()},
+        buffers,
+        sum(s.rows for parts in slices.values() for part in parts for s in part),
+        idle,
+        epoch.tiers.memory,
+    )
 
 
-def joined(logs: Sequence[Mapping[str, Any]]) -> tuple[Times, dict[str, int], dict[str, Any], dict[str, Any]]:
-    """Put the input of several epochs together: times, greatest times, slices and buffers by prefix and instance."""
+def joined(logs: Sequence[EpochLog]) -> EpochInput:
+    """Return the input of several epochs as that of one."""
     slices: dict[str, tuple[tuple[Slice, ...], ...]] = {}
     buffers: dict[str, tuple[tuple[str, ...], ...]] = {}
     for log in logs:
-        for name, parts in log["slices"].items():
+        for name, parts in log.slices.items():
             read = tuple(tuple(Slice(**s) for s in part) for part in parts)
             slices[name] = _beside(slices.get(name, ()), read)
-        for name, files in log["buffers"].items():
+        for name, files in log.buffers.items():
             buffers[name] = _beside(buffers.get(name, ()), tuple(tuple(f) for f in files))
-    times = gate.later({}, [log["times"] for log in logs])
-    return times, gate.greatest({}, [log["greatest"] for log in logs]), slices, buffers
+    times = gate.later({}, [log.times for log in logs])
+    return EpochInput(times, gate.greatest({}, [log.greatest for log in logs]), slices, buffers)
 
 
 def _beside(first: tuple[tuple[Any, ...], ...], then: tuple[tuple[Any, ...], ...]) -> tuple[tuple[Any, ...], ...]:
@@ -92,7 +93,7 @@ def _written(part: Slice) -> dict[str, Any]:
 
 
 def _is_plain(data: Any) -> bool:
-    """Tell whether something comes back from JSON as it went in, but for tuples, which come back as lists."""
+    """Return whether something comes back from JSON as it went in, but for tuples, which come back as lists."""
     if isinstance(data, list | tuple):
         return all(map(_is_plain, data))
     if isinstance(data, dict):

@@ -22,5 +22,5 @@ class SteadyClock:
         self._offset = clock() - timer()
 
     def __call__(self) -> float:
-        """Give the time."""
+        """Return the time."""
         return self._offset + self._timer()

@@ -1,4 +1,7 @@
-"""What people ask of a running query: taken from the control folder between two epochs, done for good with the next manifest.
+"""What people ask of a running query: commands are taken from the control folder between two epochs, and each is answered by itself.
+
+    take ──→ the next epoch runs with it ──→ committed: answered, its file is removed ──→ measured: the answer says what it cost
+       └──→ refused or nothing to do: answered at once
 
 Whatever lies in that folder, a run does not die of it: a command that makes no sense is refused, and an event says why.
 """
@@ -7,16 +10,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from springtide.elastic import maps
+from springtide.elastic.instructions import Instruction
 from springtide.query.errors import shown
 from springtide.runtime.reconfiguring import Reconfiguring
+from springtide.state.answers import Answer, Change, write_answer
 from springtide.state.control import Command, receive
+from springtide.state.manifest import BucketMap, Manifest
 
 _INSTANCES, _BUCKETS = 10_000, 1 << 16
 """More than anybody can mean."""
 _SHOWN = 60
+_REASON = 2_000
+"""Characters of a reason in an answer."""
+
+
+@dataclass
+class _Taken:
+    """A command that takes effect with the next epoch, or when its executors have come."""
+
+    file: Path
+    instruction: Instruction | None = None
+    """How it changes a subquery; None for `pause` and `resume`."""
+    answer: Answer | None = None
+    """The last one."""
 
 
 class Commands:
@@ -25,77 +46,171 @@ class Commands:
     def __init__(self, root: Path, note: Callable[[str], None]) -> None:
         """Look at nothing yet."""
         self._root, self._note = root, note
-        self._taken: list[Path] = []
-        """Files of commands that take effect with the next epoch."""
+        self._taken: list[_Taken] = []
+        self._stops: list[Path] = []
+        """Commands to stop, which are answered when the run has ended."""
         self._stuck: set[Path] = set()
         """Files that are done with but could not be removed, or that were refused and stay."""
         self.stopped = False
         """Whether the run was told to stop while it waited for something."""
 
     def take(self, change: Reconfiguring) -> bool:
-        """Do what people ask for, from the next epoch on; True when the run is to stop."""
+        """Do what people ask for, from the next epoch on; return whether the run is to stop."""
         stop = self.stopped
         for command in self._receive():
             if command.name == "stop":
                 stop = True
-                self._remove(command)
+                self._stop(command)
                 continue
             try:
                 self._do(command, change)
-                self._taken.append(_file_of(command))  # done for good with the next manifest, which has the new map
             except Exception as error:  # whatever somebody wrote into a file, the run goes on
-                self._note(f"the command {command.name[:_SHOWN]!r} was refused: {_reason(error)}")
-                self._remove(command)
+                reason = _reason(error)
+                self._note(f"the command {command.name[:_SHOWN]!r} was refused: {reason}")
+                self._end(_file_of(command), Answer("refused", reason))
         return stop
 
     def told_to_stop(self) -> bool:
-        """Tell whether somebody wants the run to stop while it waits for something."""
+        """Return whether somebody wants the run to stop while it waits for something."""
         with suppress(OSError):  # what it waits for may be the checkpoint's own disk
             for command in self._receive():
                 if command.name == "stop":
                     self.stopped = True
-                    self._remove(command)
+                    self._stop(command)
         return self.stopped
 
-    def done(self) -> None:
-        """Forget what has taken effect: the manifest has it."""
-        while self._taken:
-            self._forget(self._taken.pop())
+    def committed(self, manifest: Manifest, change: Reconfiguring) -> None:
+        """Answer what has taken effect: the manifest has it."""
+        for taken in self._taken[:]:
+            answer = _committed(taken, manifest, change)
+            if taken.answer is not None and taken.answer.status == answer.status:
+                continue
+            self._end(taken.file, answer)
+            taken.answer = answer
+            if answer.final:
+                self._taken.remove(taken)
+
+    def measured(self, outcome: Mapping[str, Any]) -> None:
+        """Complete the answer to the command that changed a subquery with what the change cost."""
+        for taken in self._taken[:]:
+            answer = taken.answer
+            if answer is None or answer.change is None or answer.change.subquery != outcome["subquery"]:
+                continue
+            cost = {name: outcome[name] for name in ("seconds", "extra_seconds", "bytes_moved")}
+            change = replace(answer.change, **cost)
+            self._answer(taken.file, replace(answer, epoch=outcome["in_epoch"], change=change, final=True))
+            self._taken.remove(taken)
+
+    def ended(self, epoch: int, failure: str = "") -> None:
+        """Answer the commands to stop: the run has let go of its checkpoint, or has failed to."""
+        while self._stops:
+            answer = Answer("failed", failure, epoch) if failure else Answer("done", epoch=epoch)
+            self._answer(self._stops.pop(), answer)
+
+    # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _receive(self) -> list[Command]:
-        return receive(self._root, {*self._taken, *self._stuck}, self._refuse)
+        return receive(self._root, {*self._stuck, *(taken.file for taken in self._taken)}, self._refuse)
 
     def _refuse(self, file: Path, reason: str) -> None:
         self._note(f"the file {file.name[:_SHOWN]!r} in the control folder was refused: {reason}")
+        self._answer(file, Answer("refused", reason))
         self._stuck.add(file)
 
-    def _remove(self, command: Command) -> None:
-        self._forget(_file_of(command))
+    def _stop(self, command: Command) -> None:
+        file = _file_of(command)
+        self._remove(file)
+        self._stops.append(file)
 
-    def _forget(self, file: Path) -> None:
+    def _end(self, file: Path, answer: Answer) -> None:
+        """Answer a command, and then remove it: if the run dies in between, the next one answers again."""
+        self._answer(file, answer)
+        self._remove(file)
+
+    def _answer(self, file: Path, answer: Answer) -> None:
+        try:
+            write_answer(file, answer)
+        except OSError as error:
+            self._note(f"the answer to the command in {file} could not be written ({error.strerror})")
+
+    def _remove(self, file: Path) -> None:
         try:
             file.unlink(missing_ok=True)
         except OSError as error:
             self._note(f"the command in {file} is done with, but cannot be removed ({error.strerror}): remove it")
             self._stuck.add(file)
 
+    # ── what they mean ────────────────────────────────────────────────────────────────────────────────────────────
+
     def _do(self, command: Command, change: Reconfiguring) -> None:
-        given, protocol = command.options, command.options.get("protocol")
+        file = _file_of(command)
         match command.name:
-            case "scale":
-                change.scale(_text(given, "step"), _number(given, "instances", _INSTANCES), protocol)
-            case "move":
-                change.move(
-                    _text(given, "step"), _numbers(given, "buckets"), _number(given, "to", _INSTANCES), protocol
-                )
-            case "rebalance":
-                change.rebalance(_text(given, "step"), protocol)
-            case "pause":
-                change.pause()
-            case "resume":
-                change.resume()
+            case "pause" | "resume":
+                if change.manager is None:
+                    raise ValueError("the query is not elastic; start it with springtide run --elastic")
+                change.pause() if command.name == "pause" else change.resume()
+                self._taken.append(_Taken(file))
+            case "scale" | "move" | "rebalance":
+                instruction = _instruct(command, change)
+                if instruction is None:
+                    self._end(file, Answer("done", _nothing(command, change)))
+                    return
+                self._overtake(instruction.subquery)
+                self._taken.append(_Taken(file, instruction))
             case _:
                 raise ValueError("there is no such command; there are scale, move, rebalance, pause, resume and stop")
+
+    def _overtake(self, subquery: str) -> None:
+        """Answer an earlier command to a subquery that has been told something else before an epoch ran with it."""
+        for taken in self._taken[:]:
+            if taken.instruction is not None and taken.instruction.subquery == subquery:
+                self._end(taken.file, Answer("failed", f"a later command to {subquery} has replaced it"))
+                self._taken.remove(taken)
+
+
+def _instruct(command: Command, change: Reconfiguring) -> Instruction | None:
+    given, protocol = command.options, command.options.get("protocol")
+    step = _text(given, "step")
+    if command.name == "scale":
+        return change.scale(step, _number(given, "instances", _INSTANCES), protocol)
+    if command.name == "move":
+        return change.move(step, _numbers(given, "buckets"), _number(given, "to", _INSTANCES), protocol)
+    return change.rebalance(step, protocol)
+
+
+def _nothing(command: Command, change: Reconfiguring) -> str:
+    """Return why there was nothing to do."""
+    step, given = command.options["step"], command.options
+    if command.name == "move":
+        return f"instance {given['to']} of {step} has {'it' if len(given['buckets']) == 1 else 'them'} already"
+    if command.name == "rebalance":
+        return f"the load of the instances of {step} is as even as it can be"
+    has = change.maps[change.subquery_of(step)].instances
+    already = f"{step} has {has} instance{'' if has == 1 else 's'} already"
+    return f"{already}; it has no more buckets" if has < given["instances"] else already
+
+
+def _committed(taken: _Taken, manifest: Manifest, change: Reconfiguring) -> Answer:
+    """Return the answer to a command behind an epoch."""
+    instruction = taken.instruction
+    if instruction is None:
+        return Answer("done", epoch=manifest.epoch)
+    name = instruction.subquery
+    now = manifest.maps[name]
+    if now.version >= instruction.after.version:
+        return Answer("done", "", manifest.epoch, _change(instruction, now), final=False)
+    if change.waits(name):
+        return Answer(
+            "waiting", f"{name} waits for executors to be {instruction.after.instances} instances", final=False
+        )
+    return Answer("failed", "its executors did not come in time")
+
+
+def _change(instruction: Instruction, now: BucketMap) -> Change:
+    """Compare the map before a command with the one that an epoch ran with: it has fewer instances if executors did not come."""
+    moved = len(maps.moved(instruction.before, now))
+    before, after = instruction.before.instances, now.instances
+    return Change(instruction.subquery, instruction.kind, before, after, moved, len(now.owners))
 
 
 def _file_of(command: Command) -> Path:
@@ -104,12 +219,13 @@ def _file_of(command: Command) -> Path:
 
 
 def _reason(error: Exception) -> str:
-    return f"{error.args[0]} is missing" if isinstance(error, KeyError) and error.args else str(error)
+    text = f"{error.args[0]} is missing" if isinstance(error, KeyError) and error.args else str(error)
+    return text[:_REASON]
 
 
 def _text(given: Mapping[str, Any], name: str) -> str:
     if not isinstance(given[name], str):
-        raise ValueError(f"{name} is not a text")
+        raise ValueError(f"{name} is not a string")
     return str(given[name])
 
 

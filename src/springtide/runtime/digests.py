@@ -80,7 +80,7 @@ class _Reader:
         self._met: dict[int, tuple[int, Any]] = {}
 
     def value(self, given: Any, *, root: bool = False, depth: int = 0) -> Any:
-        """Say what a value is, without an address in it."""
+        """Return what a value is, without an address in it."""
         if isinstance(given, enum.Enum):
             return [_name(type(given)), given.name]
         if isinstance(given, _PLAIN):
@@ -181,7 +181,7 @@ class _Reader:
         ]
 
     def _body(self, given: FunctionType) -> Any:
-        """Give the source of a `def`, in one layout and without docstrings; of all else the bytecode."""
+        """Return the source of a `def`, in one layout and without docstrings; of all else the bytecode."""
         try:
             (tree,) = ast.parse(textwrap.dedent(inspect.getsource(given))).body
         except (OSError, TypeError, SyntaxError, ValueError):
@@ -223,12 +223,12 @@ _NOT_CODE: Final = {
 
 
 def _is_generated(held: Any) -> bool:
-    """Tell whether a method was written by `dataclass` and the like: it says no more than the fields."""
+    """Return whether a method was written by `dataclass` and the like: it says no more than the fields."""
     return inspect.isfunction(held) and held.__code__.co_filename.startswith("<") and held.__name__.startswith("__")
 
 
 def _is_own(given: Any) -> bool:
-    """Tell whether code is the user's, and not of Python, of Springtide or of a library that was installed."""
+    """Return whether code is the user's, and not of Python, of Springtide or of a library that was installed."""
     module = getattr(given, "__module__", None) or ""
     top = module.partition(".")[0]
     if top == "__main__":
@@ -240,7 +240,7 @@ def _is_own(given: Any) -> bool:
 
 
 def _name(given: Any) -> str:
-    """Name a thing; the user's own without its module, which is another one when the file is run as a program."""
+    """Return the name of a thing; the user's own without its module, which is another one when the file is run as a program."""
     name = getattr(given, "__qualname__", None) or type(given).__qualname__
     return str(name) if _is_own(given) else f"{getattr(given, '__module__', None)}.{name}".removeprefix("None.")
 

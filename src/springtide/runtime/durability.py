@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from springtide.query.errors import QueryError
 from springtide.query.places import local, without_secrets
 from springtide.query.types import Length, micros_of
 from springtide.state import private
+from springtide.state.caches import LIMIT, Cache
+from springtide.state.checkpoint import Checkpoint
 from springtide.state.stores import Store
 from springtide.state.tiers import Tiers
 
@@ -33,7 +37,7 @@ class Durability:
     """"epoch": with every epoch. A length of time ("5s"): in the background, so often; in between it is in shared memory, and what came in since
     is kept (the buffer state) so that epochs can be done again. "never": a recovery does everything again."""
     backup: str | Path | None = field(default=None, repr=False)
-    """A store for all that a start on another machine needs: a folder, or a URL of any file system of `pyarrow.fs`, such as "s3://bucket/folder"."""
+    """A store for all that a start on another machine needs: a folder, or the address of an object store, such as "s3://bucket/folder"."""
     retain: int = RETAIN
     """So many checkpoints are kept, for `springtide checkpoint restore --at`."""
     degree: int = 1
@@ -43,6 +47,11 @@ class Durability:
     Without it: this machine's shared memory."""
     buffer: bool = False
     """Keep what the prefixes send, also where it could be read again from the source (upstream backup)."""
+    cache: str | Path | None = None
+    """Where the checkpoint is in an object store: the folder in which each node keeps what it needs of it. `SPRINGTIDE_CACHE` on a node says otherwise
+    there; without either it is the folder for temporary files."""
+    cache_bytes: int = LIMIT
+    """So many bytes of state are kept on each node."""
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""
@@ -52,7 +61,10 @@ class Durability:
             where = without_secrets(self.memory)
             hint = "give a folder; state goes to an object store by backup="
             raise QueryError(_WHERE, f"memory={where!r} is not a folder of a mounted file system", hint)
-        for name in ("retain", "degree"):
+        if self.cache is not None and local(self.cache) is None:
+            where, hint = without_secrets(self.cache), "give a folder on a disk of each node"
+            raise QueryError(_WHERE, f"cache={where!r} is not a folder of a mounted file system", hint)
+        for name in ("retain", "degree", "cache_bytes"):
             if getattr(self, name) < 1:
                 raise QueryError(_WHERE, f"{name}={getattr(self, name)} is too few", "give at least 1")
 
@@ -63,12 +75,27 @@ class Durability:
             return 0.0
         return math.inf if self.every == NEVER else micros_of(_WHERE, self.every, "every") / 1e6
 
-    def tiers(self, root: Path) -> Tiers:
-        """Say where the files of a run on a checkpoint are."""
+    def tiers(self, checkpoint: Checkpoint) -> Tiers:
+        """Return where the files of a run on a checkpoint are."""
+        root = str(checkpoint.root)
+        if checkpoint.remote is not None:
+            return Tiers(root, None, checkpoint.remote, checkpoint.cache, behind=self.seconds > 0)
         memory = None
         if self.seconds > 0:
-            memory = str(private.new(self.parent, root))
-        return Tiers(str(root), memory, self.store)
+            memory = str(private.new(self.parent, checkpoint.root))
+        return Tiers(root, memory, self.store)
+
+    def checkpoint(self, where: str | Path, options: Mapping[str, Any] | None = None) -> Checkpoint:
+        """Return the checkpoint of a run; refuse what does not go together."""
+        cache = Cache("", None if self.cache is None else str(self.cache), self.cache_bytes)
+        found = Checkpoint(where, options, cache)
+        if found.remote is not None and self.backup is not None:
+            raise QueryError(
+                _WHERE,
+                f"the checkpoint is in an object store already ({found.store.url}), and backup= is given as well",
+                "leave backup= out; springtide checkpoint copy makes a second copy",
+            )
+        return found
 
     @property
     def store(self) -> Store | None:

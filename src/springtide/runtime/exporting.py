@@ -54,7 +54,7 @@ class Exporter(Collector):
         self._last = manifest, snapshot
 
     def collect(self) -> Iterable[Metric]:
-        """Give the figures of now."""
+        """Return the figures of now."""
         if self._last is None:
             return
         manifest, snapshot = self._last

@@ -1,28 +1,22 @@
-"""Places where a test can make the process die, to see what is left behind.
-
-`SPRINGTIDE_FAIL=after-manifest:3` kills the process with SIGKILL when it comes to that place for the third time.
-"""
+"""The places of a commit where a test can make the process die: see `springtide.connectors.failpoints`."""
 
 from __future__ import annotations
 
-import os
-import signal
-from collections import Counter
+from pathlib import Path
+
+from springtide.connectors.failpoints import failpoint
+
+__all__ = ["PLACES", "failpoint", "fails_now"]
 
 PLACES = ("before-job", "after-job", "after-manifest", "during-publish", "after-publish", "after-clean")
 """The steps of a commit, in order."""
 
-_VARIABLE = "SPRINGTIDE_FAIL"
-_visits: Counter[str] = Counter()
 
-
-def failpoint(place: str) -> None:
-    """Die here if a test asked for it."""
-    wanted = os.environ.get(_VARIABLE)
-    if wanted is None:
-        return
-    assert place in PLACES
-    _visits[place] += 1
-    name, _, number = wanted.partition(":")
-    if name == place and _visits[place] == int(number or 1):
-        os.kill(os.getpid(), signal.SIGKILL)
+def fails_now(root: Path, epoch: int) -> bool:
+    """Return whether a failure that test rows want in an epoch has not happened yet; it is remembered next to the checkpoint."""
+    marker = root / "control" / f"failed-{epoch}"
+    if marker.exists():
+        return False
+    marker.parent.mkdir(exist_ok=True)
+    marker.touch()
+    return True

@@ -11,18 +11,21 @@ from weakref import WeakKeyDictionary
 import polars as pl
 
 from springtide.compiler.plan import Plan
-from springtide.kernels.hashing import fingerprint
+from springtide.exchange.hashing import fingerprint
 from springtide.query import steps
 from springtide.query.aggregates import Aggregate, BoundAggregate, UserFunction
+from springtide.query.functions import Function
 from springtide.query.graph import Graph
 from springtide.query.operators import BucketOperator, KeyOperator
 from springtide.query.text import expr_text
 from springtide.query.types import length_text
 from springtide.runtime.digests import of_code, of_expression
+from springtide.runtime.drawing import drawing
 from springtide.runtime.layout import layout
-from springtide.runtime.shadows import shadow_of
+from springtide.runtime.old_owners import at_old_owners
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.forms import INPUTS, ORIGINS, Part
+from springtide.state.manifest import Manifest
 from springtide.state.savepoints import adopt
 from springtide.state.stores import Store
 
@@ -32,14 +35,15 @@ _parts_known: WeakKeyDictionary[steps.Step, dict[str, Part]] = WeakKeyDictionary
 """Taken when a step is first asked for, before its code runs: what that leaves in a cache is no other code."""
 
 
-def begin_from(savepoint: str | Path | Store, plan: Plan, checkpoint: str | Path) -> int:
+def begin_from(savepoint: str | Path | Store, plan: Plan, checkpoint: str | Path | Checkpoint) -> int:
     """Let a new checkpoint begin with a savepoint; give the epoch that it goes on behind. What does not fit is refused."""
-    names = {s for q in plan.subqueries for s in (q.name, shadow_of(q.name))}
-    return adopt(savepoint, Checkpoint(checkpoint).root, identity(plan), names)
+    names = {s for q in plan.subqueries for s in (q.name, at_old_owners(q.name))}
+    target = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+    return adopt(savepoint, target, identity(plan), names)
 
 
 def identity(plan: Plan) -> dict[str, Any]:
-    """Say what a checkpoint must have been made by to be gone on with."""
+    """Return what a checkpoint has to match so that this plan can continue from it."""
     inner = {n: s for n, s in plan.graph.steps.items() if not isinstance(s, steps.Source | steps.Sink)}
     described = {name: f"{step.kind}: {step.describe()}" for name, step in inner.items()}
     described |= {name: f"source: {dict(step.schema)}" for name, step in plan.graph.of_kind(steps.Source).items()}
@@ -50,12 +54,28 @@ def identity(plan: Plan) -> dict[str, Any]:
         "buckets": plan.buckets,
         "hash": fingerprint(),
         "polars": pl.__version__,
-        "state": layout(plan),  # for people: two checkpoints that differ in nothing else are the same
+        # for people: two checkpoints that differ in nothing else are the same
+        "state": layout(plan),
+        "graph": drawing(plan),
     }
 
 
+def misfit(plan: Plan, manifest: Manifest) -> str | None:
+    """Say why a manifest cannot be one of this plan, though its checkpoint is; None when it can."""
+    if manifest.epoch < 0:
+        return None
+    for source in plan.graph.of_kind(steps.Source):
+        if source not in manifest.sources:
+            return f"it does not say how far {source} was read"
+    for subquery in plan.subqueries:
+        found = manifest.maps.get(subquery.name)
+        if found is not None and subquery.buckets and len(found.owners) != subquery.buckets:
+            return f"it has owners for {len(found.owners)} buckets of {subquery.name}, which has {subquery.buckets}"
+    return None
+
+
 def form(graph: Graph, name: str) -> dict[str, list[str]]:
-    """Say what a step is, part by part: what goes into it, and everything that decides what it makes of that."""
+    """Return what a step is, part by part: what goes into it, and everything that decides what it makes of that."""
     step = graph.steps[name]
     found = {INPUTS: Part(", ".join(_stream(graph, s.step, s.port) for s in step.inputs))} if step.inputs else {}
     if step.stateful:
@@ -71,14 +91,14 @@ def _stream(graph: Graph, step: steps.Step, port: str) -> str:
 
 
 def _origins(graph: Graph, step: steps.Step, port: str) -> set[str]:
-    """Name the sources and stateful steps that a stream comes from."""
+    """Return the sources and stateful steps that a stream comes from."""
     if step.stateful or isinstance(step, steps.Source):
         return {_stream(graph, step, port)}
     return {origin for s in step.inputs for origin in _origins(graph, s.step, s.port)}
 
 
 def _of_source(source: steps.Source) -> dict[str, Part]:
-    """Say how rows are read: what is late and in which order they are depends on it. Where they are may change."""
+    """Return how rows are read: what is late and in which order they are depends on it. Where they are may change."""
     connector = source.connector
     parts = {
         "kind": type(connector).__name__,
@@ -111,8 +131,12 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Part]]:
             yield from _parts(f"{name}.{key}", held)
     elif isinstance(value, BoundAggregate):  # what it was bound to follows from the rest
         yield from _parts(name, value.aggregate)
+    elif isinstance(value, Function):
+        yield name, of_code(value)
     elif isinstance(value, Aggregate | UserFunction):
         for field in fields(value):
+            if field.name == "definition" and value.definition is None:  # type: ignore[union-attr]
+                continue  # built in: its name says it, and checkpoints from before have no such part
             yield from _parts(f"{name}.{field.name}".removesuffix(".user"), getattr(value, field.name))
     elif isinstance(value, tuple | list) and any(isinstance(v, pl.Expr | tuple | BoundAggregate) for v in value):
         for number, held in enumerate(value):

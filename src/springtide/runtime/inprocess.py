@@ -10,25 +10,24 @@ from pathlib import Path
 
 from springtide.compiler.plan import Plan
 from springtide.query.errors import SpringtideError
-from springtide.runtime.engine import Engine, Options
+from springtide.runtime.engine import Engine
 from springtide.runtime.epoch import Epoch, Report
+from springtide.runtime.old_owners import with_old_owners
+from springtide.runtime.options import Options
 from springtide.runtime.reports import reports_of
-from springtide.runtime.shadows import with_shadows
 from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
-from springtide.runtime.topology import topology
-from springtide.state.checkpoint import Checkpoint
 
 
 def execute(plan: Plan, epoch: Epoch, beside: Iterable[Item] = ()) -> list[Report]:
     """Run the tasks of an epoch in this process, level by level; `beside` has what further tasks of level 0 give."""
-    layout = topology(with_shadows(plan, epoch.shadows), epoch.instances)
-    items: list[Item] = [i for p in range(layout.partitions(0)) for i in source_task(plan, epoch, p)]
+    live, topology = with_old_owners(plan, tuple(epoch.old_owners)), epoch.topology
+    items: list[Item] = [i for p in range(topology.partitions(0)) for i in source_task(live, epoch, p)]
     items += beside
-    for level in range(1, len(layout.levels)):
-        inboxes: list[list[Item]] = [[] for _ in range(layout.partitions(level))]
+    for level in range(1, len(topology.levels)):
+        inboxes: list[list[Item]] = [[] for _ in range(topology.partitions(level))]
         for item in items:
             inboxes[item[1] % len(inboxes) if item[0] != REPORT else 0].append(item)
-        items = [i for p, inbox in enumerate(inboxes) for i in instance_task(plan, epoch, level, p, inbox)]
+        items = [i for p, inbox in enumerate(inboxes) for i in instance_task(live, epoch, level, p, inbox)]
     return reports_of(items)
 
 
@@ -40,7 +39,8 @@ def run(
     between: Callable[[Engine], bool] | None = None,
 ) -> Engine:
     """Run a query with bounded input to its end, or until `between` (called before each epoch) says stop."""
-    engine = Engine(plan, Checkpoint(checkpoint), lambda epoch: execute(plan, epoch), options or Options())
+    options = options or Options()
+    engine = Engine(plan, options.durability.checkpoint(checkpoint), lambda epoch: execute(plan, epoch), options)
     try:
         engine.begin()
         while not engine.manifest.ended:

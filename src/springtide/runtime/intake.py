@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from springtide.kernels import gate
-from springtide.kernels.blob import Times
-from springtide.kernels.slices import NativeSource, Slice, Take
+from springtide.connectors import Feed, Lineage, Owner, Slice, Source, Take
+from springtide.exchange import gate
+from springtide.exchange.blob import Times
+from springtide.query import steps
 from springtide.query.connectors import ONE_STREAM
-from springtide.query.errors import QueryError, nearest
-from springtide.query.steps import Source
+from springtide.query.errors import QueryError, nearest, shown
 from springtide.query.types import END_OF_TIME
-from springtide.runtime.epoch import with_times
-from springtide.runtime.ledgers import NOTHING_READ, Ledgers
-from springtide.runtime.patience import Patience, of_a_connector
-from springtide.sources.files import FileSource
+from springtide.runtime.epoch import Epoch, Report, Taken
+from springtide.runtime.ledgers import Ledgers
+from springtide.runtime.patience import Patience, of_a_connector, said
+from springtide.runtime.planning import with_times
 from springtide.sources.spark import two_topics
 from springtide.state.manifest import SourceState
 
@@ -32,7 +32,7 @@ class Intake:
 
     def __init__(
         self,
-        sources: Mapping[str, Source],
+        sources: Mapping[str, steps.Source],
         limit: int,
         timer: Callable[[], float],
         patience: Patience,
@@ -43,22 +43,68 @@ class Intake:
         self._sources, self._limit, self._timer, self._patience = sources, limit, timer, patience
         self._ledgers, self._note = ledgers, note
         self._noted: dict[tuple[str, str], tuple[str, ...]] = {}
-        self._connectors: dict[str, dict[str, NativeSource]] = {
-            name: {_MAIN: s.connector} if isinstance(s.connector, NativeSource) else {} for name, s in sources.items()
+        self._connectors: dict[str, dict[str, Source]] = {
+            name: {_MAIN: s.connector} if isinstance(s.connector, Source) else {} for name, s in sources.items()
         }
+        self._feeds: dict[tuple[str, str], Feed] = {}
+        """(source, label) → what takes slices, from when it is opened."""
+        self._owner: Callable[[str], Owner] = lambda name: Owner("", name, Lineage(""), 0, kind="source")
+        self._released = -1
         self._detached: dict[str, set[str]] = {}
         self._seen: dict[tuple[str, str], float] = {}
         """When each physical stream last had rows, by the timer; when it was first heard of if it had none yet."""
-        self._by_spark = frozenset(n for n, s in sources.items() if not isinstance(s.connector, NativeSource))
+        self._by_spark = frozenset(n for n, s in sources.items() if not isinstance(s.connector, Source))
         self._began = self._heard = timer()
         self.waiting: dict[str, int] = {}
         """Source that Spark reads → rows that are there but were in no micro-batch yet, as far as Spark says."""
         self.takes: dict[str, dict[str, Take]] = {}
         """Source → input → what it has for the next epoch."""
 
+    # ── opening and closing ───────────────────────────────────────────────────────────────────────────────────────
+
+    def open(self, owner: Callable[[str], Owner]) -> None:
+        """Open every source before anything is read; `owner` says to each whose run it is."""
+        self._owner = owner
+        for name, connectors in self._connectors.items():
+            for label in connectors:
+                self._patience.attempt(f"{name} (source)", partial(self._feed, name, label), of_a_connector)
+
+    def committed(self, epoch: int, states: States) -> None:
+        """Tell the sources what no run will read again: the epoch, and the state that it left, are durable."""
+        if epoch <= self._released:
+            return
+        self._released = epoch
+        for (name, label), feed in self._feeds.items():
+            state = states.get(name, SourceState())
+            position = state.position if label == _MAIN else state.attached.get(label, {}).get("position")
+            if position is not None:
+                self._try(name, partial(feed.committed, position))
+
+    def close(self) -> None:
+        """Let every source go, whatever has happened."""
+        for name, label in list(self._feeds):
+            self._close(name, label)
+
+    def _feed(self, name: str, label: str) -> Feed:
+        if (name, label) not in self._feeds:
+            self._feeds[name, label] = self._connectors[name][label].open(self._owner(name))
+        return self._feeds[name, label]
+
+    def _close(self, name: str, label: str) -> None:
+        feed = self._feeds.pop((name, label), None)
+        if feed is not None:
+            self._try(name, feed.close)
+
+    def _try(self, name: str, action: Callable[[], None]) -> None:
+        """Do what may fail without harm to any row, and say so if it does."""
+        try:
+            action()
+        except Exception as error:
+            self._note(f"step {name} (source): {said(error)}")
+
     # ── attaching and detaching (ST-3) ────────────────────────────────────────────────────────────────────────────
 
-    def attach(self, source: str, label: str, connector: NativeSource, states: States) -> None:
+    def attach(self, source: str, label: str, connector: Source, states: States) -> None:
         """Let a source read another input too, from the next epoch on. Rows before the source's time are late."""
         self._known(source)
         wanted, found = self._sources[source].columns, connector.schema()
@@ -74,6 +120,11 @@ class Intake:
             )
         if states.get(source, SourceState()).ended:
             raise QueryError(f"{source} (source)", "has ended", "attach inputs while the source is still read")
+        if not isinstance(connector, Source) or (lacking := connector.incomplete()) is not None:
+            problem = (
+                lacking if isinstance(connector, Source) else f"{shown(connector)} is not a source that tasks can read"
+            )
+            raise QueryError(f"{source} (source)", problem, "derive it from springtide.connectors.Source")
         self._connectors[source][label] = connector
 
     def detach(self, source: str, label: str) -> None:
@@ -82,6 +133,7 @@ class Intake:
         if label == _MAIN or label not in self._connectors[source]:
             labels = [n for n in self._connectors[source] if n]
             raise QueryError(f"{source} (source)", f"has no input {label!r}", nearest(label, labels))
+        self._close(source, label)
         del self._connectors[source][label]
         self._detached.setdefault(source, set()).add(label)
 
@@ -117,7 +169,7 @@ class Intake:
 
     @property
     def reads(self) -> bool:
-        """Tell whether any source is read in Python."""
+        """Return whether any source is read in Python."""
         return any(self._connectors.values())
 
     @property
@@ -126,7 +178,7 @@ class Intake:
         return sum(self.backlogs().values())
 
     def backlogs(self) -> dict[str, int]:
-        """Give the rows that are there but not taken, by source."""
+        """Return the rows that are there but not taken, by source."""
         return {
             name: sum(t.backlog for t in takes.values()) + self.waiting.get(name, 0)
             for name, takes in self.takes.items()
@@ -137,8 +189,8 @@ class Intake:
         """A test wants the process to die here."""
         return any(t.fail for takes in self.takes.values() for t in takes.values())
 
-    def plan(self, states: States) -> tuple[dict[str, dict[str, int]], dict[str, list[Slice]]]:
-        """Give the stream times of the epoch (before its rows, but with dummies and ends) and the slices of each source."""
+    def plan(self, states: States) -> Taken:
+        """Return what the epoch takes of each source, with the stream times before its rows, dummies and ends among them."""
         times = {name: dict(states.get(name, SourceState()).times) for name in self._sources}
         slices: dict[str, list[Slice]] = {}
         for name, takes in self.takes.items():
@@ -159,28 +211,38 @@ class Intake:
             for stream in times[name]:
                 if stream.partition("/")[0] in labels and "/" in stream:
                     times[name][stream] = END_OF_TIME
-        for (name, stream), time in self._idle(states).items():
+        idle = self._idle(states)
+        for (name, stream), time in idle.items():
             _move(times[name], stream, time)
-        return times, slices
+        return Taken(times, self._greatest(states, idle), slices, bool(idle))
 
-    def greatest(self, states: States) -> dict[str, int]:
-        """Give the greatest time that each source had before the epoch, or that a dummy brings in it."""
+    def _greatest(self, states: States, idle: Mapping[tuple[str, str], int]) -> dict[str, int]:
+        """Return the greatest time that each source had before the epoch, or that a dummy brings in it."""
         greatest = {name: states.get(name, SourceState()).greatest for name in self._sources}
         dummies = [(name, t.greatest) for name, takes in self.takes.items() for t in takes.values()]
-        dummies += [(name, time) for (name, _), time in self._idle(states).items()]
+        dummies += [(name, time) for (name, _), time in idle.items()]
         for name, time in dummies:
             if time is not None:
                 greatest[name] = max(time, greatest[name])
         return greatest
 
-    def idle(self, states: States) -> bool:
-        """Tell whether the epoch moves the time of streams that are idle."""
-        return bool(self._idle(states))
+    def after(self, states: States, epoch: Epoch, reports: Sequence[Report]) -> dict[str, SourceState]:
+        """Return the states of the sources after the epoch, as far as they are decided here."""
+        times = gate.later(epoch.times, [r.times for r in reports])
+        return {
+            name: self._after(
+                name,
+                states.get(name, SourceState()),
+                times.get(name, {}),
+                [r.topics.get(name, {}) for r in reports],
+            )
+            for name in self._sources
+        }
 
-    def after(
-        self, name: str, before: SourceState, times: Mapping[str, int], topics: Iterable[Mapping[str, str]] = ()
+    def _after(
+        self, name: str, before: SourceState, times: Mapping[str, int], topics: Iterable[Mapping[str, str]]
     ) -> SourceState:
-        """Give the state of a source after the epoch, as far as it is decided here; `topics` are those that tasks saw."""
+        """Return the state of one source; `topics` are those that tasks saw."""
         takes = self.takes.get(name, {})
         attached: dict[str, Any] = {n: a for n, a in before.attached.items() if n not in self._detached.get(name, ())}
         attached |= {n: {"position": t.position, "ended": t.ended} for n, t in takes.items() if n != _MAIN}
@@ -217,7 +279,7 @@ class Intake:
                 self._seen |= {(name, stream): began for stream in seen[name]}
 
     def _silence(self, key: tuple[str, str], now: float) -> float:
-        """Say for how many seconds a physical stream is known to have had no rows."""
+        """Return for how many seconds a physical stream is known to have had no rows."""
         name, stream = key
         if name in self._by_spark and stream.partition("/")[0] not in self._connectors[name]:
             return self._heard - self._seen.get(key, self._began)
@@ -226,17 +288,16 @@ class Intake:
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _take(self, name: str, label: str, state: SourceState) -> Take:
-        position = state.position if label == _MAIN else state.attached.get(label, {}).get("position")
+        before = state.position if label == _MAIN else state.attached.get(label, {}).get("position")
         connector = self._connectors[name][label]
-        if position is None and isinstance(connector, FileSource):
-            position = NOTHING_READ
-        position = self._ledgers.opened(name, label, position)
+        position = self._ledgers.opened(name, label, connector.beginning if before is None else before)
         take = self._patience.attempt(
             f"{name} (source)",
-            partial(connector.take, position, self._limit, self._sources[name].ts),
+            lambda: self._feed(name, label).take(position, self._limit, self._sources[name].ts),
             of_a_connector,
         )
-        take = replace(take, position=self._ledgers.closed(take.position))
+        after = self._ledgers.closed(take.position)
+        take = replace(take, position=None if before is None and after == connector.beginning else after)
         for note in take.notes:
             if note not in self._noted.get((name, label), ()):  # the look before has said it
                 self._note(f"step {name} (source): {note}")
@@ -248,7 +309,7 @@ class Intake:
             self._seen[name, _qualified(label, part.stream)] = now
         return take
 
-    def _placed(self, label: str, part: Slice, connector: NativeSource) -> Slice:
+    def _placed(self, label: str, part: Slice, connector: Source) -> Slice:
         return part if label == _MAIN else replace(part, stream=_qualified(label, part.stream), reader=connector)
 
     def _idle(self, states: States) -> dict[tuple[str, str], int]:

@@ -13,10 +13,9 @@ import uuid
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from springtide.sources.ledger import Base, FileRecord
+from springtide.connectors.file_ledger import NOTHING_READ, Base, FileRecord
 from springtide.state.errors import CheckpointError
 from springtide.state.manifest import SourceState
 from springtide.state.tiers import Tiers
@@ -24,10 +23,6 @@ from springtide.state.tiers import Tiers
 FOLDER = "state/files"
 RECENT = 256
 """Records that a manifest has at most, of each input."""
-
-
-NOTHING_READ: dict[str, Any] = {"ledger": {}}
-"""The position of a source of files before anything was read of it, so that a run can remember what it saw."""
 
 
 class Ledgers:
@@ -51,7 +46,7 @@ class Ledgers:
         return position | {"ledger": ledger | {"base": base}}
 
     def closed(self, position: Any) -> Any:
-        """Give a position as it is written down."""
+        """Return a position as it is written down."""
         if not isinstance(position, dict) or "base" not in position.get("ledger", {}):
             return position
         written = position | {"ledger": {k: v for k, v in position["ledger"].items() if k != "base"}}
@@ -85,7 +80,7 @@ class Ledgers:
     def _write(self, records: list[list[Any]]) -> list[Any]:
         data, tiers = json.dumps(records, separators=(",", ":")).encode(), self._tiers()
         file = f"{FOLDER}/{uuid.uuid4().hex}.json"
-        path = Path(tiers.root) / file
+        path = tiers.here / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
         tiers.settle(file)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from springtide.compiler.plan import Grid, Plan
+from springtide.connectors import Slice
 from springtide.elastic.snapshot import Latency, Snapshot, SourceLoad, SubqueryLoad
-from springtide.kernels.slices import Slice
 from springtide.runtime.epoch import Epoch, Report
 from springtide.state.manifest import Manifest
 
@@ -53,8 +54,23 @@ def measure(
     return Snapshot(now, epoch.number, seconds, period, sources, subqueries, waits, slots, executors)
 
 
+def metrics_of(plan: Plan, reports: Sequence[Report]) -> dict[str, Any]:
+    """Return what a manifest says of an epoch's work: rows and seconds by subquery and instance."""
+    subqueries, rows = {}, 0
+    for q in plan.subqueries:
+        own = sorted((r for r in reports if r.subquery == q.name), key=lambda r: r.instance)
+        subqueries[q.name] = {
+            "rows_in": [r.rows_in for r in own],
+            "rows_out": [r.rows_out for r in own],
+            "rejected": [r.rejected for r in own],
+            "busy": [round(r.busy, 6) for r in own],
+        }
+        rows += sum(r.rows_in for r in own) if q.head is None else 0
+    return {"rows": rows, "published": sum(d.rows for r in reports for d in r.outbox), "subqueries": subqueries}
+
+
 def came(rows: int, period: float, between: float | None) -> int:
-    """Say how many rows came in the time of an epoch, when so many came between two looks at the source.
+    """Return how many rows came in the time of an epoch, when so many came between two looks at the source.
 
     The source is looked at when an epoch begins, and the period ends with the epoch. After an epoch that took much longer than this one the
     two are not the same, and all that came during the long one would look like a jump.
@@ -105,13 +121,13 @@ def _by_instance(own: Sequence[Report], instances: int) -> list[list[Report]]:
 
 
 def span_of(own: Sequence[Report], seconds: float) -> float:
-    """Give the time from the first start of a task to the last end, which clocks of machines tell: no less than one task and no more than the epoch."""
+    """Return the time from the first start of a task to the last end, which clocks of machines tell: no less than one task and no more than the epoch."""
     told = max(r.began + r.wait + r.busy for r in own) - min(r.began for r in own)
     return round(max(min(told, seconds), *(r.wait + r.busy for r in own), 0.0), 6)
 
 
 def latency(slices: Sequence[Slice], now: float, began: float) -> Latency | None:
-    """Give percentiles of the time from when a row was there to be read until its epoch was published at `now`.
+    """Return percentiles of the time from when a row was there to be read until its epoch was published at `now`.
 
     A row of which nobody knows when it came, came when the epoch began.
     """

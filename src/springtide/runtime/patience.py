@@ -37,13 +37,13 @@ T = TypeVar("T")
 
 
 def of_the_outside(error: Exception) -> bool:
-    """Tell whether an error says that a file, a disk or a process was not there: it may be back soon."""
+    """Return whether an error says that a file, a disk or a process was not there: it may be back soon."""
     os_error = isinstance(error, pl.exceptions.PolarsError) and "(os error" in str(error)
     return isinstance(error, OSError | UnavailableError | AwayError) or os_error
 
 
 def of_a_connector(error: Exception) -> bool:
-    """Tell whether an error of a source or a sink may pass: all but those that say what is wrong with the query or the data."""
+    """Return whether an error of a source or a sink may pass: all but those that say what is wrong with the query or the data."""
     return of_the_outside(error) or not isinstance(error, SpringtideError)
 
 
@@ -103,7 +103,7 @@ class Patience:
 
 
 def said(error: BaseException) -> str:
-    """Say in one line what an error says, and what it was caused by.
+    """Return one line with what an error says, and what caused it.
 
     >>> said(OSError("the disk is full"))
     'OSError: the disk is full'

@@ -19,10 +19,10 @@ from springtide.state.manifest import BucketMap
 class Provisioning:
     """What waits for slots, and how many there should be. It has no clock: whoever asks says what time it is."""
 
-    def __init__(self, plan: Plan, resources: Resources, patience: float) -> None:
+    def __init__(self, plan: Plan, resources: Resources, wait: float) -> None:
         """Wait for slots so many seconds."""
         self._levels = topology(plan, {}).levels
-        self._resources, self._patience = resources, patience
+        self._resources, self._wait = resources, wait
         self.waiting: dict[str, Waiting] = {}
         """By subquery."""
 
@@ -31,7 +31,7 @@ class Provisioning:
         self._resources.request(self._needed(maps))
 
     def admits(self, instruction: Instruction, maps: Mapping[str, BucketMap], now: float) -> bool:
-        """Tell whether an instruction can be done now; else what is missing is asked for, and it waits in place of an earlier one."""
+        """Return whether an instruction can be carried out now; if not, the missing slots are requested, and it waits in place of an earlier one."""
         self.waiting.pop(instruction.subquery, None)
         if instruction.after.instances <= instruction.before.instances:
             return True
@@ -42,10 +42,10 @@ class Provisioning:
         return True
 
     def decided(self, maps: Mapping[str, BucketMap], now: float) -> list[tuple[Waiting, int]]:
-        """Give what need not wait any longer, each with the instances that there are slots for."""
+        """Return what need not wait any longer, each with the instances that there are slots for."""
         found = []
         for name, waiting in list(self.waiting.items()):
-            instances = waiting.instances(self._missing(name, maps), now, self._patience)
+            instances = waiting.instances(self._missing(name, maps), now, self._wait)
             if instances is not None:
                 del self.waiting[name]
                 found.append((waiting, instances))

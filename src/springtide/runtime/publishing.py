@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from springtide.compiler.plan import Plan
+from springtide.connectors import Owner, Publication, Sink, Writer, commit_of
 from springtide.query import steps
-from springtide.query.errors import SinkError
+from springtide.query.errors import SinkError, SpringtideError
 from springtide.runtime.failpoints import failpoint
 from springtide.runtime.patience import Patience, of_a_connector
 from springtide.runtime.storage import Storage
-from springtide.sinks.publication import Opened, Opener, Owner, Publication, Publisher, commit_of
 from springtide.state.errors import CheckpointError, LostError
 from springtide.state.manifest import Delivery
 from springtide.state.published import Published
@@ -31,7 +31,12 @@ class Publishing:
         """Name them; nothing is touched yet."""
         self._query, self._sinks = plan.graph.name, plan.graph.of_kind(steps.Sink)
         self._storage, self._patience, self._note = storage, patience, note
-        self._opened: dict[str, Opened] = {}
+        self._checkpoint = ""
+        connectors = {name: sink.connector for name, sink in self._sinks.items()}
+        self._connectors = {name: sink for name, sink in connectors.items() if isinstance(sink, Sink)}
+        self._writers: dict[str, Writer] = dict(self._connectors)
+        """Each sink itself, until it is opened."""
+        self._opened: dict[str, Writer] = {}
         self._done = Published()
 
     # ── at the start ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -40,12 +45,13 @@ class Publishing:
         """Let every sink in, or, if one refuses or rows would be lost, none."""
         remembered = self._storage.published
         self._check(remembered or Published())
-        openers = {name: s.connector for name, s in self._sinks.items() if isinstance(s.connector, Opener)}
-        owners = {name: self._owner(name, older=remembered is None) for name in openers}
-        for name, opener in openers.items():
-            self._ask(name, partial(opener.admit, owners[name]))
-        for name, opener in openers.items():
-            self._opened[name] = self._ask(name, partial(opener.open, owners[name], self._note))
+        self._checkpoint = self._storage.checkpoint.lineage().id
+        owners = {name: self._owner(name, older=remembered is None) for name in self._connectors}
+        for name, sink in self._connectors.items():
+            self._ask(name, partial(sink.admit, owners[name]))
+        for name, sink in self._connectors.items():
+            self._opened[name] = self._ask(name, partial(sink.open, owners[name]))
+        self._writers |= self._opened
         self._done = remembered or Published()
 
     def begin(self) -> None:
@@ -82,6 +88,8 @@ class Publishing:
             manifest.epoch,
             commit_of([Path(d.file).name for d in waiting]) if waiting else None,
             older and not manifest.published,
+            schema=self._sinks[sink].schema,
+            note=lambda text: self._note(f"step {sink} (sink): {text}"),
         )
 
     # ── with every epoch ──────────────────────────────────────────────────────────────────────────────────────────
@@ -92,6 +100,7 @@ class Publishing:
         if manifest.epoch < 0 or manifest.published:
             return
         if self._done.epoch < manifest.epoch:
+            self._forget(manifest.epoch - 1)
             self._done = Published(manifest.epoch)
         for name, sink in self._sinks.items():
             if not self._done.has(manifest.epoch, name):
@@ -102,20 +111,24 @@ class Publishing:
 
     def close(self) -> None:
         """Make durable what was published, and that it was."""
-        for name, opened in self._opened.items():
-            self._attempt(name, opened.close)
+        failure: SpringtideError | None = None
+        for name, writer in self._opened.items():
+            try:
+                self._attempt(name, writer.close)
+            except SpringtideError as error:  # the others are closed all the same
+                failure = failure or error
         if self._opened or self._done.epoch >= 0:
             self._storage.remember(self._done, durable=True)
+        if failure is not None:
+            raise failure
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _give(self, name: str, sink: steps.Sink) -> None:
         deliveries = self._waiting(name)
         root = self._storage.checkpoint.root
-        publisher = self._opened.get(name, sink.connector)
-        assert isinstance(publisher, Publisher)
         self._storage.check()
-        publisher.publish(
+        self._writers[name].publish(
             Publication(
                 name,
                 self._storage.manifest.epoch,
@@ -123,8 +136,15 @@ class Publishing:
                 tuple(root / d.file for d in deliveries),
                 tuple(d.rows for d in deliveries),
                 partial(self._find, name),
+                self._query,
+                self._checkpoint,
             )
         )
+
+    def _forget(self, epoch: int) -> None:
+        """Tell the sinks that epochs up to this one will never come again."""
+        for name, writer in self._opened.items() if epoch >= 0 else ():
+            self._attempt(name, partial(writer.committed, epoch))
 
     def _waiting(self, sink: str) -> Sequence[Delivery]:
         return [d for d in self._storage.manifest.outbox if d.sink == sink]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from springtide.compiler.explain import explain
 from springtide.compiler.mermaid import mermaid
@@ -14,14 +14,15 @@ from springtide.elastic.policies.policy import Policy
 from springtide.elastic.settings import Elastic, elastic_of
 from springtide.query.errors import QueryError
 from springtide.query.graph import Graph
+from springtide.query.habits import QUERY, unknown
 from springtide.query.steps import Source
 from springtide.query.types import Length, micros_of
+from springtide.query.usage import usage
 from springtide.runtime import reference
 from springtide.runtime.durability import Durability, durability_of
-from springtide.runtime.engine import ROWS_PER_EPOCH, Options
 from springtide.runtime.identity import begin_from
+from springtide.runtime.options import ROWS_PER_EPOCH, Options
 from springtide.sources.spark import SparkSource
-from springtide.state.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from springtide.runtime.spark.run import Run
@@ -35,6 +36,14 @@ class Query(Graph):
     ['calls', 'sink']
     """
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Refuse what a query does not have, and say what to write instead."""
+            if name.startswith("_") or "name" not in self.__dict__:
+                raise AttributeError(name)
+            raise unknown(f"{self.name} (query)", name, QUERY, [n for n in dir(type(self)) if not n.startswith("_")])
+
     def plan(self, *, buckets: int = BUCKETS) -> Plan:
         """Compile the query: its subqueries and what goes between them (SC-3, SC-5).
 
@@ -45,7 +54,7 @@ class Query(Graph):
         return compile(self, buckets)
 
     def explain(self, *, buckets: int = BUCKETS, as_mermaid: bool = False) -> str:
-        """Say in text, or as a Mermaid flowchart, what the query will run as.
+        """Return what the query will run as, as text or as a Mermaid flowchart.
 
         >>> print(st.Query("copy", calls.to(st.memory_sink(), name="copy")).explain())
         query copy
@@ -83,6 +92,7 @@ class Query(Graph):
         """
         return reference.run(self, inputs, bounded=bounded, observe=observe)
 
+    @usage("query.start(st.spark_session('local[2]'), checkpoint='ckpt/')", lambda query, _: f"{query.name} (query)")
     def start(
         self,
         spark: Any,
@@ -98,6 +108,7 @@ class Query(Graph):
         patience: Length = "1m",
         durability: Durability | Length | None = None,
         savepoint: str | Path | None = None,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> Run:
         """Run the query on a Spark session, in epochs, until its input ends or it is stopped.
 
@@ -118,32 +129,38 @@ class Query(Graph):
         With `savepoint`, its folder or address, a new checkpoint begins with the state of that: of this query, or of another form of it, as
         long as its sources and stateful steps are the same. A start that is repeated goes on with the checkpoint.
 
+        `checkpoint` is a folder that all executors see, or the address of an object store: "s3://bucket/folder", "gs://…", "az://…", "abfss://…". Its
+        credentials come from where the store's own tools have them, or from `storage_options` ({"access_key": …}), which are written down nowhere.
+
         With `metrics_port` the run serves its figures to Prometheus there (0: on any free port, see `run.metrics_url`), to this machine
         alone unless `metrics_host` says otherwise.
         """
         from springtide.runtime.spark.run import Run
 
-        checkpoint = Checkpoint(checkpoint).root  # what is no folder is refused before anything else
+        durable = durability_of(durability)
+        place = durable.checkpoint(
+            checkpoint, storage_options
+        )  # what is no place for it is refused before anything else
         usual = int(spark.sparkContext.defaultParallelism)
         patient = micros_of(f"{self.name} (query)", patience, "patience") / 1e6
         rows = self._admitted(rows_per_epoch)
-        options = Options(instances, rows, usual, elastic_of(elastic), durability_of(durability), patient)
+        options = Options(instances, rows, usual, elastic_of(elastic), durable, patient)
         plan, exporter = self.plan(buckets=buckets), None
         if savepoint is not None:
-            begin_from(savepoint, plan, checkpoint)
+            begin_from(savepoint, plan, place)
         if metrics_port is not None:
             from springtide.runtime.exporting import Exporter
 
             exporter = Exporter(self.name, metrics_port, metrics_host)
         try:
-            return Run(plan, spark, checkpoint, options, trigger, exporter)
+            return Run(plan, spark, place, options, trigger, exporter)
         except BaseException:
             if exporter is not None:
                 exporter.close()
             raise
 
     def _admitted(self, rows_per_epoch: int | None) -> int:
-        """Give the rows that an epoch takes at most; refuse to bound what Spark alone reads."""
+        """Return the rows that an epoch takes at most; refuse to bound what Spark alone reads."""
         if rows_per_epoch is None:
             return ROWS_PER_EPOCH
         sources = self.of_kind(Source)

@@ -16,14 +16,15 @@ from springtide.elastic import maps
 from springtide.elastic.instructions import Instruction, instruct
 from springtide.elastic.manager import Manager
 from springtide.elastic.policies.policy import Proposal
-from springtide.elastic.protocols import Protocol, Wish, check_protocol, choose
+from springtide.elastic.protocols import Protocol, ProtocolChoice, check_protocol, choose
 from springtide.elastic.resources.resources import Resources
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
+from springtide.operators import operator_of
 from springtide.query.errors import QueryError, nearest
-from springtide.runtime.heads import head_of
+from springtide.runtime.old_owners import at_old_owners
+from springtide.runtime.planning import Ownership
 from springtide.runtime.provisioning import Provisioning
-from springtide.runtime.shadows import shadow_of
 from springtide.state.manifest import BucketMap, Manifest, SubqueryState
 
 BY_HAND = "asked for by hand"
@@ -52,15 +53,15 @@ class Reconfiguring:
         self.maps: dict[str, BucketMap] = dict(manifest.maps)
         self._known = {name: {m.version: m} for name, m in manifest.maps.items()}
         elastic = None if elastic is None else elastic.of(self.subquery_of, resources.most())
-        patience = elastic.executors.wait if elastic and elastic.executors else 0.0
-        self._provisioning = Provisioning(plan, resources, patience)
-        self._wishes: dict[str, Wish | None] = {}
+        wait = elastic.executors.wait if elastic and elastic.executors else 0.0
+        self._provisioning = Provisioning(plan, resources, wait)
+        self._choices: dict[str, ProtocolChoice | None] = {}
         """By subquery that waits for executors: the protocol that was asked for."""
         self.manager = Manager.from_json(elastic, manifest.elastic) if elastic and manifest.elastic else None
         if elastic is not None and self.manager is None:
             self.manager = Manager(elastic)
-        self._wish: Wish = elastic.protocol if elastic else "virtual"
-        self.shadows: dict[str, int] = dict(manifest.shadows)
+        self._choice: ProtocolChoice = elastic.protocol if elastic else "virtual"
+        self.old_owners: dict[str, int] = dict(manifest.old_owners)
         """Subquery → the last window that its old owners finish (window recreation)."""
         self.copying: set[str] = set()
         """Subqueries whose state is copied to new owners in the next epoch (state recreation)."""
@@ -93,29 +94,37 @@ class Reconfiguring:
 
     # ── by hand ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def scale(self, step: str, instances: int, protocol: Wish | None = None) -> None:
-        """Give the subquery of a step another number of instances."""
+    def scale(self, step: str, instances: int, protocol: ProtocolChoice | None = None) -> Instruction | None:
+        """Give the subquery of a step another number of instances; return what is to be done, None if it has as many."""
         name = self.subquery_of(step)
         self._check(name, instances)
         most = len(self.maps[name].owners)
-        self._by_hand(Proposal(name, BY_HAND, instances=min(instances, most) if most else instances), protocol)
+        return self._by_hand(Proposal(name, BY_HAND, instances=min(instances, most) if most else instances), protocol)
 
-    def move(self, step: str, buckets: Sequence[int], to: int, protocol: Wish | None = None) -> None:
-        """Give some buckets of a step to one of its instances."""
+    def move(
+        self, step: str, buckets: Sequence[int], to: int, protocol: ProtocolChoice | None = None
+    ) -> Instruction | None:
+        """Give some buckets of a step to one of its instances; return what is to be done, None if it has them."""
         name = self.subquery_of(step)
         if not buckets:
             raise QueryError(f"{name} (subquery)", "no bucket is named", "name those to move, such as [0, 7]")
-        self._by_hand(Proposal(name, BY_HAND, moves=dict.fromkeys(buckets, to)), protocol)
+        return self._by_hand(Proposal(name, BY_HAND, moves=dict.fromkeys(buckets, to)), protocol)
 
-    def rebalance(self, step: str, protocol: Wish | None = None) -> None:
-        """Even the load of a step's instances out, by the rows of the last epochs; without any, by the number of buckets."""
+    def rebalance(self, step: str, protocol: ProtocolChoice | None = None) -> Instruction | None:
+        """Even out the load of a step's instances, by the rows of the last epochs, or by the number of buckets if there were none.
+
+        Return what is to be done, None if it is as even as can be.
+        """
         name = self.subquery_of(step)
         before = self.maps[name]
         if not before.owners:
             raise QueryError(f"{name} (subquery)", "a stateless prefix has no buckets", "scale it instead")
         after = maps.rebalance(before, self._loads(name) or [1.0] * len(before.owners), worth=0.0)
-        if after is not before:
-            self._by_hand(Proposal(name, BY_HAND, owners=after.owners), protocol)
+        return None if after is before else self._by_hand(Proposal(name, BY_HAND, owners=after.owners), protocol)
+
+    def waits(self, subquery: str) -> bool:
+        """Return whether a change of a subquery waits for executors."""
+        return subquery in self._provisioning.waiting
 
     def pause(self) -> None:
         """Let the manager decide nothing until `resume`."""
@@ -129,7 +138,7 @@ class Reconfiguring:
             self.manager.resume()
             self._note("elasticity goes on")
 
-    def _by_hand(self, proposal: Proposal, protocol: Wish | None, waited: float = 0.0) -> None:
+    def _by_hand(self, proposal: Proposal, protocol: ProtocolChoice | None, waited: float = 0.0) -> Instruction | None:
         if protocol is not None:
             check_protocol(protocol)
         name = proposal.subquery
@@ -144,6 +153,7 @@ class Reconfiguring:
             raise QueryError(f"{name} (subquery)", str(error), "see springtide status for what there is") from None
         if instruction is not None:
             self._apply_when_possible(instruction, protocol, waited)
+        return instruction
 
     # ── before an epoch ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -154,13 +164,15 @@ class Reconfiguring:
         now = self._clock()
         for waiting, instances in self._provisioning.decided(self.maps, now):
             instruction, waited = waiting.instruction, now - waiting.since
-            wish = self._wishes.pop(instruction.subquery)
+            choice = self._choices.pop(instruction.subquery)
             if instances == instruction.after.instances:
-                self._apply(instruction, wish, waited)
+                self._apply(instruction, choice, waited)
             else:
-                self._apply_partly(instruction, instances, wish, waited)
+                self._apply_partly(instruction, instances, choice, waited)
 
-    def _apply_partly(self, instruction: Instruction, instances: int, wish: Wish | None, waited: float) -> None:
+    def _apply_partly(
+        self, instruction: Instruction, instances: int, choice: ProtocolChoice | None, waited: float
+    ) -> None:
         name = instruction.subquery
         why = (
             f"executors for {instances} of {instruction.after.instances} instances are there, more did not come in time"
@@ -171,7 +183,7 @@ class Reconfiguring:
         if instances > self.maps[name].instances:
             reason = f"{instruction.reason}; held at {instances}: more executors did not come in time"
             try:
-                self._by_hand(Proposal(name, reason, instruction.trigger, instances=instances), wish, waited)
+                self._by_hand(Proposal(name, reason, instruction.trigger, instances=instances), choice, waited)
             except QueryError as error:  # fewer than the limits allow
                 self._note(str(error))
 
@@ -196,18 +208,20 @@ class Reconfiguring:
                     self._note(str(refusal))
         self._provisioning.settle({name: own.map for name, own in snapshot.subqueries.items()}, self.maps)
 
-    def _apply_when_possible(self, instruction: Instruction, wish: Wish | None = None, waited: float = 0.0) -> None:
+    def _apply_when_possible(
+        self, instruction: Instruction, choice: ProtocolChoice | None = None, waited: float = 0.0
+    ) -> None:
         if self._provisioning.admits(instruction, self.maps, self._clock()):
-            self._apply(instruction, wish, waited)
+            self._apply(instruction, choice, waited)
         else:
-            self._wishes[instruction.subquery] = wish
+            self._choices[instruction.subquery] = choice
             self._note(f"{instruction.subquery} waits for executors to be {instruction.after.instances} instances")
 
-    def _apply(self, instruction: Instruction, wish: Wish | None, waited: float) -> None:
-        protocol = self._protocol(instruction, wish or self._wish)
+    def _apply(self, instruction: Instruction, choice: ProtocolChoice | None, waited: float) -> None:
+        protocol = self._protocol(instruction, choice or self._choice)
         name = instruction.subquery
         if protocol == "window":
-            self.maps[shadow_of(name)] = self.maps[name]
+            self.maps[at_old_owners(name)] = self.maps[name]
         elif protocol == "state":
             self.copying.add(name)
         self.maps[name] = instruction.after
@@ -215,34 +229,39 @@ class Reconfiguring:
         self._underway[instruction.subquery] = key, instruction
         how = {"id": key, "what": str(instruction), "protocol": protocol, "waited": round(waited, 6)}
         self._remember(how | instruction.to_json())
-        self._note(_told(instruction))
+        self._note(event_of(instruction))
 
-    def _protocol(self, instruction: Instruction, wish: Wish) -> Protocol:
-        """Choose the protocol; where old windows are still being finished nothing else can be, and they are nobody's but where there are any."""
+    def _protocol(self, instruction: Instruction, choice: ProtocolChoice) -> Protocol:
+        """Choose the protocol: while old owners still finish windows, or if no window is open, state goes to new owners by name (`virtual`)."""
         name = instruction.subquery
         if self._plan.subquery(name).head is None:
             return "virtual"
-        head = head_of(self._plan, name)
-        chosen = choose(wish, shared=True, windowed=head.windowed)
+        operator = operator_of(self._plan, name)
+        chosen = choose(choice, shared=True, windowed=operator.windowed)
         if chosen != "window":
             return chosen
-        last = head.last_begun(self._stored.state.get(name, SubqueryState()))
-        if name in self.shadows or last is None:
+        last = operator.last_begun(self._stored.state.get(name, SubqueryState()))
+        if name in self.old_owners or last is None:
             return "virtual"
-        self.shadows[name] = last
+        self.old_owners[name] = last
         self._starting.add(name)
         return chosen
 
-    def state(self, manifest: Manifest) -> dict[str, SubqueryState]:
-        """Give the state of every subquery for the next epoch: what is left to old owners is theirs, and new ones begin with nothing."""
+    def ownership(self, manifest: Manifest) -> Ownership:
+        """Return who owns what in the next epoch."""
+        state = self._begun_with(manifest)
+        return Ownership(dict(self.maps), state, dict(self.old_owners), frozenset(self.copying), self._former(state))
+
+    def _begun_with(self, manifest: Manifest) -> dict[str, SubqueryState]:
+        """Return the state of every subquery for the next epoch: what is left to old owners is theirs, and new ones begin with nothing."""
         state = dict(manifest.state)
         for name in self._starting:
-            fresh = SubqueryState(head_of(self._plan, name).beginning(self.shadows[name] + 1))
-            state[shadow_of(name)], state[name] = state[name], fresh
+            fresh = SubqueryState(operator_of(self._plan, name).beginning(self.old_owners[name] + 1))
+            state[at_old_owners(name)], state[name] = state[name], fresh
         return state
 
-    def former(self, state: Mapping[str, SubqueryState]) -> dict[str, dict[int, BucketMap]]:
-        """Give the older maps under which there are segments, by version, as far as this run knows them."""
+    def _former(self, state: Mapping[str, SubqueryState]) -> dict[str, dict[int, BucketMap]]:
+        """Return the older maps under which there are segments, by version, as far as this run knows them."""
         for name, current in self.maps.items():
             used = {s.version for s in state[name].segments} if name in state else set()
             known = self._known.get(name, {}) | {current.version: current}
@@ -258,9 +277,13 @@ class Reconfiguring:
         self._stored = manifest
         self._starting.clear()
         self.copying.clear()
-        for name in [n for n in self.shadows if n not in manifest.shadows]:
-            del self.shadows[name], self.maps[shadow_of(name)]
+        for name in [n for n in self.old_owners if n not in manifest.old_owners]:
+            del self.old_owners[name], self.maps[at_old_owners(name)]
             self._note(f"old windows of {name} are finished: window recreation is done")
+
+    def remembered(self) -> dict[str, Any]:
+        """Return what the manager must know when the run starts again; nothing without one."""
+        return self.manager.to_json() if self.manager else {}
 
     def recovered(self, manifest: Manifest, fixed: Container[str]) -> None:
         """Take note that state was made anew: who owns it now, but for what is about to change."""
@@ -268,12 +291,13 @@ class Reconfiguring:
         self.maps |= {name: m for name, m in manifest.maps.items() if name not in fixed}
 
     def _outcome(self, key: str, instruction: Instruction, snapshot: Snapshot) -> dict[str, Any]:
-        """Say what a change cost: the epoch in which it took effect beside those before it, and the state that changed hands."""
-        old_windows_stay = instruction.subquery in self.shadows
+        """Return what a change cost: the epoch in which it took effect beside those before it, and the state that changed hands."""
+        old_windows_stay = instruction.subquery in self.old_owners
         sizes = () if old_windows_stay else snapshot.subqueries[instruction.subquery].bucket_bytes
         usual = median(self._seconds) if self._seconds else snapshot.seconds
         return {
             "id": key,
+            "subquery": instruction.subquery,
             "done": snapshot.time,
             "in_epoch": snapshot.epoch,
             "seconds": snapshot.seconds,
@@ -284,7 +308,7 @@ class Reconfiguring:
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def subquery_of(self, step: str) -> str:
-        """Name the subquery of a step."""
+        """Return the name of the subquery that a step is in."""
         names = [*(q.name for q in self._plan.subqueries), *self._plan.graph.steps]
         if step not in names:
             problem = f"the query {self._plan.graph.name!r} has no such step"
@@ -292,7 +316,7 @@ class Reconfiguring:
         return self._plan.subquery(step).name
 
     def grid_of(self, name: str) -> tuple[int, int] | None:
-        """Give the rows and columns of a subquery whose buckets are a grid."""
+        """Return the rows and columns of a subquery whose buckets are a grid."""
         routings = (e.routing for e in self._plan.exchanges if e.target == name)
         return next(((r.rows, r.columns) for r in routings if isinstance(r, Grid)), None)
 
@@ -308,8 +332,8 @@ class Reconfiguring:
             raise QueryError(f"{name} (subquery)", f"{instances} instances cannot work", "give at least 1")
 
 
-def _told(instruction: Instruction) -> str:
-    """Say in the past tense what an instruction does."""
+def event_of(instruction: Instruction) -> str:
+    """Return the event that says that an instruction was carried out."""
     if instruction.kind == "scale":
         before, after = instruction.before.instances, instruction.after.instances
         done = f"scaled {instruction.subquery}: {before} → {after} instances"

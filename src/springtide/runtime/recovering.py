@@ -15,40 +15,47 @@ from dataclasses import dataclass, replace
 
 from springtide.compiler.plan import Plan
 from springtide.elastic import maps
+from springtide.query.ids import EpochNumber
 from springtide.runtime.buffers import joined
+from springtide.runtime.committing import states_after
 from springtide.runtime.epoch import Epoch, Report
-from springtide.runtime.outcome import state_after
-from springtide.runtime.shadows import shadow_of, with_shadows
+from springtide.runtime.old_owners import with_old_owners
+from springtide.runtime.planning import Ownership, plan_epoch
 from springtide.state.errors import CheckpointError
-from springtide.state.manifest import BucketMap, Manifest
+from springtide.state.manifest import BucketMap, EpochLog, Manifest
 from springtide.state.segment import Segment
 from springtide.state.tiers import Tiers
 
+_ARRIVES = 3.0
+"""Seconds for which segments that are on their way to the store are waited for, before they count as lost."""
 _NAMED = 5
 """Lost segments that an error names."""
 
 
 def lost(tiers: Tiers, manifest: Manifest) -> list[Segment]:
-    """Give the segments of which there is no whole copy in any tier."""
+    """Return the segments of which there is no whole copy in any tier."""
+    if tiers.cache is not None:  # what is on its way from another node is not lost yet
+        own = [s for s in manifest.segments() if tiers.nearest(s) is None]
+        return tiers.absent(own, _ARRIVES if tiers.behind else 0.0)
     backup = tiers.backup.files("state") if tiers.backup is not None else {}
     return [s for s in manifest.segments() if backup.get(s.file) != s.bytes and tiers.nearest(s) is None]
 
 
 def missing(tiers: Tiers, manifest: Manifest) -> bool:
-    """Tell whether any segment is in no tier at all: a look at names, quick enough for every epoch."""
+    """Return whether any segment is in no tier at all: a look at names, quick enough for every epoch."""
     return any(not tiers.copies(s) for s in manifest.segments()) and bool(lost(tiers, manifest))
 
 
 def base_of(tiers: Tiers, kept: Sequence[Manifest]) -> int:
     """Find the newest manifest from which the last one can be made anew; give its place. There may be none: then say what is lost."""
     for place in range(len(kept) - 1, -1, -1):
-        if kept[place].shadows != kept[-1].shadows:
+        if kept[place].old_owners != kept[-1].old_owners:
             break  # a window recreation began or ended: no replay crosses that
         if not lost(tiers, kept[place]):
             return place
         if kept[place].log is None:
             break  # nobody knows what this epoch took in
-    if kept and kept[0].epoch == 0 and all(m.log is not None and not m.shadows for m in kept):
+    if kept and kept[0].epoch == 0 and all(m.log is not None and not m.old_owners for m in kept):
         return -1  # from the beginning
     gone = lost(tiers, kept[-1])
     named = "; ".join(f"{s} is {tiers.fate(s)}" for s in gone[:_NAMED]) + ("; …" if len(gone) > _NAMED else "")
@@ -62,7 +69,7 @@ def base_of(tiers: Tiers, kept: Sequence[Manifest]) -> int:
 def partitioned(
     before: Mapping[str, BucketMap], gone: Sequence[Segment], degree: int, fixed: Container[str] = ()
 ) -> dict[str, BucketMap]:
-    """Give the buckets of every instance that lost state to `degree` instances: itself and new ones. `fixed` maps stay."""
+    """Return the buckets of every instance that lost state to `degree` instances: itself and new ones. `fixed` maps stay."""
     after = dict(before)
     for name in dict.fromkeys(s.subquery for s in gone):
         if degree > 1 and name in after and name not in fixed:
@@ -84,38 +91,18 @@ class Recovery:
     """Rows that are replayed at once."""
 
     def run(self, kept: Sequence[Manifest], fixed: Container[str] = ()) -> Manifest:
-        """Give the last manifest with its state made anew; subqueries that are about to get another map anyway are `fixed`."""
+        """Return the last manifest with its state rebuilt; `fixed` names the subqueries that are about to get another map anyway."""
         newest, gone = kept[-1], lost(self.tiers, kept[-1])
         place = base_of(self.tiers, kept)
-        base = kept[place] if place >= 0 else Manifest(epoch=-1, generation=newest.generation)
+        base = kept[place] if place >= 0 else Manifest(epoch=EpochNumber(-1), generation=newest.generation)
         owners = partitioned(newest.maps, gone, self.degree, fixed)
-        live = with_shadows(self.plan, tuple(newest.shadows))
+        live = with_old_owners(self.plan, tuple(newest.old_owners))
         state = dict(base.state)
         for records in batches(kept[place + 1 :], self.limit):
-            times, greatest, slices, buffers = joined([m.log for m in records if m.log is not None])
-            inputs = {**slices, **buffers}
-            instances = {
-                q.name: len(inputs[q.name]) if q.name in inputs else owners[q.name].instances for q in live.subqueries
-            }
-            windows: dict[str, tuple[int | None, int | None]] = {}
-            for name, last in newest.shadows.items():
-                windows |= {shadow_of(name): (None, last), name: (last + 1, None)}
-            epoch = Epoch(
-                records[-1].epoch,
-                self.tiers,
-                times,
-                greatest,
-                slices,
-                instances,
-                {name: owners[name] for name in instances},
-                state,
-                shadows=tuple(newest.shadows),
-                windows=windows,
-                replayed=buffers,
-                silent=True,
-            )
-            reports = self.execute(epoch)
-            state = {q.name: state_after(live, epoch, q.name, reports) for q in live.subqueries if q.head}
+            given = joined([m.log for m in records if m.log is not None])
+            owned = Ownership(owners, state, newest.old_owners)
+            epoch = plan_epoch(live, records[-1].epoch, self.tiers, given, owned, silent=True)
+            state = states_after(live, epoch, self.execute(epoch))
         return replace(newest, state=state, maps=owners)
 
 
@@ -124,10 +111,10 @@ def batches(records: Sequence[Manifest], limit: int) -> list[list[Manifest]]:
     found: list[list[Manifest]] = []
     rows = 0
     for manifest in records:
-        log = manifest.log or {}
-        if not found or log["idle"] or found[-1][-1].log["idle"] or rows + log["rows"] > limit:  # type: ignore[index]
+        log, before = manifest.log or EpochLog(), (found[-1][-1].log if found else None) or EpochLog()
+        if not found or log.idle or before.idle or rows + log.rows > limit:
             found.append([])
             rows = 0
         found[-1].append(manifest)
-        rows += log["rows"]
+        rows += log.rows
     return found

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import polars as pl
-
 from springtide.compiler.plan import Plan
+from springtide.connectors import Outbox, Sink
 from springtide.query import steps
+from springtide.query.connectors import SinkConnector
 
 
 @dataclass(frozen=True)
-class Outbox:
-    """What a task knows of a sink: how it wants its files."""
+class Shipped(SinkConnector):
+    """What a task knows of a sink: what to do with its rows."""
 
-    outbox: str
-
-    def check(self, schema: pl.Schema) -> str | None:
-        """Take what the sink itself was asked about."""
-        return None
+    outbox: Outbox
 
     def describe(self) -> str:
-        """Say what it is."""
-        return f"outbox of {self.outbox} files"
+        """Return what it is."""
+        return f"outbox of {self.outbox.suffix} files"
 
 
 def for_tasks(plan: Plan) -> Plan:
-    """Give the plan with no more of its sinks than tasks need."""
+    """Return the plan with no more of its sinks than tasks need."""
     sinks = {
-        name: replace(sink, connector=Outbox(getattr(sink.connector, "outbox", "arrow")))
+        name: replace(sink, connector=Shipped(sink.connector.outbox))
         for name, sink in plan.graph.of_kind(steps.Sink).items()
+        if isinstance(sink.connector, Sink)
     }
     return replace(plan, graph=plan.graph.with_sinks(sinks))

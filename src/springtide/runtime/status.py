@@ -8,7 +8,7 @@ from springtide.state.manifest import Manifest, SubqueryState
 
 
 def status_of(manifest: Manifest) -> dict[str, Any]:
-    """Say how far a query is: epoch, rows, side outputs, instances, state."""
+    """Return how far a query has come: epoch, rows, side outputs, instances, state."""
     return {
         "epoch": manifest.epoch,
         "ended": manifest.ended,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from springtide.query.errors import SpringtideError
+from springtide.query.ids import EpochNumber, Generation
 from springtide.runtime.buffers import FOLDER as BUFFERS
 from springtide.runtime.durability import Durability
 from springtide.runtime.persisting import Persister, kept_after
@@ -26,6 +27,7 @@ from springtide.state.manifest import Manifest
 from springtide.state.mirror import Mirror
 from springtide.state.published import FILE as PUBLISHED
 from springtide.state.published import Published, read_published, write_published
+from springtide.state.relay import Relay
 from springtide.state.segment import epoch_of
 
 SWEPT = 50
@@ -45,13 +47,17 @@ class Storage:
     ) -> None:
         """Take the checkpoint; an empty one is filled from its backup."""
         self.checkpoint, self._retain, self._note = checkpoint, durability.retain, note
-        self._mirror = Mirror(checkpoint, durability.store) if durability.store is not None else None
+        store = checkpoint.remote or durability.store
+        self._mirror = Mirror(checkpoint, store) if store is not None else None
+        if checkpoint.remote is not None:
+            checkpoint.remote.check_writable()
         refuse_links(checkpoint.root)
         self.lease: Lease = (self._mirror or checkpoint).acquire(identity)
-        if self._mirror is not None and self._mirror.restored:
+        if self._mirror is not None and self._mirror.restored and checkpoint.remote is None:
             note(f"the checkpoint was restored from {self._mirror.url}")
-        self.tiers, self._parent = durability.tiers(checkpoint.root), durability.parent
+        self.tiers, self._parent = durability.tiers(checkpoint), durability.parent
         self.persister = Persister(self.tiers, durability.seconds, timer, note)
+        self._relay: Relay | None = None
         self.leaving: set[str] = set()
         """Files of epochs that were forgotten with the last one. The disk may remember those until the next record is made."""
         try:
@@ -63,7 +69,12 @@ class Storage:
     @property
     def manifest(self) -> Manifest:
         """The last epoch that was committed; one with the number -1 before there is any."""
-        return self.kept[-1] if self.kept else Manifest(epoch=-1, generation=self.lease.generation)
+        return self.kept[-1] if self.kept else Manifest(EpochNumber(-1), Generation(self.lease.generation))
+
+    @property
+    def durable(self) -> Manifest | None:
+        """The last epoch whose state is durable; None before there is any."""
+        return next((m for m in reversed(self.kept) if m.epoch in self.persister.whole), None)
 
     @property
     def in_background(self) -> bool:
@@ -80,17 +91,23 @@ class Storage:
             private.make(Path(self.tiers.memory))
         private.sweep(self._parent, self.checkpoint.root, keep=self.tiers.memory)
         if self._mirror is not None:
-            self.lease = self._mirror.begin(self.lease, self.kept, _needed(self.kept))
+            keep = _needed(self.kept) | {d.file for d in self.manifest.outbox}
+            self.lease = self._mirror.begin(self.lease, self.kept, keep)
             self.kept = self.checkpoint.history()
+        if self.checkpoint.remote is not None:
+            self._relay = Relay(self.checkpoint.remote, self.checkpoint.root, lambda: self.lease)
         left = self.checkpoint.left(_needed(self.kept), self.manifest.epoch)
         self.check()  # after the look: what a newer run writes is not among it, however late it is removed
         self.checkpoint.sweep(left)
 
     def _make_whole(self, recover: Callable[[], None]) -> None:
         """Bring the state that the last run left in shared memory to the durable tiers."""
+        if self.tiers.cache is not None:
+            self._make_whole_there(recover)
+            return
         own, log = self.tiers, self.manifest.log
         if log is not None:
-            memory = private.left(log["memory"], self.checkpoint.root)
+            memory = private.left(log.memory, self.checkpoint.root)
             self.tiers, left = replace(own, memory=None), replace(own, memory=memory)
             try:
                 if lost(left, self.manifest):
@@ -104,6 +121,16 @@ class Storage:
             own.persist(self.manifest.segments())
         durable = replace(own, memory=None)
         self.persister.whole = {m.epoch for m in self.kept if all(durable.copies(s) for s in m.segments())}
+        self.persister.whole.add(self.manifest.epoch)
+
+    def _make_whole_there(self, recover: Callable[[], None]) -> None:
+        """Have all state of the last epoch in the store; what is in no cache of a node that is still there is made anew."""
+        if lost(self.tiers, self.manifest):
+            recover()
+        self.tiers.persist(self.manifest.segments())
+        assert self.tiers.backup is not None
+        there = self.tiers.backup.files("state")
+        self.persister.whole = {m.epoch for m in self.kept if all(s.file in there for s in m.segments())}
         self.persister.whole.add(self.manifest.epoch)
 
     # ── with every epoch ──────────────────────────────────────────────────────────────────────────────────────────
@@ -213,21 +240,23 @@ class Storage:
                 self._mirror.remove(self.lease, gone)
 
     def _left_by_attempts(self) -> set[str]:
-        """Name the segments of epochs that are over which no manifest names: of tasks that failed, or that Spark ran again.
+        """Return the segments of epochs that are over which no manifest names: of tasks that failed, or that Spark ran again.
 
         Those of the last epoch are left: a task that is late may still write one, and it is found next time.
         """
         known = _needed(self.kept) | self.persister.pinned
-        places = [Path(place) for place in (self.tiers.memory, self.tiers.root) if place is not None]
+        if self._mirror is not None and self.tiers.cache is not None:
+            self._mirror.left_by_attempts(self.lease, known | self.leaving, self.manifest.epoch)
+        places = [Path(place) for place in (self.tiers.memory, self.tiers.here) if place is not None]
         found = {path.relative_to(place).as_posix(): path for place in places for path in place.glob("state/*/*.arrow")}
         return {f for f, path in found.items() if f not in known and epoch_of(path.name) < self.manifest.epoch}
 
     # ── when something is lost ────────────────────────────────────────────────────────────────────────────────────
 
     def has_lost(self, *, quickly: bool = False) -> bool:
-        """Tell whether state is lost; `quickly`: whether files are away, without a look into those that are there."""
-        if self.manifest.epoch < 0:
-            return False
+        """Return whether state is lost; `quickly`: whether files are away, without a look into those that are there."""
+        if self.manifest.epoch < 0 or (quickly and self.tiers.cache is not None):
+            return False  # files are on other nodes: tasks find out
         return bool(missing(self.tiers, self.manifest) if quickly else lost(self.tiers, self.manifest))
 
     def replace(self, manifest: Manifest) -> None:
@@ -255,11 +284,13 @@ class Storage:
             self._note(str(error))
         if self.leaving:
             self._leave()
+        if self._relay is not None:
+            self._relay.close()
         if self._mirror is not None:
             self._mirror.close()
         self.lease.release()
 
 
 def _needed(kept: Sequence[Manifest]) -> set[str]:
-    """Name the segments and buffers that some manifest may be asked for."""
+    """Return the segments and buffers that some manifest may still need."""
     return set().union(*(m.files() | m.buffers() for m in kept))

@@ -1,7 +1,7 @@
 """What a task does in one epoch. The same on Spark and in-process: items in, items out.
 
 An item is (level, partition, payload): a blob for an instance of a later level, or a report for the driver. Each level passes on
-what is not for it.
+what is not for it. The plan of a task is the one with the old owners of its epoch.
 """
 
 from __future__ import annotations
@@ -12,31 +12,32 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from springtide.compiler.plan import Exchange, Plan, Subquery
-from springtide.kernels import gate, order
-from springtide.kernels.blob import Blob, Times
-from springtide.kernels.chain import Output, run_chain
-from springtide.kernels.hashing import BUCKET
-from springtide.kernels.ingest import ingest
-from springtide.kernels.routing import BUCKETS, Turn, deal
-from springtide.kernels.slices import NativeSource, Read, Slice
+from springtide.connectors import Read, Sink, Slice, Source
+from springtide.exchange import gate, order
+from springtide.exchange.blob import Blob, Times
+from springtide.exchange.hashing import BUCKET
+from springtide.exchange.routing import BUCKETS, Turn, deal
+from springtide.operators import Clock, operator_of
+from springtide.operators.state_view import StateView
 from springtide.query import steps
-from springtide.query.errors import UnavailableError
+from springtide.query.errors import UnavailableError, UserCodeError
+from springtide.query.ids import InstanceId
 from springtide.runtime.buffers import buffer, sent_before
 from springtide.runtime.epoch import Epoch, Report
-from springtide.runtime.heads import Clock, head_of, keep
-from springtide.runtime.heads.head import Shelf
 from springtide.runtime.patience import of_the_outside, said
-from springtide.runtime.shadows import with_shadows
-from springtide.runtime.topology import Topology, origin_ranks, sources_behind, sources_behind_side, topology
+from springtide.runtime.samples import OF_EPOCH, Sample, of_late, of_rejected
+from springtide.runtime.shipping import Shipped
+from springtide.runtime.topology import origin_ranks, sources_upstream, sources_upstream_of_side
 from springtide.state.accounts import EXCHANGE, SINK, STEP
 from springtide.state.errors import LostError
 from springtide.state.manifest import Delivery
+from springtide.stateless.chain import Output, run_chain
+from springtide.stateless.ingest import Ingested, ingest
 
 REPORT = -1
 """The level of items for the driver."""
@@ -51,8 +52,7 @@ class Work:
     plan: Plan
     epoch: Epoch
     subquery: Subquery
-    instance: int
-    layout: Topology
+    instance: InstanceId
     entered: float = field(default_factory=time.perf_counter)
     """When the task began to wait for its input."""
     started: float = field(default_factory=time.perf_counter)
@@ -62,6 +62,7 @@ class Work:
     outbox: list[Delivery] = field(default_factory=list)
     buffers: list[str] = field(default_factory=list)
     accounts: dict[str, dict[str, int]] = field(default_factory=dict)
+    samples: list[Sample] = field(default_factory=list)
 
     @property
     def ordered(self) -> bool:
@@ -119,7 +120,8 @@ class Work:
         exchange = self.plan.exchanges[blob.exchange]
         frame = pl.DataFrame() if blob.tuples is None else blob.tuples
         target = self.epoch.maps[exchange.target]
-        level = self.layout.level_of(exchange.target)
+        topology = self.epoch.topology
+        level = topology.level_of(exchange.target)
         self.rows_out += frame.height
         sent: tuple[pl.DataFrame | None, bytes] | None = None
         for instance, part in deal(frame, exchange.routing, exchange.side, target.owners, target.instances):
@@ -127,36 +129,34 @@ class Work:
                 sent = part, replace(blob, tuples=part).encode()
             if part is not None:
                 self.count(EXCHANGE, said_of(exchange), "sent", part.height)
-            yield level, self.layout.partition_of(exchange.target, instance), sent[1]
+            yield level, topology.partition_of(exchange.target, instance), sent[1]
 
     def _sent(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
         """Make the rows for an exchange; to one of two owners only those of its windows."""
-        head = head_of(self.plan, exchange.target)
-        rows = head.send(exchange, tuples, turn)
+        operator = operator_of(self.plan, exchange.target)
+        rows = operator.send(exchange, tuples, turn)
         windows = self.epoch.windows.get(exchange.target)
-        return rows if windows is None else rows.filter(head.within(windows))
+        return rows if windows is None else rows.filter(operator.within(windows))
 
     def deliver(self, sink: str, rows: pl.DataFrame) -> None:
         """Put rows for a sink into the outbox."""
         if not rows.height or self.epoch.silent:
             return
         self.count(SINK, sink, "given", rows.height)
-        connector = self.plan.step(sink)
-        assert isinstance(connector, steps.Sink)
-        as_parquet = getattr(connector.connector, "outbox", "arrow") == "parquet"
-        file = f"outbox/{self.epoch.number:09d}/{sink}-{self.subquery.name}-{self.instance}-{uuid.uuid4().hex[:8]}.{'parquet' if as_parquet else 'arrow'}"
-        path = Path(self.epoch.tiers.root) / file
+        step = self.plan.step(sink)
+        assert isinstance(step, steps.Sink)
+        assert isinstance(step.connector, Shipped | Sink)
+        outbox = step.connector.outbox
+        file = f"outbox/{self.epoch.number:09d}/{sink}-{self.subquery.name}-{self.instance}-{uuid.uuid4().hex[:8]}{outbox.suffix}"
+        path = self.epoch.tiers.here / file
         path.parent.mkdir(parents=True, exist_ok=True)
-        if as_parquet:
-            rows.write_parquet(path, compression="zstd", compression_level=1, statistics=True)
-        else:
-            rows.write_ipc(path, compression="uncompressed")
+        outbox.write(rows, path)
         self.epoch.tiers.settle(file)
         self.rows_out += rows.height
         self.outbox.append(Delivery(sink, file, rows.height, self.instance))
 
     def report(self, **more: object) -> Item:
-        """Say what was done."""
+        """Return what was done."""
         now = time.perf_counter()
         report = Report(
             self.subquery.name,
@@ -170,6 +170,7 @@ class Work:
             outbox=tuple(self.outbox),
             buffers=tuple(self.buffers),
             accounts=self.accounts,
+            samples=tuple(self.samples),
             **more,  # type: ignore[arg-type]
         )
         return REPORT, 0, json.dumps(report.to_json()).encode()
@@ -191,10 +192,9 @@ class Arrival:
 
 def source_task(plan: Plan, epoch: Epoch, partition: int) -> Iterator[Item]:
     """Read the slices of one instance of a prefix."""
-    plan = with_shadows(plan, epoch.shadows)
-    name, instance = topology(plan, epoch.instances).instance_of(0, partition)
+    name, instance = epoch.topology.instance_of(0, partition)
     if name in epoch.replayed:
-        work = Work(plan, epoch, plan.subquery(name), instance, topology(plan, epoch.instances))
+        work = Work(plan, epoch, plan.subquery(name), instance)
         for blob in sent_before(epoch, name, instance):
             yield from work.send(blob)
         yield work.report()
@@ -220,17 +220,16 @@ def _read(plan: Plan, slices: Iterable[Slice]) -> Iterator[Arrival]:
         source = plan.step(part.source)
         assert isinstance(source, steps.Source)
         reader = part.reader or source.connector
-        assert isinstance(reader, NativeSource)
+        assert isinstance(reader, Source)
         yield Arrival(part, reader.read(part))
 
 
 def run_prefix(
-    plan: Plan, epoch: Epoch, name: str, instance: int, arrivals: Iterable[Arrival], reading: float = 0.0
+    plan: Plan, epoch: Epoch, name: str, instance: InstanceId, arrivals: Iterable[Arrival], reading: float = 0.0
 ) -> Iterator[Item]:
     """Judge what arrived, run the stateless prefix, send blobs; `reading` took so many seconds already, and was work."""
-    plan = with_shadows(plan, epoch.shadows)
     began = time.perf_counter() - reading
-    work = Work(plan, epoch, plan.subquery(name), instance, topology(plan, epoch.instances), began, began)
+    work = Work(plan, epoch, plan.subquery(name), instance, began, began)
     ranks = origin_ranks(plan)
     counts: dict[str, dict[str, int]] = {}
     times: dict[str, dict[str, int]] = {}
@@ -249,12 +248,15 @@ def run_prefix(
             greatest[part.source] = max(got.greatest, greatest.get(part.source, got.greatest))
         made.setdefault((part.source, steps.OUT), []).append(got.accepted)
         count = counts.setdefault(part.source, {"read": 0, "accepted": 0, "late": 0, "rejected": 0})
-        count["read"] += part.rows
+        count["read"] += _seen(part, got)
         count["accepted"] += got.count
         for port, frame in ((steps.LATE, got.late), (steps.REJECTED, got.rejected)):
             if frame is not None:
                 made.setdefault((part.source, port), []).append(frame.lazy())
                 count[port] += frame.height
+        if len(work.samples) < OF_EPOCH:
+            work.samples += of_late(part.source, part.stream, got.late, got.time) if got.late is not None else []
+            work.samples += of_rejected(part.source, got.rejected) if got.rejected is not None else []
         if arrival.topic is not None:
             topics.setdefault(part.source, {})[part.stream] = arrival.topic
         work.rows_in += part.rows
@@ -266,25 +268,38 @@ def run_prefix(
         if (source_name, steps.OUT) not in made:
             made[source_name, steps.OUT] = [_nothing(plan, source_name, work.ordered)]
     frames = {key: pl.concat(parts) if len(parts) > 1 else parts[0] for key, parts in made.items()}
-    native = all(isinstance(plan.step(s).connector, NativeSource) for s in work.subquery.sources)  # type: ignore[attr-defined]
+    native = all(isinstance(plan.step(s).connector, Source) for s in work.subquery.sources)  # type: ignore[attr-defined]
     yield from work.emit(frames, times, greatest, Turn(work.start, "kept" if native else "whole"))
     yield work.report(times=times, greatest=greatest, sources=counts, topics=topics)
 
 
+def _seen(part: Slice, got: Ingested) -> int:
+    """Count the rows that a slice turned out to have; a connector that says exactly how many must be right."""
+    rows = got.count + sum(frame.height for frame in (got.late, got.rejected) if frame is not None)
+    if part.exact and rows != part.rows:
+        raise UserCodeError(
+            f"{part.source} (source)",
+            f"a slice of the physical stream {part.stream!r} has {rows} rows, where {part.rows} were announced",
+            "read exactly the rows of the slice; if their number is not known before, give the slice exact=False",
+        )
+    return rows
+
+
 def instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: Iterable[Item]) -> Iterator[Item]:
     """Take blobs through the gate into the stateful head, run the steps behind it, send blobs."""
-    plan = with_shadows(plan, epoch.shadows)
-    name, instance = topology(plan, epoch.instances).instance_of(level, partition)
+    name, instance = epoch.topology.instance_of(level, partition)
     with outside(f"{name} (subquery)"):
         try:
-            yield from _instance_task(plan, epoch, level, partition, items)
+            yield from _instance_task(plan, epoch, name, instance, level, items)
         except LostError as error:  # Spark would try again, each time with a worker that has to import everything
             found = Report(name, instance, lost=(error.path, error.problem, error.hint))
             yield REPORT, 0, json.dumps(found.to_json()).encode()
 
 
-def _instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: Iterable[Item]) -> Iterator[Item]:
-    entered, layout = time.perf_counter(), topology(plan, epoch.instances)
+def _instance_task(
+    plan: Plan, epoch: Epoch, name: str, instance: InstanceId, level: int, items: Iterable[Item]
+) -> Iterator[Item]:
+    entered = time.perf_counter()
     payloads: list[bytes] = []
     for item in items:
         if item[0] == level:
@@ -292,23 +307,24 @@ def _instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: 
         else:
             yield item
     blobs = [Blob.decode(payload) for payload in sorted(payloads)]  # whichever came first
-    name, instance = layout.instance_of(level, partition)
-    work = Work(plan, epoch, plan.subquery(name), instance, layout, entered)
+    work = Work(plan, epoch, plan.subquery(name), instance, entered)
     times = gate.later(epoch.times, [b.times for b in blobs])
     greatest = gate.greatest(epoch.greatest, [b.greatest for b in blobs])
     work.rows_in = sum(b.tuples.height for b in blobs if b.tuples is not None)
-    head = head_of(plan, name)
-    shelf = Shelf(epoch, name, instance, head.adapted)
+    operator = operator_of(plan, name)
+    view = StateView(epoch, name, instance, operator.adapted)
     for blob in blobs:
         if blob.tuples is not None:
             work.count(EXCHANGE, said_of(plan.exchanges[blob.exchange]), "received", blob.tuples.height)
     arrived = _by_side(plan, name, blobs)
-    if expired := head.expired(shelf.marks, arrived):
+    if expired := operator.expired(view.marks, arrived):
         work.count(STEP, name, "expired", expired)
-    result = head.run(shelf, arrived, _clock(plan, work.subquery, times, greatest))
+    result = operator.run(view, arrived, _clock(plan, work.subquery, times, greatest))
     step, rejected = work.subquery.head, result.rejected
-    work.rejected = 0 if rejected is None else rejected.height
     assert step is not None
+    if rejected is not None:
+        work.rejected = rejected.height
+        work.samples += of_rejected(step, rejected)
     turn = Turn(work.start, "whole" if isinstance(result.rows, pl.DataFrame) else "pieces")
     for rows in result.pieces:
         if not rows.height and rejected is None:
@@ -320,14 +336,14 @@ def _instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: 
         if rejected is not None:
             made[step, steps.REJECTED], rejected = rejected.lazy(), None
         yield from work.emit(made, times, greatest, turn)
-    segments = keep(head, shelf, result)
-    replaced = tuple(n for n in result.writes if head.kinds[n].whole)
+    segments = operator.write(view, result)
+    replaced = tuple(n for n in result.writes if operator.tables[n].whole)
     buckets = _rows_per_bucket(blobs, work.subquery.buckets or 1)
     yield work.report(marks=dict(result.marks), replaced=replaced, segments=segments, buckets=buckets)
 
 
 def said_of(exchange: Exchange) -> str:
-    """Name an exchange, in every epoch the same way."""
+    """Return the name of an exchange, the same in every epoch."""
     origin = exchange.step if exchange.port == steps.OUT else f"{exchange.step}.{exchange.port}"
     side = f", side {exchange.side + 1}" if exchange.side else ""
     return f"{exchange.origin}: {origin} → {exchange.target}{side}"
@@ -353,11 +369,11 @@ def _rows_per_bucket(blobs: Sequence[Blob], buckets: int) -> tuple[int, ...]:
 
 
 def _clock(plan: Plan, subquery: Subquery, times: Times, greatest: Mapping[str, int]) -> Clock:
-    behind = [sources_behind_side(plan, subquery, side) for side in (0, 1)]
+    upstream = [sources_upstream_of_side(plan, subquery, side) for side in (0, 1)]
     return Clock(
-        gate.merged_time(times, sources_behind(plan, subquery)),
-        tuple(gate.merged_time(times, sources) for sources in behind if sources),
-        max((greatest.get(s, gate.BEGINNING) for s in sources_behind(plan, subquery)), default=gate.BEGINNING),
+        gate.merged_time(times, sources_upstream(plan, subquery)),
+        tuple(gate.merged_time(times, sources) for sources in upstream if sources),
+        max((greatest.get(s, gate.BEGINNING) for s in sources_upstream(plan, subquery)), default=gate.BEGINNING),
     )
 
 

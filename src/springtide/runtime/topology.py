@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from springtide.compiler.plan import Plan, Subquery
+from springtide.query.ids import InstanceId
 from springtide.query.steps import Source, Step
 from springtide.query.stream import Stream
 
@@ -25,7 +26,7 @@ class Topology:
     instances: Mapping[str, int]
 
     def level_of(self, subquery: str) -> int:
-        """Give the level of a subquery."""
+        """Return the level of a subquery."""
         return next(i for i, names in enumerate(self.levels) if subquery in names)
 
     def partitions(self, level: int) -> int:
@@ -33,15 +34,15 @@ class Topology:
         return sum(self.instances[name] for name in self.levels[level])
 
     def partition_of(self, subquery: str, instance: int) -> int:
-        """Give the partition, in its level, of an instance."""
+        """Return the partition, in its level, of an instance."""
         names = self.levels[self.level_of(subquery)]
         return sum(self.instances[n] for n in names[: names.index(subquery)]) + instance
 
-    def instance_of(self, level: int, partition: int) -> tuple[str, int]:
-        """Give the subquery and the instance that run in a partition."""
+    def instance_of(self, level: int, partition: int) -> tuple[str, InstanceId]:
+        """Return the subquery and the instance that run in a partition."""
         for name in self.levels[level]:
             if partition < self.instances[name]:
-                return name, partition
+                return name, InstanceId(partition)
             partition -= self.instances[name]
         raise IndexError(f"level {level} has no such partition")
 
@@ -64,19 +65,21 @@ def _levels(plan: Plan) -> tuple[tuple[str, ...], ...]:
 
 
 @lru_cache(maxsize=256)
-def sources_behind(plan: Plan, subquery: Subquery) -> tuple[str, ...]:
-    """Name every source whose tuples can reach a subquery's head; its own ones for a stateless prefix."""
-    return _sources_behind(plan, plan.step(subquery.head).inputs) if subquery.head else tuple(sorted(subquery.sources))
+def sources_upstream(plan: Plan, subquery: Subquery) -> tuple[str, ...]:
+    """Return every source whose tuples can reach a subquery's head; its own ones for a stateless prefix."""
+    return (
+        _sources_upstream(plan, plan.step(subquery.head).inputs) if subquery.head else tuple(sorted(subquery.sources))
+    )
 
 
 @lru_cache(maxsize=256)
-def sources_behind_side(plan: Plan, subquery: Subquery, side: int) -> tuple[str, ...]:
-    """Name every source whose tuples can reach one input of a subquery's head."""
+def sources_upstream_of_side(plan: Plan, subquery: Subquery, side: int) -> tuple[str, ...]:
+    """Return every source whose tuples can reach one input of a subquery's head."""
     assert subquery.head is not None
-    return _sources_behind(plan, plan.step(subquery.head).inputs[side : side + 1])
+    return _sources_upstream(plan, plan.step(subquery.head).inputs[side : side + 1])
 
 
-def _sources_behind(plan: Plan, streams: Sequence[Stream]) -> tuple[str, ...]:
+def _sources_upstream(plan: Plan, streams: Sequence[Stream]) -> tuple[str, ...]:
     """Go back step by step: sources that are read in the same tasks need not be behind the same steps."""
     todo, seen = [stream.step for stream in streams], set[Step]()
     while todo:

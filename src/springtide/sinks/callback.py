@@ -7,22 +7,18 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from springtide.connectors import Publication, Sink
 from springtide.query.errors import QueryError, shown
-from springtide.sinks.publication import Publication
 
 
 @dataclass(frozen=True)
-class Callback:
+class Callback(Sink):
     """Calls a function with the rows of each epoch and the epoch's number."""
 
     function: Callable[[pl.DataFrame, int], None]
 
-    def check(self, schema: pl.Schema) -> str | None:
-        """Take anything."""
-        return None
-
     def describe(self) -> str:
-        """Say which function."""
+        """Return which function."""
         return f"function {getattr(self.function, '__name__', self.function)}"
 
     def publish(self, publication: Publication) -> None:

@@ -6,23 +6,19 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from springtide.connectors import Publication, Sink
 from springtide.query.errors import QueryError
 from springtide.query.types import whole
-from springtide.sinks.publication import Publication
 
 
 @dataclass(frozen=True)
-class Console:
+class Console(Sink):
     """Prints the rows of each epoch."""
 
     rows: int
 
-    def check(self, schema: pl.Schema) -> str | None:
-        """Take anything."""
-        return None
-
     def describe(self) -> str:
-        """Say where."""
+        """Return where the rows go."""
         return "console"
 
     def publish(self, publication: Publication) -> None:

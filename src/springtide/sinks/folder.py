@@ -12,33 +12,31 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+import uuid
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from springtide.connectors import LostError, Owner, Publication, Writer, failpoint, flush, make_folder
 from springtide.query.errors import SinkError
-from springtide.sinks.ledger import PARTIAL, Entry, claim, file_name, look, refuse, staged_name
-from springtide.sinks.publication import Owner, Publication
-from springtide.state.disk import flush, make_folder
-from springtide.state.errors import LostError
+from springtide.sinks.ledger import PARTIAL, FolderEntry, claim, file_name, held_name, look, named, refuse, staged_name
+from springtide.sinks.rolling import Layout, write_rolled
 
 
-class Folder:
+class Folder(Writer):
     """A folder that a run has opened."""
 
-    def __init__(self, path: Path, owner: Owner, note: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, owner: Owner, layout: Layout | None = None) -> None:
         """Claim the folder for a run, and finish what the last one left."""
         make_folder(path)
-        self._path, self._owner, self._note = path, owner, note
+        self._path, self._owner, self._layout = path, owner, layout or Layout()
         found = look(path)
         refuse(path, found, owner)
-        before = found.entries[0] if found.entries else Entry.of(owner)
-        self._entry = replace(Entry.of(owner), epoch=before.epoch, commit=before.commit)
+        self._entry = FolderEntry.begun(owner, found.entries[0] if found.entries else None)
         if not found.entries and found.files:
             last = max(found.files.values())
-            note(
-                f"step {owner.step}: {path} has no record of whose it is; its files, up to epoch {last}, are taken for this query's"
+            owner.note(
+                f"{path} has no record of whose it is; its files, up to epoch {last}, are taken for this query's"
             )
         claim(path, found.entries, self._entry, owner.step)
         for name, (epoch, number, commit) in found.staged.items():
@@ -47,11 +45,20 @@ class Folder:
             else:  # of an epoch that was never recorded: it is in the outbox still, or another run's
                 (path / name).unlink(missing_ok=True)
         self._is_durable = False
+        self._held = {name: os.stat(path / name).st_size for name in look(path).held}
+        self._since = min((os.stat(path / name).st_mtime for name in self._held), default=0.0)
+        self._finish()
+        for mark in found.rolling:  # never recorded: what it was made of is still held
+            if mark != self._entry.rolled:
+                shutil.rmtree(path / f".rolling-{mark}", ignore_errors=True)
+        if self._held and not self._layout.holds:
+            self._roll()
 
     def publish(self, publication: Publication) -> None:
         """Bring an epoch's files into the folder; doing it again changes nothing."""
         if not publication.outbox:
             self._settle()
+            self._roll_if_due()
             return
         staged = [
             self._path / staged_name(publication.epoch, number, publication.commit)
@@ -67,12 +74,15 @@ class Folder:
         for number, path in enumerate(staged):
             self._reveal(path, publication.epoch, number)
         self._is_durable = False
+        self._roll_if_due()
 
     def close(self) -> None:
         """Make what was revealed durable. A run that has published nothing leaves nothing."""
+        if self._held:
+            self._roll()
         self._settle()
         if self._entry.epoch < 0 and not look(self._path).files:
-            (self._path / self._entry.name).unlink(missing_ok=True)
+            (self._path / named(self._entry)).unlink(missing_ok=True)
 
     # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -92,7 +102,7 @@ class Folder:
                 os.replace(partial, hidden)
 
     def _left_by_an_older_version(self, publication: Publication) -> dict[int, Path]:
-        """Give what is still to be published; that version moved files from the outbox to the folder, and kept no other record."""
+        """Return what is still to be published; that version moved files from the outbox to the folder, and kept no other record."""
         left = {}
         for number, path in enumerate(publication.outbox):
             if not (self._path / file_name(publication.epoch, number)).exists():
@@ -100,14 +110,14 @@ class Folder:
                     left[number] = publication.find(path)
         return left
 
-    def _record(self, after: Entry) -> None:
+    def _record(self, after: FolderEntry) -> None:
         """Let the ledger have an epoch; a run that lost the folder to another is refused."""
         try:
             claim(self._path, [self._entry], after, self._owner.step)
         except FileNotFoundError:
             entries = look(self._path).entries
             if not entries:  # somebody emptied the folder, and took the ledger along
-                self._note(f"step {self._owner.step}: the record in {self._path} was removed; it is written anew")
+                self._owner.note(f"the record in {self._path} was removed; it is written anew")
                 claim(self._path, (), after, self._owner.step)
             elif entries != (after,):  # else it was written, though it seemed to have failed
                 raise SinkError(
@@ -120,7 +130,9 @@ class Folder:
     def _reveal(self, hidden: Path, epoch: int, number: int) -> None:
         if not hidden.exists():
             return  # it was revealed before, and perhaps taken away since
-        target = self._path / file_name(epoch, number)
+        holds = self._layout.holds
+        target = self._path / (held_name(epoch, number) if holds else file_name(epoch, number))
+        size = os.stat(hidden).st_size
         if target.exists():
             raise SinkError(
                 self._owner.step,
@@ -131,6 +143,49 @@ class Folder:
             os.rename(hidden, target)
         except FileNotFoundError:  # a newer run was faster
             return
+        if holds:
+            self._since = self._layout.clock() if not self._held else self._since
+            self._held[target.name] = size
+
+    # ── files that are held back (see `rolling`) ──────────────────────────────────────────────────────────────────
+
+    def _roll_if_due(self) -> None:
+        if self._held and self._layout.due(sum(self._held.values()), self._since):
+            self._roll()
+
+    def _roll(self) -> None:
+        """Put what is held back together, record that, and let readers see it."""
+        last = max(look(self._path).held.values(), default=-1)
+        if last < 0:  # somebody emptied the folder
+            self._held = {}
+            return
+        mark = f"{last:09d}.{uuid.uuid4().hex[:8]}"
+        held = [self._path / name for name in sorted(self._held) if (self._path / name).exists()]
+        write_rolled(held, self._path / f".rolling-{mark}", self._layout.partition_by, last)
+        flush(self._path)
+        failpoint("parquet: put together")
+        self._record(replace(self._entry, rolled=mark))
+        flush(self._path)
+        failpoint("parquet: recorded")
+        self._finish()
+
+    def _finish(self) -> None:
+        """Let readers see what was put together and recorded, and remove what it was made of. Doing it again changes nothing."""
+        if not self._entry.rolled:
+            return
+        staging, last = self._path / f".rolling-{self._entry.rolled}", int(self._entry.rolled.partition(".")[0])
+        for file in sorted(staging.rglob("*.rolled")):
+            target = self._path / file.relative_to(staging).with_suffix(".parquet")
+            make_folder(target.parent)
+            with suppress(FileNotFoundError):  # a newer run was faster
+                os.rename(file, target)
+            flush(target.parent)
+            failpoint("parquet: revealed")
+        for name in [name for name, epoch in look(self._path).held.items() if epoch <= last]:
+            (self._path / name).unlink(missing_ok=True)
+            self._held.pop(name, None)
+        failpoint("parquet: removed")
+        shutil.rmtree(staging, ignore_errors=True)
 
     def _settle(self) -> None:
         if not self._is_durable and self._path.exists():

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import polars as pl
 
+from springtide.connectors import Owner, Publication, Sink
 from springtide.query.errors import SinkError
-from springtide.sinks.publication import Owner, Publication
 
 
 @dataclass(eq=False)
-class MemorySink:
+class MemorySink(Sink):
     """Keeps the rows of each epoch; a replayed epoch replaces what it gave before."""
 
     epochs: dict[int, pl.DataFrame] = field(default_factory=dict, repr=False)
     checkpoint: str = field(default="", repr=False)
     """Whose rows it has: the id of a checkpoint."""
 
-    def check(self, schema: pl.Schema) -> str | None:
-        """Take anything."""
-        return None
-
     def describe(self) -> str:
-        """Say where."""
+        """Return where the rows go."""
         return "memory"
 
     def publish(self, publication: Publication) -> None:
@@ -46,16 +41,13 @@ class MemorySink:
                 owner.step, f"the memory sink has rows {whose}", "give each run an st.memory_sink() of its own"
             )
 
-    def open(self, owner: Owner, note: Callable[[str], None]) -> MemorySink:
+    def open(self, owner: Owner) -> MemorySink:
         """Let a run in."""
         self.checkpoint = owner.lineage.id
         return self
 
-    def close(self) -> None:
-        """Keep the rows."""
-
     def rows(self) -> pl.DataFrame:
-        """Give all rows, epoch after epoch."""
+        """Return all rows, epoch after epoch."""
         return pl.concat([self.epochs[n] for n in sorted(self.epochs)]) if self.epochs else pl.DataFrame()
 
 

@@ -3,40 +3,47 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
 
 import polars as pl
 
+from springtide.connectors import Outbox, Owner, ParquetFiles, Sink, Writer
 from springtide.query.errors import QueryError, shown
 from springtide.query.places import local, scheme_of, without_secrets
+from springtide.query.types import Length
+from springtide.sinks.columns import nested
 from springtide.sinks.folder import Folder
 from springtide.sinks.ledger import look, refuse
-from springtide.sinks.publication import Owner
+from springtide.sinks.rolling import Layout, layout_of
 
 
 @dataclass(frozen=True)
-class ParquetSink:
+class ParquetSink(Sink):
     """A folder of Parquet files."""
 
     path: str
-    outbox: ClassVar[str] = "parquet"
-    """Tasks write Parquet files; publishing only gives them other names."""
+    layout: Layout = field(default_factory=Layout, repr=False)
+
+    @property
+    def outbox(self) -> Outbox:
+        """Tasks write Parquet files; publishing only gives them other names."""
+        return ParquetFiles()
 
     def check(self, schema: pl.Schema) -> str | None:
         """Refuse what a Parquet file cannot hold."""
         for name, dtype in schema.items():
-            if any(isinstance(t, pl.Object) for t in _nested(dtype)):
+            if any(isinstance(t, pl.Object) for t in nested(dtype)):
                 return f"{name!r} holds Python objects"
-            if any(isinstance(t, pl.Struct) and not t.fields for t in _nested(dtype)):
+            if any(isinstance(t, pl.Struct) and not t.fields for t in nested(dtype)):
                 return f"{name!r} is a struct without fields"
-        return None
+        return self.layout.refusal(schema)
 
     def describe(self) -> str:
-        """Say where."""
-        return f"parquet {self.path}"
+        """Return where the rows go."""
+        by = f", partitioned by {' and '.join(self.layout.partition_by)}" if self.layout.partition_by else ""
+        return f"parquet {self.path}{by}"
 
     @property
     def place(self) -> str:
@@ -47,19 +54,27 @@ class ParquetSink:
         """Refuse a folder with files of others, or of epochs that the run does not have."""
         refuse(Path(self.path), look(Path(self.path)), owner)
 
-    def open(self, owner: Owner, note: Callable[[str], None]) -> Folder:
+    def open(self, owner: Owner) -> Writer:
         """Claim the folder for a run."""
-        return Folder(Path(self.path), owner, note)
+        return Folder(Path(self.path), owner, self.layout)
 
 
-def parquet_sink(path: str | Path) -> ParquetSink:
+def parquet_sink(
+    path: str | Path, *, partition_by: str | Sequence[str] = (), roll: Length | None = None
+) -> ParquetSink:
     """Write rows to a folder of Parquet files, each row exactly once. Readers may take files away at any time.
 
     The folder is this sink's alone: an empty file in it, with a name that begins with `.springtide`, says whose it is and how far it was written.
     Files that are being written are hidden too: while a query runs, read `out/*.parquet` rather than `out/`.
 
+    Every epoch has files of its own. With `roll`, a time such as "5m" or a size such as "128MB", rows are held back and put together: readers see
+    them when that time has passed or that much has come, and when the run ends, in one file and in one step. With `partition_by` the
+    values of these columns are in the names of folders, as `out/day=2024-05-01/part-….parquet`, and not in the files.
+
     >>> st.parquet_sink("out/").describe()
     'parquet out/'
+    >>> st.parquet_sink("out/", partition_by="day", roll="5m").describe()
+    'parquet out/, partitioned by day'
     """
     if not isinstance(path, str | Path) or not str(path):
         raise QueryError("(parquet_sink)", f"{shown(path)} is not a path", "give the folder to write to")
@@ -67,13 +82,5 @@ def parquet_sink(path: str | Path) -> ParquetSink:
     if folder is None:
         where, hint = without_secrets(path), "give a folder; st.spark_sink writes to wherever Spark can"
         raise QueryError("(parquet_sink)", f"{where} is not a folder of a mounted file system", hint)
-    return ParquetSink(str(path) if scheme_of(path) is None else str(folder))
-
-
-def _nested(dtype: pl.DataType) -> list[pl.DataType]:
-    inner: list[pl.DataType] = []
-    if isinstance(dtype, pl.List | pl.Array):
-        inner = [dtype.inner if isinstance(dtype.inner, pl.DataType) else dtype.inner()]
-    elif isinstance(dtype, pl.Struct):
-        inner = [f.dtype if isinstance(f.dtype, pl.DataType) else f.dtype() for f in dtype.fields]
-    return [dtype, *(t for i in inner for t in _nested(i))]
+    where = str(path) if scheme_of(path) is None else str(folder)
+    return ParquetSink(where, layout_of(partition_by, roll))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from springtide.connectors import Outbox, ParquetFiles, Publication, Sink
 from springtide.query.errors import QueryError, SpringtideError, shown
 from springtide.query.types import instance, type_text
-from springtide.sinks.publication import Publication
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SparkSink:
+class SparkSink(Sink):
     """Calls a function with the rows of each epoch as a Spark DataFrame, and the epoch's number."""
 
     function: Callable[[DataFrame, int], Any]
-    outbox: ClassVar[str] = "parquet"
-    """Tasks write Parquet files, which Spark reads."""
+
+    @property
+    def outbox(self) -> Outbox:
+        """Tasks write Parquet files, which Spark reads."""
+        return ParquetFiles()
 
     def check(self, schema: pl.Schema) -> str | None:
         """Refuse what Spark has no type for, or cannot read from a Parquet file."""
@@ -33,7 +36,7 @@ class SparkSink:
         return None
 
     def describe(self) -> str:
-        """Say which function."""
+        """Return which function."""
         return f"spark function {getattr(self.function, '__name__', self.function)}"
 
     def publish(self, publication: Publication) -> None:
@@ -62,7 +65,7 @@ def spark_sink(function: Callable[[DataFrame, int], Any]) -> SparkSink:
 
 
 def spark_schema(schema: pl.Schema) -> StructType:
-    """Give the Spark types under which Spark reads columns of these types from Parquet."""
+    """Return the Spark types under which Spark reads columns of these types from Parquet."""
     from pyspark.sql.types import StructField, StructType
 
     return StructType([StructField(name, _spark_type(dtype)) for name, dtype in schema.items()])

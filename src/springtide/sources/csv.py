@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from springtide.kernels.slices import Read, Slice
+from springtide.connectors import Read, Slice
 from springtide.query.errors import QueryError, nearest, shown
 from springtide.query.types import schema_from
 from springtide.sources.files import judged, path_text
@@ -39,15 +39,8 @@ class Csv(LineSource):
         if wrong := self._wrong_header(names):
             reason = f"{os.path.basename(file)}: {wrong}"
             faults = dict.fromkeys(range(lines.len()), reason)
-        faults = _faults(lines, len(names), self.separator) | faults
-        good = others(lines.len(), faults)
-        if faults:
-            data = "\n".join(lines.gather(good)).encode()
-        texts = _fields(data, names, self.separator)
-        rows, fits, reasons = typed(texts, self.columns)
-        rejected: dict[int, tuple[str, Mapping[str, Any]]] = {i: (why, raw(lines[i])) for i, why in faults.items()}
-        rejected |= {good[i]: (why, texts.row(i, named=True)) for i, why in reasons.items()}
-        return judged(part, rows, good.gather(fits), rejected)
+        rows, numbers, rejected = read_fields(lines, names, faults, self.columns, self.separator, data)
+        return judged(part, rows, numbers, rejected)
 
     def _wrong_header(self, names: list[str]) -> str | None:
         if len(set(names)) < len(names):
@@ -89,8 +82,31 @@ def csv(
     return Csv(path=path_text("csv", path), follow=follow, columns=columns, header=header, separator=separator)
 
 
+def read_fields(
+    lines: pl.Series,
+    names: list[str],
+    faults: Mapping[int, str],
+    columns: pl.Schema,
+    separator: str,
+    data: bytes | None = None,
+) -> tuple[pl.DataFrame, pl.Series, dict[int, tuple[str, Mapping[str, Any]]]]:
+    """Read lines, but not those with known faults; `data` are the same lines, joined.
+
+    Return the rows, the numbers of their lines, and reason and content of each other line by its number.
+    """
+    faults = _faults(lines, len(names), separator) | dict(faults)
+    good = others(lines.len(), faults)
+    if faults or data is None:
+        data = "\n".join(lines.gather(good)).encode()
+    texts = _fields(data, names, separator)
+    rows, fits, reasons = typed(texts, columns)
+    rejected: dict[int, tuple[str, Mapping[str, Any]]] = {i: (why, raw(lines[i])) for i, why in faults.items()}
+    rejected |= {good[i]: (why, texts.row(i, named=True)) for i, why in reasons.items()}
+    return rows, good.gather(fits), rejected
+
+
 def _faults(lines: pl.Series, width: int, separator: str) -> dict[int, str]:
-    """Say of each line that cannot be split into the right number of fields why."""
+    """Return for each line that cannot be split into the right number of fields why."""
     faults: dict[int, str] = {}
     bare = lines
     quoted = lines.str.contains('"', literal=True).arg_true()

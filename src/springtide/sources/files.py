@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import glob
-import json
 import os
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import polars as pl
 
-from springtide.kernels.slices import POSITION, UNLIMITED, Read, Slice, Take
-from springtide.query.connectors import ONE_STREAM, Rows
+from springtide.connectors import POSITION, Read, Slice, Source, Take
+from springtide.connectors.file_ledger import NOTHING_READ, FileRecord, Found, Ledger, found
+from springtide.query.connectors import ONE_STREAM
 from springtide.query.errors import QueryError, SpringtideError, shown
 from springtide.query.places import local, scheme_of, without_secrets
 from springtide.query.types import END_OF_TIME
-from springtide.sources.fit import Misfit, row_text
-from springtide.sources.ledger import FileRecord, Found, Ledger, found
+from springtide.values.fitting import row_text
 
 STILL_WRITTEN = 60.0
 """A file that cannot be read and was changed in the last so many seconds may become one that can."""
@@ -40,7 +39,7 @@ class Piece:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class FileSource(ABC):
+class FileSource(Source):
     """The files of a folder or pattern: one physical stream, each file read once.
 
     Files are read in the order of their names; with `follow`, where new ones come under any names, in the order in which they were
@@ -53,6 +52,7 @@ class FileSource(ABC):
     suffixes: ClassVar[tuple[str, ...]]
     """Which files of a folder are meant."""
 
+    beginning = NOTHING_READ
     grows: ClassVar[bool] = False
     """Rows may be added to a file while it is the last one."""
 
@@ -70,18 +70,18 @@ class FileSource(ABC):
 
     @abstractmethod
     def rows_in(self, file: str) -> int:
-        """Say how many rows a file has, at least about, without reading it."""
+        """Return how many rows a file has, at least about, without reading it."""
 
     @abstractmethod
     def place(self, file: str, start: int, stop: int) -> list[Any]:
-        """Say where a task finds the rows from `start` to `stop` of a file."""
+        """Return where a task finds the rows from `start` to `stop` of a file."""
 
     @abstractmethod
     def read(self, part: Slice) -> Read:
         """Read a slice, in a task."""
 
     def describe(self) -> str:
-        """Say which files."""
+        """Return which files."""
         return f"{self.kind} {self.path}{', followed' if self.follow else ''}"
 
     def files(self) -> list[str]:
@@ -128,21 +128,12 @@ class FileSource(ABC):
         return Take(tuple(slices), look.after(), times, (ONE_STREAM,), ended, backlog, notes=tuple(look.notes))
 
     def _rows_behind(self, files: Sequence[Found]) -> int:
-        """Say how many rows wait in files; of many files only some are looked into."""
+        """Return how many rows wait in files; of many files only some are looked into."""
         counted = sum(self.rows_in(f.path) for f in files[:_COUNTED])
         return counted if len(files) <= _COUNTED else counted * len(files) // _COUNTED
 
-    def read_all(self) -> Mapping[str, Rows]:
-        """Read all files that are there now."""
-        columns = self.schema()
-        reads = [self.read(part) for part in self.take(None, UNLIMITED, None).slices]
-        frames = [read.rows.collect() for read in reads]
-        if any(read.rejected for read in reads):
-            return {ONE_STREAM: list(_in_order(reads, frames, columns))}
-        return {ONE_STREAM: pl.concat([pl.DataFrame(schema=columns), *(f.select(list(columns)) for f in frames)])}
-
     def root(self) -> str:
-        """Give what all files have before their names in positions: a folder may be moved, or named in another way."""
+        """Return what all files have before their names in positions: a folder may be moved, or named in another way."""
         path = os.path.abspath(self.path)
         if os.path.isdir(path):
             return os.path.join(path, "")
@@ -169,7 +160,7 @@ class _Look:
         self.ledger.wait_for(f.name for f in self.queue)
 
     def done(self, file: Found) -> int:
-        """Say how many rows of a file were read."""
+        """Return how many rows of a file were read."""
         return int(self._begun["row"]) if file.name == self._begun["file"] else 0
 
     def read(self, file: Found, rows: int, left: int, *, open_ended: bool) -> None:
@@ -185,7 +176,7 @@ class _Look:
             self.notes.append(f"{file.path} cannot be read: it is waited for; repair it or take it away")
 
     def after(self) -> Any:
-        """Give the position after this look; the same as before if nothing happened."""
+        """Return the position after this look; the same as before if nothing happened."""
         after = self._begun | {"rows": self.rows, "ledger": self.ledger.written()}
         moved = any(after[k] != self._before.get(k, _NONE.get(k, 0)) for k in ("file", "row", "rows"))
         return after if moved or self.ledger.is_new else (self._before or None)
@@ -226,7 +217,7 @@ class _Look:
                 )
 
     def _in_order(self, paths: Mapping[str, str]) -> list[Found]:
-        """Give the files that are to be read: the one that was begun, then the others."""
+        """Return the files that are to be read: the one that was begun, then the others."""
         some = self._found(paths)
         if self._source.follow and some:
             # A folder that grows while it is listed may show a file and not an earlier one, which came before it.
@@ -301,23 +292,3 @@ def judged(
         for i, (reason, row) in sorted(rejected.items())
     )
     return Read(rows.with_columns(places).lazy(), wrong)
-
-
-class _Rejected(dict[str, Any]):
-    """A row that was rejected while it was read, for the reference: it asks a row for its columns, and hears the reason."""
-
-    def __init__(self, reason: str, row: str) -> None:
-        super().__init__(json.loads(row))
-        self._reason = reason
-
-    def __iter__(self) -> Iterator[str]:
-        raise Misfit(self._reason)
-
-
-def _in_order(reads: list[Read], frames: list[pl.DataFrame], columns: pl.Schema) -> Iterator[Mapping[str, Any]]:
-    """Give all rows one by one, rejected ones at their places."""
-    for read, frame in zip(reads, frames, strict=True):
-        wrong = {r["position"]: _Rejected(r["reason"], r["row"]) for r in read.rejected}
-        places = frame[POSITION].to_list() if POSITION in frame.columns else range(frame.height)
-        right = {p: {c.name: c for c in frame.select(list(columns))[i].get_columns()} for i, p in enumerate(places)}
-        yield from (row for _, row in sorted({**wrong, **right}.items()))

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from springtide.kernels.slices import Read, Slice, Take
+from springtide.connectors import Read, Slice, Source, Take
 from springtide.query.connectors import Rows
 from springtide.query.errors import QueryError, UserCodeError, shown
 from springtide.query.types import END_OF_TIME, schema_from, whole
@@ -23,7 +23,7 @@ _LABEL = "(generate)"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Generator:
+class Generator(Source):
     """A function's rows. Row number i of all goes to physical stream i modulo their number.
 
     A position is how many rows were taken, and when the clock would have shown zero.
@@ -44,7 +44,7 @@ class Generator:
         return self.columns
 
     def describe(self) -> str:
-        """Say how many and how fast."""
+        """Return how many and how fast."""
         many = f", {self.total} rows" if self.total is not None else ""
         streams = f" in {self.streams} physical streams" if self.streams > 1 else ""
         return f"generated{many}{streams}{f', {self.rate}' if self.rate is not None else ''}"
@@ -94,14 +94,14 @@ class Generator:
         return max(taken, min(self.rate.due(seconds), end, full)), origin
 
     def _arrived(self, first: int, stop: int, origin: float | None) -> tuple[float, float] | None:
-        """Say when rows became due."""
+        """Return when rows became due."""
         if self.rate is None or origin is None:
             return None
         late = self.clock() - origin
         return origin + _when(self.rate, first, late), origin + _when(self.rate, stop - 1, late)
 
     def _parts(self, first: int, stop: int) -> list[tuple[int, int]]:
-        """Give the positions from and to which each physical stream has of the rows numbered `first` to `stop` of all."""
+        """Return the positions from and to which each physical stream has of the rows numbered `first` to `stop` of all."""
         return [(-(-(first - s) // self.streams), -(-(stop - s) // self.streams)) for s in range(self.streams)]
 
     def _make(self, stream: int, first: int, count: int) -> pl.DataFrame:
@@ -169,7 +169,7 @@ def _schema(rows: MakeRows) -> pl.Schema:
 
 
 def _when(rate: Profile, rows: int, late: float) -> float:
-    """Give the last moment up to `late` at which no more than `rows` are due."""
+    """Return the last moment up to `late` at which no more than `rows` are due."""
     early = 0.0
     while late - early > 1e-6 and (middle := (early + late) / 2) not in (early, late):
         early, late = (middle, late) if rate.due(middle) <= rows else (early, middle)

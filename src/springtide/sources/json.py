@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from springtide.kernels.slices import Read, Slice
+from springtide.connectors import Read, Slice
 from springtide.query.types import schema_from
 from springtide.sources.files import judged, path_text
 from springtide.sources.lines import LineSource

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, ClassVar
 import numpy as np
 import polars as pl
 
-from springtide.kernels.slices import Slice
+from springtide.connectors import Slice
 from springtide.query.errors import SpringtideError
 from springtide.sources.files import FileSource, Piece
 
@@ -24,7 +24,7 @@ _KEPT = 4096
 
 @dataclass
 class LineFile:
-    """A file as lines; counted once, and gone on with when it has grown."""
+    """A file as lines, which are counted once; if the file grows, the count continues."""
 
     path: str
     changed: int = 0
@@ -71,7 +71,7 @@ class LineFile:
         self.terminated = size <= self.first or data.endswith(b"\n")
 
     def offset(self, line: int) -> int:
-        """Give the place of the first byte of a line; of the file's end for the number of lines."""
+        """Return the place of the first byte of a line; of the file's end for the number of lines."""
         if line == 0:
             return self.first
         if line > self.ends:
@@ -88,7 +88,7 @@ _known: dict[str, LineFile] = {}
 
 
 def line_file(path: str) -> LineFile:
-    """Give a file, counted."""
+    """Return a file, counted."""
     file = _known.pop(path, None) or LineFile(path)
     file.refresh()
     _known[path] = file
@@ -98,7 +98,7 @@ def line_file(path: str) -> LineFile:
 
 
 def estimated_lines(path: str) -> int:
-    """Say how many lines a file has: as counted, or by its size and the lines of the file that was counted last."""
+    """Return how many lines a file has: as counted, or by its size and the lines of the file that was counted last."""
     size = os.stat(path).st_size
     if path in _known and _known[path].size == size:
         return _known[path].lines
@@ -149,16 +149,16 @@ class LineSource(FileSource):
         return self.columns
 
     def pieces(self, file: str, ts: str | None, *, whole: bool) -> list[Piece]:
-        """Give all lines of a file; the last one only when it has its end or nothing will be added to it."""
+        """Return all lines of a file; the last one only when it has its end or nothing will be added to it."""
         lines = line_file(file)
         return [Piece(0, max(0, (lines.lines if whole else lines.ends) - self.header))]
 
     def rows_in(self, file: str) -> int:
-        """Say how many rows a file has."""
+        """Return how many rows a file has."""
         return max(0, estimated_lines(file) - self.header)
 
     def place(self, file: str, start: int, stop: int) -> list[Any]:
-        """Say which bytes have the rows."""
+        """Return which bytes have the rows."""
         lines = line_file(file)
         return [file, lines.offset(start + self.header), lines.offset(stop + self.header)]
 
@@ -178,5 +178,5 @@ class LineSource(FileSource):
 
 
 def raw(line: str) -> dict[str, str]:
-    """Give a line that cannot be taken apart as the row that it is not."""
+    """Return a line that cannot be taken apart as the row that it is not."""
     return {"line": line}

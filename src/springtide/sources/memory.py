@@ -10,32 +10,33 @@ from typing import Any
 
 import polars as pl
 
-from springtide.kernels.slices import POSITION, Read, Slice, Take
+from springtide.connectors import POSITION, Read, Slice, Source, Take
 from springtide.query.connectors import ONE_STREAM, Marker, Rows
 from springtide.query.errors import QueryError, shown
 from springtide.query.types import END_OF_TIME, schema_from
-from springtide.sources.fit import Misfit, fit, fit_all, row_text
+from springtide.values.fitting import Misfit, fit, fit_all, row_text
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
+class Memory(Source):
     """Rows from memory, as one or several physical streams."""
 
     streams: Mapping[str, Rows] = field(repr=False)
     columns: pl.Schema
     positions: bool = True
+    replayable = False  # the rows are in this process alone
 
     def schema(self) -> pl.Schema:
         """Names and types of the columns."""
         return self.columns
 
     def describe(self) -> str:
-        """Say how much there is."""
+        """Return how much there is."""
         rows = sum(len(rows) for rows in self.streams.values())
         return f"memory, {rows} rows" + (f" in {len(self.streams)} physical streams" if len(self.streams) > 1 else "")
 
     def read_all(self) -> Mapping[str, Rows]:
-        """Give all rows."""
+        """Return all rows."""
         return self.streams
 
     def take(self, position: Any, limit: int, ts: str | None) -> Take:
@@ -121,7 +122,7 @@ def memory(
 
 
 def _until_marker(rows: Rows, start: int, limit: int) -> tuple[Rows, Marker | None]:
-    """Give the rows from `start` on, at most `limit`, and the marker that ends them."""
+    """Return the rows from `start` on, at most `limit`, and the marker that ends them."""
     if isinstance(rows, pl.DataFrame):
         return rows.slice(start, limit), None
     for i in range(start, min(len(rows), start + limit)):

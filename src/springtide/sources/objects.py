@@ -1,4 +1,4 @@
-"""Lines that are JSON objects, read as columns; and which lines cannot be, with the reason."""
+"""RowsByKey that are JSON objects, read as columns; and which lines cannot be, with the reason."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pyarrow.json import ParseOptions, ReadOptions, read_json
 
 from springtide.query.errors import nearest
 from springtide.query.types import instance, type_text
-from springtide.sources.fit import Misfit, brief, column
 from springtide.sources.lines import raw
 from springtide.sources.texts import is_text_type, others
+from springtide.values.fitting import Misfit, brief, column
 
 _BLOCKS = (1 << 16, 1 << 10)
 """Where some lines are wrong, as many are read at once; if that fails, as many."""
@@ -46,7 +46,7 @@ class ObjectReader:
         return self._sift(lines.to_list(), others(lines.len(), found).to_list(), found)
 
     def fault(self, line: str) -> str | None:
-        """Say what is wrong with a line, as far as Python can tell. What it finds wrong can never be read."""
+        """Return what is wrong with a line, as far as Python can tell. What it finds wrong can never be read."""
         try:
             row = loads(line, object_pairs_hook=_unique)
             if "\\u" in line:
@@ -113,7 +113,7 @@ class ObjectReader:
 
 
 def row_of(line: str) -> Mapping[str, Any]:
-    """Give the row in a line, or the line itself if there is none."""
+    """Return the row in a line, or the line itself if there is none."""
     try:
         row = loads(line)
     except (ValueError, RecursionError):
@@ -134,7 +134,7 @@ def _blocks(numbers: list[int], size: int) -> Iterator[list[int]]:
 
 
 def _test(dtype: pl.DataType) -> Callable[[Any], bool]:
-    """Give a quick test whether a value from JSON is of a type. What is written as text is converted later."""
+    """Return a quick test whether a value from JSON is of a type. What is written as text is converted later."""
     if dtype == pl.String or is_text_type(dtype):
         return lambda value: type(value) is str
     if dtype == pl.Boolean:
@@ -165,7 +165,7 @@ def _tried(name: str, value: Any, dtype: pl.DataType) -> pl.Series | Misfit:
 
 
 def _as_read(dtype: pl.DataType) -> pl.DataType:
-    """Give the type under which a column is read, before it is converted."""
+    """Return the type under which a column is read, before it is converted."""
     if isinstance(dtype, pl.Decimal):  # Arrow does not see that a number is too large
         return pl.Decimal(38, dtype.scale)
     return pl.String() if is_text_type(dtype) else dtype

@@ -14,8 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from springtide.kernels.ingest import rows_as_json
-from springtide.kernels.slices import Read, Slice
+from springtide.connectors import Read, Slice, rows_as_json
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.types import FIRST_TIME, LAST_TIME, schema_from, type_text
 from springtide.sources.files import FileSource, Piece, path_text
@@ -72,7 +71,7 @@ class Parquet(FileSource):
         return sum(p.rows for p in self.pieces(file, None, whole=True) or ())
 
     def place(self, file: str, start: int, stop: int) -> list[Any]:
-        """Say where a task finds rows."""
+        """Return where a task finds rows."""
         return [file, start, os.stat(file).st_size]
 
     def read(self, part: Slice) -> Read:
@@ -96,7 +95,7 @@ class Parquet(FileSource):
         return Read(frame.select(list(columns)) if list(found) != list(columns) else frame)
 
     def _misfits(self, found: pl.Schema) -> list[str]:
-        """Say why no row of a file with this schema fits."""
+        """Return why no row of a file with this schema fits."""
         columns = self.schema()
         other = [(n, t) for n, t in columns.items() if n in found and found[n] != t]
         wrong = [f"column {n!r} is {type_text(found[n])}, not {type_text(t)}" for n, t in other]
@@ -139,7 +138,7 @@ def _row_groups(file: str, changed: int, ts: str | None) -> tuple[Piece, ...]:
 
 
 def _micros(value: Any, column: Any) -> int | None:
-    """Give the greatest time of a row group; None where the file does not say, or where it is one that is rejected."""
+    """Return the greatest time of a row group; None where the file does not say, or where it is one that is rejected."""
     if not isinstance(value, int):
         return None
     logical = json.loads(column.logical_type.to_json())

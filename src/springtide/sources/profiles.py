@@ -41,7 +41,7 @@ class Constant:
         return _whole(self.rate * max(0.0, seconds))
 
     def __str__(self) -> str:
-        """Say the rate."""
+        """Return the rate."""
         return f"{self.rate:g} rows/s"
 
 
@@ -66,7 +66,7 @@ class Steps:
         return [0.0, *accumulate(lengths[:-1])], [0.0, *accumulate(owed[:-1])]
 
     def __str__(self) -> str:
-        """Say the rates."""
+        """Return the rates."""
         rates = [rate for _, rate in self.parts]
         if len(rates) > 4:
             return f"{len(rates)} rates of {min(rates):g} to {max(rates):g} rows/s"
@@ -89,12 +89,12 @@ class Sine:
         return _whole(self.mean * t + self.amplitude / turn * (1 - math.cos(turn * t)))
 
     def __str__(self) -> str:
-        """Say the rates."""
+        """Return the rates."""
         return f"{self.mean:g} ± {self.amplitude:g} rows/s every {length_text(round(self.period * 1e6))}"
 
 
 def constant(rate: float) -> Constant:
-    """Give `rate` rows per second.
+    """Return `rate` rows per second.
 
     >>> st.constant(2.5).due(10)
     25
@@ -120,7 +120,7 @@ def steps(parts: Sequence[tuple[float | Length, float]]) -> Steps:
 
 
 def sine(mean: float, amplitude: float, period: float | Length) -> Sine:
-    """Give a rate that goes up and down around `mean` once in `period`, beginning upwards.
+    """Return a rate that goes up and down around `mean` once in `period`, beginning upwards.
 
     >>> profile = st.sine(100, 50, "1m")
     >>> profile.due(30), profile.due(60)
@@ -133,7 +133,7 @@ def sine(mean: float, amplitude: float, period: float | Length) -> Sine:
 
 
 def trace(rates: Sequence[float], *, every: float | Length = "1s") -> Steps:
-    """Give the rates of a recorded load, each for the time `every`. The last one goes on.
+    """Return the rates of a recorded load, each for the time `every`. The last one goes on.
 
     >>> st.trace([10, 30, 20], every="1m").due(120)
     2400

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pyarrow as pa
 
-from springtide.kernels.slices import MISFIT
-from springtide.query.connectors import Rows
+from springtide.connectors import MISFIT
+from springtide.query.connectors import Rows, SourceConnector
 from springtide.query.errors import QueryError
 from springtide.sources.unicode import checked
 
@@ -23,7 +23,7 @@ TOPIC, PARTITION = "topic", "partition"
 
 
 @dataclass(frozen=True, eq=False)
-class SparkSource:
+class SparkSource(SourceConnector):
     """The rows of a streaming DataFrame. Spark reads them and keeps the offsets."""
 
     frame: DataFrame | None
@@ -33,12 +33,12 @@ class SparkSource:
     position: str | None
 
     @property
-    def positions(self) -> bool:
+    def positions(self) -> bool:  # type: ignore[override]
         """Whether rows have a place in their physical stream."""
         return self.position is not None
 
     @property
-    def repeats(self) -> bool:
+    def repeats(self) -> bool:  # type: ignore[override]
         """Whether rows may share a position: Spark may have made several of one message."""
         return True
 
@@ -53,7 +53,7 @@ class SparkSource:
         return self.columns
 
     def describe(self) -> str:
-        """Say what it is."""
+        """Return what it is."""
         streams = f", a physical stream per {' and '.join(self.stream)}" if self.stream else ""
         return f"spark{streams}"
 
@@ -108,7 +108,7 @@ def two_topics(source: str, stream: str, topics: Iterable[str]) -> QueryError:
 
 
 def label_of(values: Sequence[Any]) -> str:
-    """Name a physical stream by what its columns say.
+    """Return the name of a physical stream, made of what its columns say.
 
     >>> label_of((3,)), label_of(("calls", 3))
     ('3', 'calls:3')

@@ -6,10 +6,10 @@ from collections.abc import Collection
 
 import polars as pl
 
-from springtide.kernels.iso import read_times
 from springtide.query.errors import QueryError
 from springtide.query.types import instance, type_text
-from springtide.sources.fit import brief
+from springtide.values.fitting import brief
+from springtide.values.text_times import read_times
 
 
 def typed(texts: pl.DataFrame, columns: pl.Schema) -> tuple[pl.DataFrame, pl.Series, dict[int, str]]:
@@ -37,7 +37,7 @@ def typed(texts: pl.DataFrame, columns: pl.Schema) -> tuple[pl.DataFrame, pl.Ser
 
 
 def others(count: int, numbers: Collection[int]) -> pl.Series:
-    """Give the numbers below `count` that are not among these.
+    """Return the numbers below `count` that are not among these.
 
     >>> others(4, [1, 2]).to_list()
     [0, 3]
@@ -53,7 +53,7 @@ def read_text(texts: pl.Series, dtype: pl.DataType) -> pl.Series:
     if isinstance(dtype, pl.Datetime):
         times = read_times(texts)
         zoned = times.dt.convert_time_zone(dtype.time_zone) if dtype.time_zone else times.dt.replace_time_zone(None)
-        return zoned.cast(dtype)
+        return zoned.cast(dtype, strict=False)  # nanoseconds end in the year 2262
     if dtype == pl.Date:
         return _shaped(texts, r"^\d{4}-\d\d-\d\d$").str.to_date("%Y-%m-%d", strict=False)
     if dtype == pl.Time:
@@ -67,7 +67,7 @@ def read_text(texts: pl.Series, dtype: pl.DataType) -> pl.Series:
 
 
 def is_text_type(dtype: pl.DataType) -> bool:
-    """Tell whether values of this type are always written as text: there is no number, list or object for it in JSON."""
+    """Return whether values of this type are always written as text: there is no number, list or object for it in JSON."""
     return dtype in (pl.Date, pl.Time) or isinstance(dtype, pl.Datetime | pl.Categorical | pl.Enum)
 
 

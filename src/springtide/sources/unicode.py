@@ -6,8 +6,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from springtide.kernels.slices import MISFIT
-from springtide.sources.fit import brief
+from springtide.connectors import MISFIT
+from springtide.values.fitting import brief
 
 
 def checked(batch: pa.StructArray) -> pl.DataFrame:

@@ -34,7 +34,7 @@ def add(before: Accounts, *more: Accounts) -> dict[str, dict[str, int]]:
 
 
 def imbalances(accounts: Accounts) -> Iterable[str]:
-    """Say what does not add up, a sentence each.
+    """Return what does not add up, a sentence each.
 
     >>> list(imbalances({"source s": {"read": 3, "accepted": 1, "late": 1}, "step sums": {"expired": 0}}))
     ['source s: 3 rows were read, but 1 accepted, 1 late and 0 rejected make 2']

@@ -23,19 +23,19 @@ import socket
 import time
 import uuid
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from springtide.query.places import local, without_secrets
 from springtide.state import disk
+from springtide.state.caches import Cache
 from springtide.state.claims import Lease, new_token, take
 from springtide.state.errors import CheckpointError
 from springtide.state.forms import changes
 from springtide.state.log import NEWER, Log
 from springtide.state.manifest import Manifest
 from springtide.state.parsing import content, is_for_good, parsed
-from springtide.state.shapes import anything, each, listed, may, record, text, whole
+from springtide.state.shapes import anything, each, listed, may, names, record, text, whole
 from springtide.state.stores import Store
 
 FORMAT = 1
@@ -58,7 +58,7 @@ def _ancestor(where: str, value: Any) -> None:
     whole()(where, value[1])
 
 
-_LAYOUT = record(keys=may(listed(text)), aggregates=may(listed(text)), size=may(whole(1)), every=may(whole(1)))
+_LAYOUT = record(keys=may(names), aggregates=may(names), size=may(whole(1)), every=may(whole(1)))
 _MARKER = record(
     identity=record(
         query=text,
@@ -100,7 +100,7 @@ class Lineage:
         return Lineage(uuid.uuid4().hex, (*self.ancestors, (self.id, epoch)))
 
     def shared_with(self, id: str) -> int | None:
-        """Give the last epoch that this checkpoint has in common with another; None if neither is the other nor was made of it."""
+        """Return the last epoch that this checkpoint has in common with another; None if neither is the other nor was made of it."""
         return next((epoch for other, epoch in reversed(self.ancestors) if other == id), None)
 
     def to_json(self) -> dict[str, Any]:
@@ -111,17 +111,24 @@ class Lineage:
 class Checkpoint:
     """The folder, and what may be done with it."""
 
-    def __init__(self, root: str | Path) -> None:
-        """Name a folder; nothing is touched yet."""
-        folder = local(root)
-        if folder is None:
-            raise CheckpointError(
-                without_secrets(root),
-                "is not a folder of a mounted file system",
-                "give a folder that all executors see; a copy of it can be kept there by st.Durability(backup=…)",
-            )
-        self.root = folder.absolute()
+    def __init__(
+        self, where: str | Path | Store, options: Mapping[str, Any] | None = None, cache: Cache | None = None
+    ) -> None:
+        """Name a folder, or the address of an object store with its options; nothing is touched yet.
+
+        `cache` says where nodes keep what they have of one in an object store.
+        """
+        self.store = Store.at(where, options)
+        self.cache: Cache | None = None
+        if self.store.local is None:
+            self.cache = replace(cache or Cache(""), url=self.store.url)
+        self.root = self.store.local or self.cache.place()  # type: ignore[union-attr]
         self.log = Log(Store.at(self.root))
+
+    @property
+    def remote(self) -> Store | None:
+        """The object store that the checkpoint is in; the folder is then a cache of it."""
+        return self.store if self.cache is not None else None
 
     # ── opening ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -165,8 +172,12 @@ class Checkpoint:
             raise self._error("is a file", "give an empty or a new folder")
         if self.found() is None and self.root.exists():
             names = {f.name for f in self.root.iterdir()}
-            if any(n not in _BEGUN and n not in may_have and not n.startswith(f"{MARKER}.") for n in names):
+            if self.cache is None and any(
+                n not in _BEGUN and n not in may_have and not n.startswith(f"{MARKER}.") for n in names
+            ):
                 raise self._error("is not empty and not a Springtide checkpoint", "give an empty or a new folder")
+        if self.cache is not None:
+            self.cache.here()
         disk.make_folder(self.root)
         descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -222,12 +233,12 @@ class Checkpoint:
             disk.write(self.root / MARKER, said)
 
     def identity(self) -> dict[str, Any]:
-        """Say which query this checkpoint belongs to."""
+        """Return which query this checkpoint belongs to."""
         found: dict[str, Any] = parsed(self.marker())["identity"]
         return found
 
     def lineage(self) -> Lineage:
-        """Say which checkpoint this is, and of which others it was made."""
+        """Return which checkpoint this is, and of which others it was made."""
         return Lineage.of(self.marker())
 
     def found(self) -> bytes | None:
@@ -263,7 +274,7 @@ class Checkpoint:
         return data
 
     def in_use(self) -> bool:
-        """Tell whether a run holds the checkpoint now."""
+        """Return whether a run holds the checkpoint now."""
         try:
             descriptor = os.open(self.root / "lock", os.O_RDONLY)  # all that somebody needs who may only read
         except FileNotFoundError:
@@ -277,6 +288,9 @@ class Checkpoint:
             return True
         finally:
             os.close(descriptor)
+
+    def bring(self, folder: str) -> None:
+        """Have the files of a folder on this machine: they are."""
 
     # ── manifests ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -306,7 +320,7 @@ class Checkpoint:
         self.log.forget_epoch(epoch)
 
     def left(self, keep: Container[str], epoch: int) -> list[Path]:
-        """Name what a run that died left behind: segments that no manifest speaks of, and rows of no committed epoch."""
+        """Return what a run that died left behind: segments that no manifest speaks of, and rows of no committed epoch."""
         segments = (*self._files("state"), *self._files("buffer"))
         return [
             *(f for f in segments if str(f.relative_to(self.root)) not in keep),
@@ -330,17 +344,17 @@ class Checkpoint:
         return (f for f in (self.root / folder).rglob("*") if f.is_file())
 
     def _error(self, problem: str, hint: str) -> CheckpointError:
-        return CheckpointError(str(self.root), problem, hint)
+        return CheckpointError(self.store.url, problem, hint)
 
 
 def marker_of(identity: Mapping[str, Any], lineage: Lineage, **more: Any) -> bytes:
-    """Give what is in a springtide.json: what makes a folder the checkpoint of a query."""
+    """Return what is in a springtide.json: what makes a folder the checkpoint of a query."""
     body = {"format": FORMAT, "identity": dict(identity), "created": time.time(), **lineage.to_json(), **more}
     return json.dumps(body, indent=1).encode()
 
 
 def renewed(marker: bytes, identity: Mapping[str, Any]) -> bytes:
-    """Give a springtide.json with what is known of the query by now; what else it says stays."""
+    """Return a springtide.json with what is known of the query by now; what else it says stays."""
     known = parsed(marker)
     if known["identity"] == identity:
         return marker

@@ -9,6 +9,7 @@ import os
 import uuid
 from dataclasses import dataclass, field, replace
 
+from springtide.query.ids import Generation
 from springtide.state.errors import CheckpointError
 from springtide.state.log import CLAIMS, FIRST, Claim, Log, Records, Slot, is_claim
 from springtide.state.manifest import Manifest
@@ -29,7 +30,7 @@ class Lease:
 
     @staticmethod
     def first(log: Log, token: str) -> Lease:
-        """Give the lease of the run that made the checkpoint: nobody had it before."""
+        """Return the lease of the run that made the checkpoint: nobody had it before."""
         return Lease(log, FIRST, Slot(0, FIRST), token)
 
     def commit(self, manifest: Manifest) -> bytes:
@@ -47,7 +48,9 @@ class Lease:
         The run takes over from itself: that is refused if somebody else has.
         """
         while True:
-            claim = Claim.of(self.generation + 1, self.token, replace(manifest, generation=self.generation + 1))
+            claim = Claim.of(
+                self.generation + 1, self.token, replace(manifest, generation=Generation(self.generation + 1))
+            )
             slot = self.slot
             made = self.log.make(slot, claim.encode())
             if not made and not self.is_own(slot):
@@ -65,7 +68,7 @@ class Lease:
         self._note(slot)
 
     def is_lost(self) -> bool:
-        """Tell whether somebody else has taken the checkpoint."""
+        """Return whether somebody else has taken the checkpoint."""
         return self.log.has(self.slot)
 
     def check(self) -> None:
@@ -85,7 +88,7 @@ class Lease:
             kept.append(slot)
 
     def is_own(self, slot: Slot) -> bool:
-        """Tell whether a slot has a claim of this run: it was made, though it seemed to have failed."""
+        """Return whether a slot has a claim of this run: it was made, though it seemed to have failed."""
         data = self.log.get(slot)
         return data is not None and is_claim(data) and Claim.decode(data).token == self.token
 
@@ -123,7 +126,7 @@ def attach(log: Log, records: Records, lease: Lease, manifest: Manifest | None) 
     """Let a log go on from a manifest that it does not have; None if something has happened in it since it was read."""
     slot, generation = records.next()
     generation = max(generation, lease.generation)
-    brought = replace(manifest, generation=generation) if manifest is not None else None
+    brought = replace(manifest, generation=Generation(generation)) if manifest is not None else None
     taken = Lease(log, generation, slot, lease.token)
     if not log.make(slot, Claim.of(generation, lease.token, brought).encode()) and not taken.is_own(slot):
         return None

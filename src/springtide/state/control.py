@@ -1,4 +1,7 @@
-"""Commands to a running query: files in the checkpoint's control folder, taken up between two epochs. No open port."""
+"""Commands to a running query: files in the checkpoint's control folder, taken up between two epochs. No open port.
+
+`ask` sends a command and waits for the answer to it; see `springtide.state.answers` for what becomes of a command.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +14,51 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from springtide.state.answers import Answer, read_answer
+from springtide.state.checkpoint import Checkpoint
 from springtide.state.parsing import content, parsed
 
 _LONGEST = 1 << 20
-"""Bytes of a command at most."""
+"""Bytes that a command may have."""
+_POLL = 0.05
+"""Seconds between two looks for an answer."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """One thing that a person wants of a running query."""
+    """Something that a person asks of a running query."""
 
     name: str
     """`stop`, `scale`, `move`, `rebalance`, `pause` or `resume`."""
     options: dict[str, Any] = field(default_factory=dict)
+    """`scale`: step, instances, protocol; `move`: step, buckets, to, protocol; `rebalance`: step, protocol."""
     file: Path | None = field(default=None, compare=False)
-    """Where it was left; it is gone when the command has been done for good."""
+    """Where it was left. The file is removed when the command has been carried out."""
+
+
+def ask(checkpoint: Checkpoint, command: Command, wait: float) -> Answer:
+    """Send a command to the run that holds the checkpoint, and return its answer after at most `wait` seconds.
+
+    The answer is `sent` if no run has taken the command up by then, and not `final` if more will become known later. If the run ends first,
+    the next one carries the command out, except for `stop`, which is withdrawn.
+    """
+    until = time.monotonic() + wait
+    file = send(checkpoint.root, command)
+    while True:
+        is_over = time.monotonic() >= until or not checkpoint.in_use()
+        answer = read_answer(file)  # after the look at the clock and the run: what they said last is not missed
+        if is_over or (answer is not None and answer.final):
+            break
+        time.sleep(_POLL)
+    if command.name == "stop" and answer is None and not checkpoint.in_use():
+        file.unlink(missing_ok=True)  # it ended by itself, or was killed: the next run is not to stop at once
+        last = checkpoint.latest()
+        return Answer("done", epoch=-1 if last is None else last.epoch)
+    return answer or Answer("sent", final=False)
 
 
 def send(root: Path, command: Command) -> Path:
-    """Leave a command for the run that holds the checkpoint; the file is there until it is taken up."""
+    """Leave a command for the run that holds the checkpoint, and return its file; the answer will be beside it."""
     folder = root / "control"
     folder.mkdir(exist_ok=True)
     name = f"{time.time_ns()}-{uuid.uuid4().hex[:6]}"
@@ -45,10 +74,10 @@ Refuse = Callable[[Path, str], None]
 
 
 def receive(root: Path, known: Collection[Path] = (), refuse: Refuse = lambda file, reason: None) -> list[Command]:
-    """Read the commands that were left and are not `known`, oldest first.
+    """Return the commands that were left and are not `known`, oldest first.
 
-    The file stays until whoever does the command removes it: what a crash cuts short is found again by the next run. A file that is no command
-    is put aside, with a name that says so; what is no file, or may not be read, is somebody's own and stays. Each of them is refused.
+    The file stays until whoever carries the command out removes it: what a crash cuts short is found again by the next run. A file that is
+    no command is renamed, so that its name says so; anything that is not a file or cannot be read stays as it is. `refuse` is told of both.
     """
     commands = []
     for path in _left(root / "control"):
@@ -56,7 +85,7 @@ def receive(root: Path, known: Collection[Path] = (), refuse: Refuse = lambda fi
             continue
         try:
             commands.append(_command(path))
-        except FileNotFoundError:  # whoever left it has thought better of it
+        except FileNotFoundError:  # whoever left it has withdrawn it
             continue
         except OSError as error:
             refuse(path, f"it cannot be read ({error.strerror})")
@@ -66,12 +95,12 @@ def receive(root: Path, known: Collection[Path] = (), refuse: Refuse = lambda fi
 
 
 def _left(folder: Path) -> list[Path]:
-    """Name what is in the control folder; one that is a link leads to files that are not ours."""
+    """List the commands in the control folder. If the folder is a link, the files that it leads to are not ours."""
     if folder.is_symlink():
         return []
     try:
         return sorted(folder / name for name in os.listdir(folder) if name.endswith(".json") and name[0] != ".")
-    except OSError:  # it is not there, or cannot be looked into: then nobody leaves commands in it
+    except OSError:  # it does not exist or cannot be listed: then there are no commands in it
         return []
 
 

@@ -118,7 +118,7 @@ def copy(
     plain += [d.file for d in newest.outbox] if outbox else []
     plain = [f for f in plain if source.store.exists(f)] if plain else []  # a sink may have taken its file for good
     if newest.batch is not None:
-        plain += _offsets(source, newest.batch)
+        plain += offsets_of(source, newest.batch)
     published = _published(source, newest) if outbox else None
     sizes = {file: segment.bytes for file, (_, segment) in wanted.items()} | {f: source.store.size(f) for f in plain}
     missing = [file for file, size in sizes.items() if there.get(file) != size]
@@ -162,18 +162,18 @@ def copy(
 
 
 def slot_of(manifest: Manifest) -> Slot:
-    """Name the slot that a manifest has in a copy: of a log with nothing but the epochs that are kept."""
+    """Return the slot that a manifest has in a copy: of a log with nothing but the epochs that are kept."""
     return Slot(manifest.epoch, manifest.generation)
 
 
 def alone(manifest: Manifest, *, outbox: bool) -> Manifest:
-    """Give a manifest as it stands in a copy: the shared memory is another's, and rows that sinks have are not published again."""
-    log = manifest.log and {**manifest.log, "memory": None}
+    """Return a manifest as it stands in a copy: the shared memory is another's, and rows that sinks have are not published again."""
+    log = manifest.log and replace(manifest.log, memory=None)
     return replace(manifest, log=log) if outbox else replace(manifest, log=log, outbox=(), published=True)
 
 
 def _published(source: Resting, newest: Manifest) -> Published | None:
-    """Say what sinks have of the epoch that is copied; None: they have all of it, or nobody kept that."""
+    """Return what sinks have of the epoch that is copied; None: they have all of it, or nobody kept that."""
     try:
         found = Published.decode(source.store.read(PUBLISHED))
     except FileNotFoundError:
@@ -195,8 +195,8 @@ def _transfer(path: Path, file: str, target: Store, *, link: bool) -> None:
     target.put(path, file)
 
 
-def _offsets(source: Resting, batch: int) -> list[str]:
-    """Name the files in which Spark wrote down what it read, up to a micro-batch."""
+def offsets_of(source: Resting, batch: int) -> list[str]:
+    """Return the files in which Spark recorded what it read, up to a micro-batch."""
     logs: dict[str, dict[int, str]] = {}
     found = []
     for file in source.store.list("spark"):
@@ -253,7 +253,7 @@ def link_to(checkpoint: Resting, folder: Path, at: int | None = None, *, outbox:
 
 
 def root_of(source: Source) -> Path:
-    """Give the folder of a checkpoint that must be one of this machine."""
+    """Return the folder of a checkpoint that must be one of this machine."""
     store = store_of(source)
     if store.local is None:
         raise CheckpointError(store.url, "is not a folder of this machine", "restore it to one first")

@@ -91,7 +91,7 @@ def create(path: Path, data: bytes) -> None:
 
 
 def beside(path: Path) -> Path:
-    """Give a name for a file on its way, that no other writer has."""
+    """Return a name for a file on its way, that no other writer has."""
     return path.with_name(f"{path.name}.{os.getpid()}-{next(_made)}{PARTIAL}")
 
 

@@ -32,7 +32,7 @@ class Part:
         return Part(*map(str, data))
 
     def change(self, now: Part) -> str | None:
-        """Say how another part is not the same; None when it is, as far as can be known.
+        """Return how another part is not the same; None when it is, as far as can be known.
 
         >>> Part("x.sum()").change(Part("x.max()"))
         'x.sum() → x.max()'
@@ -49,7 +49,7 @@ class Part:
 
 
 def changes(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:
-    """Say what is different in every step, one sentence each. What an older checkpoint does not say is not compared.
+    """Return what is different in every step, one sentence each. What an older checkpoint does not say is not compared.
 
     >>> old = {"steps": {"a": "map: x"}, "forms": {"a": {"inputs": ["s, t"]}}}
     >>> list(changes(old, {"steps": {"a": "map: x"}, "forms": {"a": {"inputs": ["t, s"]}}}))
@@ -70,7 +70,7 @@ def changes(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str
 
 
 def changed_parts(found: Mapping[str, Any], wanted: Mapping[str, Any], step: str, without: str) -> Iterator[str]:
-    """Say which parts of a step are different, but for one that does not count."""
+    """Return which parts of a step are different, except for one that does not count."""
     before, after = (identity.get("forms", {}).get(step) for identity in (found, wanted))
     if before is None or after is None:
         return
@@ -84,7 +84,7 @@ def changed_parts(found: Mapping[str, Any], wanted: Mapping[str, Any], step: str
 
 
 def _incomparable(one: str, other: str) -> bool:
-    """Tell whether two digests were made in ways that cannot give the same, though nothing changed: by other versions of a tool."""
+    """Return whether two digests were made in ways that cannot give the same, though nothing changed: by other versions of a tool."""
     return one != other and _tool(one) == _tool(other)
 
 

@@ -2,6 +2,7 @@
 
     history/snapshots-000001-000000.jsonl      measurements of each epoch, of the first run
     history/decisions-000001-000000.jsonl      what was changed, when and why
+    history/refused-000001-000000.jsonl        samples of rows that were late or rejected, and why
 
 It is there for people and for policies; a query needs none of it to go on. So lines are not written through to the disk, and a line that
 was cut short by a crash is left out.
@@ -16,7 +17,7 @@ from typing import Any, Literal
 
 from springtide.state.parsing import content, parsed
 
-Kind = Literal["snapshots", "decisions"]
+Kind = Literal["snapshots", "decisions", "refused"]
 
 PART = 8 << 20
 """Bytes after which a new file is begun."""
@@ -38,7 +39,7 @@ class History:
             file.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")
 
     def read(self, kind: Kind, last: int | None = None) -> list[dict[str, Any]]:
-        """Give the records of a kind, oldest first; only the `last` ones if that is said."""
+        """Return the records of a kind, oldest first; only the `last` ones if that is said."""
         found: list[dict[str, Any]] = []
         for path in reversed(self._parts(kind)):
             found = [*_lines(path), *found]

@@ -13,7 +13,7 @@ from springtide.state.stores import Store
 
 
 def damaged_ledgers(store: Store, manifests: Sequence[Manifest]) -> Iterator[tuple[str, str]]:
-    """Name the files with records of what sources have read that are not what they were, and say what is wrong with each."""
+    """Return the files with records of what sources have read that are not what they were, and say what is wrong with each."""
     for file, crc in {file: crc for m in manifests for file, (_, crc) in m.ledgers().items()}.items():
         try:
             if zlib.crc32(store.read(file)) != crc:
@@ -23,7 +23,7 @@ def damaged_ledgers(store: Store, manifests: Sequence[Manifest]) -> Iterator[tup
 
 
 def unlisted_files(store: Store, manifest: Manifest) -> Iterator[str]:
-    """Say of which sources the files that were read, changed or gone are not those that are written down; for ledgers that are whole."""
+    """Return the sources whose counts of files that were read, changed or gone differ from their ledgers; for ledgers that are whole."""
     for name, source in manifest.sources.items():
         for ledger in source.ledgers():
             parts = [json.loads(store.read(file)) for file, _, _ in ledger.get("files", ())]

@@ -106,7 +106,7 @@ Record = Manifest | Claim
 
 
 def is_claim(data: bytes) -> bool:
-    """Tell a claim from a manifest."""
+    """Return whether a record is a claim, and not a manifest."""
     return data.startswith(_CLAIM)
 
 
@@ -153,22 +153,22 @@ class Records:
         return Records({slot: data for slot, data in self.data.items() if not _is_torn(data)}, self.url)
 
     def claims(self) -> list[Slot]:
-        """Name the slots with claims, oldest first."""
+        """Return the slots with claims, oldest first."""
         return [slot for slot, data in self.data.items() if is_claim(data)]
 
     def tokens(self) -> list[str]:
-        """Give the tokens of the runs that took over, oldest first."""
+        """Return the tokens of the runs that took over, oldest first."""
         found = (self.record(slot) for slot in self.claims())
         return [claim.token for claim in found if isinstance(claim, Claim)]
 
     def epochs(self) -> list[int]:
-        """Name the epochs that are kept."""
+        """Return the epochs that are kept."""
         brought = self.brought()
         found = {slot.epoch for slot, data in self.data.items() if not is_claim(data)}
         return sorted(found | {brought.epoch} if brought is not None else found)
 
     def manifests(self) -> list[Manifest]:
-        """Give the epochs that are kept, oldest first, each in its last version."""
+        """Return the epochs that are kept, oldest first, each in its last version."""
         found = {slot.epoch: slot for slot, data in self.data.items() if not is_claim(data)}
         manifests = {epoch: self.record(slot) for epoch, slot in found.items()}
         brought = self.brought()
@@ -177,7 +177,7 @@ class Records:
         return [m for _, m in sorted(manifests.items()) if isinstance(m, Manifest)]
 
     def brought(self) -> Manifest | None:
-        """Give the manifest that a claim brought, if no epoch was committed since."""
+        """Return the manifest that a claim brought, if no epoch was committed since."""
         for slot in sorted(self.data, reverse=True):
             if not is_claim(self.data[slot]):
                 return None
@@ -187,7 +187,7 @@ class Records:
         return None
 
     def next(self) -> tuple[Slot, int]:
-        """Say where the claim of a run is to be made that takes over now, and its generation."""
+        """Return where the claim of a run is to be made that takes over now, and its generation."""
         if not self.data:
             return Slot(0, FIRST), FIRST + 1
         slot, record = self.last, self.record(self.last)
@@ -213,7 +213,7 @@ class Log:
         self.store = store
 
     def slots(self) -> list[Slot]:
-        """Name the slots that are taken, in order."""
+        """Return the slots that are taken, in order."""
         if self.store.local is not None:  # a folder is no file, and yet not nothing
             folder = self.store.local / FOLDER
             names = [f.name for f in folder.iterdir()] if folder.is_dir() else []
@@ -266,7 +266,7 @@ class Log:
         return self.store.create(slot.path, data)
 
     def has(self, slot: Slot) -> bool:
-        """Tell whether a slot is taken."""
+        """Return whether a slot is taken."""
         return self.store.exists(slot.path)
 
     def forget_epoch(self, epoch: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from springtide.query.ids import BucketId, EpochNumber, Generation, InstanceId
 from springtide.state.parsing import parsed
 from springtide.state.segment import Segment
 from springtide.state.shapes import (
@@ -66,7 +67,7 @@ class SourceState:
     """Further inputs of the source by name: how far each was read, and whether it has ended."""
 
     def ledgers(self) -> list[dict[str, Any]]:
-        """Give the ledgers of the source's inputs, where these are files: see `sources.ledger`."""
+        """Return the ledgers of the source's inputs, where these are files: see `connectors.file_ledger`."""
         positions = [self.position, *(of.get("position") for of in self.attached.values())]
         return [p["ledger"] for p in positions if isinstance(p, dict) and "ledger" in p]
 
@@ -109,12 +110,12 @@ class BucketMap:
 
     @cached_property
     def array(self) -> npt.NDArray[np.intp]:
-        """Give the owners for sums over many buckets."""
+        """Return the owners for sums over many buckets."""
         return np.array(self.owners, dtype=np.intp)
 
-    def buckets_of(self, instance: int) -> list[int]:
-        """Give the buckets that an instance owns."""
-        return [b for b, owner in enumerate(self.owners) if owner == instance]
+    def buckets_of(self, instance: int) -> list[BucketId]:
+        """Return the buckets that an instance owns."""
+        return [BucketId(b) for b, owner in enumerate(self.owners) if owner == instance]
 
 
 @dataclass(frozen=True)
@@ -132,15 +133,34 @@ class Delivery:
     sink: str
     file: str
     rows: int
-    instance: int
+    instance: InstanceId
+
+
+@dataclass(frozen=True)
+class EpochLog:
+    """What an epoch took in, so that it can be done again."""
+
+    times: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Source → physical stream → its time before the epoch's rows."""
+    greatest: Mapping[str, int] = field(default_factory=dict)
+    """Source → the greatest time of a tuple before the epoch's rows, or of a dummy."""
+    slices: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]] = field(default_factory=dict)
+    """Prefix subquery → instance → the slices that it read, as plain JSON."""
+    buffers: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
+    """Prefix subquery → instance → files with what it sent, where its input cannot be read again."""
+    rows: int = 0
+    idle: bool = False
+    """Streams were found idle: the epoch is not to be joined with others."""
+    memory: str | None = None
+    """The folder of state that was not durable yet."""
 
 
 @dataclass(frozen=True)
 class Manifest:
     """Everything that the next epoch needs to know."""
 
-    epoch: int
-    generation: int
+    epoch: EpochNumber
+    generation: Generation
     sources: dict[str, SourceState] = field(default_factory=dict)
     maps: dict[str, BucketMap] = field(default_factory=dict)
     state: dict[str, SubqueryState] = field(default_factory=dict)
@@ -148,8 +168,8 @@ class Manifest:
     metrics: dict[str, Any] = field(default_factory=dict)
     elastic: dict[str, Any] = field(default_factory=dict)
     """What the elastic manager remembers."""
-    shadows: dict[str, int] = field(default_factory=dict)
-    """Subquery → the last window that its old owners finish, while they do."""
+    old_owners: dict[str, int] = field(default_factory=dict)
+    """Subquery → the last window that its old owners finish, while they do. On disk it is called `shadows`."""
     ended: bool = False
     """The input has ended and every window was given: there is no next epoch."""
     batch: int | None = None
@@ -158,27 +178,27 @@ class Manifest:
     """A digest of what Spark wrote down of that micro-batch; None in manifests of older versions."""
     published: bool = False
     """Its rows are with the sinks, and not here any more: in copies of an older epoch, and in savepoints."""
-    log: dict[str, Any] | None = None
+    log: EpochLog | None = None
     """What the epoch took in, so that it can be done again: kept where state is not made durable with every epoch."""
     accounts: dict[str, dict[str, int]] = field(default_factory=dict)
     """What became of the rows so far (`state/accounts.py`)."""
 
     def files(self) -> set[str]:
-        """Name the files that it speaks of, but for buffers: segments, and records of files that were read."""
+        """Return the files that it speaks of, but for buffers: segments, and records of files that were read."""
         return {segment.file for segment in self.segments()} | self.ledgers().keys()
 
     def ledgers(self) -> dict[str, tuple[int, int]]:
-        """Name the files with records of what sources have read, with the number of records and the checksum of each."""
+        """Return the files with records of what sources have read, with the number of records and the checksum of each."""
         ledgers = [ledger for source in self.sources.values() for ledger in source.ledgers()]
         return {file: (count, crc) for ledger in ledgers for file, count, crc in ledger.get("files", ())}
 
     def segments(self) -> Iterator[Segment]:
-        """Give all segments that it speaks of."""
+        """Return all segments that it speaks of."""
         return (segment for state in self.state.values() for segment in state.segments)
 
     def buffers(self) -> set[str]:
-        """Name the files of the buffer state that it speaks of."""
-        kept = (self.log or {}).get("buffers", {})
+        """Return the files of the buffer state that it speaks of."""
+        kept = self.log.buffers if self.log is not None else {}
         return {file for instances in kept.values() for files in instances for file in files}
 
     def encode(self) -> bytes:
@@ -197,12 +217,12 @@ class Manifest:
             "outbox": [vars(d) for d in self.outbox],
             "metrics": self.metrics,
             "elastic": self.elastic,
-            "shadows": self.shadows,
+            "shadows": self.old_owners,
             "ended": self.ended,
             "batch": self.batch,
             "offsets": self.offsets,
             "published": self.published,
-            "log": self.log,
+            "log": None if self.log is None else vars(self.log),
             "accounts": self.accounts,
         }
         text = json.dumps(body, separators=(",", ":"), sort_keys=True)
@@ -234,12 +254,12 @@ class Manifest:
             outbox=tuple(Delivery(**d) for d in body["outbox"]),
             metrics=body["metrics"],
             elastic=body["elastic"],
-            shadows=body["shadows"],
+            old_owners=body["shadows"],
             ended=body["ended"],
             batch=body["batch"],
             offsets=body.get("offsets"),
             published=body.get("published", False),
-            log=body.get("log"),
+            log=None if body.get("log") is None else EpochLog(**body["log"]),
             accounts=body.get("accounts", {}),
         )
 
@@ -285,22 +305,30 @@ _SEGMENT = record(
     crc=may(maybe(whole(most=2**32 - 1))),
 )
 _METRICS = record(
-    at=may(number),
-    seconds=may(number),
-    rows=may(whole()),
-    published=may(whole()),
-    backlog=may(whole()),
-    subqueries=may(each(_object)),
+    at=number,
+    seconds=number,
+    rows=whole(),
+    published=whole(),
+    backlog=whole(),
+    subqueries=each(_object),
     events=may(listed(anything)),
 )
+
+
+def _metrics(where: str, value: Any) -> None:
+    """Take what was measured: all of it, or nothing where nothing was."""
+    if value != {}:
+        _METRICS(where, value)
+
+
 _SLICE = record(stream=text, position=SIGNED, rows=whole(), data=anything, source=text, time=SIGNED)
 _LOG = record(
-    times=may(each(each(SIGNED))),
-    greatest=may(each(SIGNED)),
-    slices=may(each(listed(listed(_SLICE)))),
-    buffers=may(each(listed(listed(path("buffer"))))),
-    rows=may(whole()),
-    idle=may(flag),
+    times=each(each(SIGNED)),
+    greatest=each(SIGNED),
+    slices=each(listed(listed(_SLICE))),
+    buffers=each(listed(listed(path("buffer")))),
+    rows=whole(),
+    idle=flag,
     memory=may(maybe(text)),
 )
 _BODY = record(
@@ -310,19 +338,23 @@ _BODY = record(
     maps=each(record(version=SIGNED, instances=whole(1, _MOST), owners=listed(whole(most=_MOST)))),
     state=each(record(marks=each(SIGNED), segments=listed(_SEGMENT))),
     outbox=listed(record(sink=text, file=path("outbox"), rows=whole(), instance=whole())),
-    metrics=_METRICS,
+    metrics=_metrics,
     elastic=_object,
     shadows=each(SIGNED),
     ended=flag,
     batch=maybe(whole()),
     published=may(flag),
     log=may(maybe(_LOG)),
+    offsets=may(maybe(text)),
+    accounts=may(each(each(SIGNED))),
 )
 
 
 def _check(body: Any) -> None:
     """Refuse what no run writes: above all a path that leads out of the checkpoint."""
     _BODY("it", body)
+    if without := body["state"].keys() - body["maps"].keys():
+        raise ValueError(f"it has state of {sorted(without)[0]}, but does not say who owns it")
     for name, found in body["maps"].items():
         if any(owner >= found["instances"] for owner in found["owners"]):
             raise ValueError(f"it.maps.{name} has owners that are not among its {found['instances']} instances")

@@ -4,7 +4,8 @@
     spark/                     Spark's offsets, where Spark reads
     manifest N                 last: after this epoch N has happened
 
-The folder on this machine has copies. One that is behind, because another machine went on, is brought up to date when a run takes over.
+The folder on this machine has copies. Where the checkpoint itself is in the store, the folder is a cache: whatever it has that the store does not know is
+forgotten. Where the store is the backup of a folder, one that is behind, because another machine went on, is brought up to date when a run takes over.
 One that the store knows nothing of, because it is new or a run went on without it, goes into the store as a whole (`attach`).
 """
 
@@ -23,9 +24,12 @@ from springtide.state.errors import CheckpointError
 from springtide.state.log import FOLDER, Log, Records
 from springtide.state.manifest import Manifest
 from springtide.state.published import FILE as PUBLISHED
+from springtide.state.segment import epoch_of
 from springtide.state.stores import Store
 
 _SPARK = "spark"
+_SWEPT = ("state", "buffer", "outbox")
+"""Folders in which nothing is but what some manifest names."""
 _CACHED = (FOLDER, _SPARK, PUBLISHED)
 """What a run leaves that dies while it fills an empty one."""
 
@@ -90,6 +94,7 @@ class Mirror:
         """Take the checkpoint for one run, on whatever machine the last one was. An older run can neither commit nor publish from now on."""
         descriptor, token = self._checkpoint.lock(may_have=_CACHED), new_token()
         try:
+            self._forget_stale()
             lease = self._acquire(identity, token)
         except BaseException:
             os.close(descriptor)
@@ -99,6 +104,7 @@ class Mirror:
 
     def fill(self, identity: dict[str, Any]) -> None:
         """Bring the folder up to date without taking anything over; what is wrong with it, or with the backup, is said."""
+        self._forget_stale()
         marker = self._marker(identity)
         if marker is None:
             return
@@ -125,6 +131,9 @@ class Mirror:
                 continue  # somebody else made it at the same time
             if marker is None and there and not set(there.tokens()) <= set(here.tokens()):
                 raise self._unfinished()
+            if self._checkpoint.cache is not None and relation(here, there) not in (Relation.SAME, Relation.BEHIND):
+                self._checkpoint.cache.clear()  # a listing is behind, or the cache is of another time: the store counts
+                continue
             if marker is None or (found := self._related(here, there)) is Relation.AHEAD:
                 self._detached = there
                 return self._checkpoint.claim(token)
@@ -135,8 +144,22 @@ class Mirror:
                 self._cache(here, self.log.read(there.data), marker, behind=found is Relation.BEHIND)
                 return lease
 
+    def _forget_stale(self) -> None:
+        """Empty a cache that is not of what the store has: of a checkpoint that was there before, or with records that the store never had."""
+        cache, theirs, ours = self._checkpoint.cache, self._read(MARKER), self._checkpoint.found()
+        if cache is None:
+            return
+        try:
+            same = theirs is not None and (ours is None or Lineage.of(ours).id == Lineage.of(theirs).id)
+            there = self.log.read() if same else None
+            if there is not None and relation(self._checkpoint.log.read(), there) in (Relation.BEHIND, Relation.SAME):
+                return
+        except (ValueError, KeyError, TypeError, AttributeError, CheckpointError):
+            pass  # what is damaged here is of no use; what is damaged there is found by whoever reads it next
+        cache.clear()
+
     def _marker(self, identity: dict[str, Any]) -> bytes | None:
-        """Give what the backup says whose it is; None if it does not say yet. Refuse what is not this query's."""
+        """Return what the backup says whose it is; None if it does not say yet. Refuse what is not this query's."""
         theirs, ours = self._read(MARKER), self._checkpoint.found()
         if theirs is not None or ours is not None:
             self._checkpoint.check(identity, theirs)
@@ -215,7 +238,7 @@ class Mirror:
             lease = self._attach(lease, self._detached, [*manifests][-1:])
             self._detached = None
         self._there = set(self._store.list(_SPARK))
-        useless = [f for f in (*self._store.list("state"), *self._store.list("buffer")) if f not in keep]
+        useless = [f for folder in _SWEPT for f in self._store.list(folder) if f not in keep]
         self.remove(lease, useless)
         return lease
 
@@ -275,9 +298,20 @@ class Mirror:
 
     def _remove(self, lease: Lease, files: Iterable[str], records: Iterable[str]) -> None:
         lease.check()
-        for file in (*files, *records):
-            self._store.delete(file)
+        self._store.delete(*files, *records)
         self._store.flush_names(records)
+
+    def left_by_attempts(self, lease: Lease, needed: Container[str], before: int) -> None:
+        """Remove segments of epochs before one that no manifest names, some time soon; one listing finds them."""
+
+        def sweep() -> None:
+            found = [
+                f for f in self._store.list("state") if f not in needed and epoch_of(f.rpartition("/")[2]) < before
+            ]
+            if found:
+                self._remove(lease, found, ())
+
+        self._sweeper.submit(sweep)
 
     def close(self) -> None:
         """Finish what is under way."""

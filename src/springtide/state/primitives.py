@@ -176,13 +176,13 @@ class Replay:
 
 
 def replay(source: Source, at: int | None = None) -> Replay:
-    """Say what a start with this checkpoint replays: the epochs behind the last whole one, with what they took in (β)."""
+    """Return what a start with this checkpoint replays: the epochs behind the last whole one, with what they took in (β)."""
     with opened(source) as found, pinned(found, at) as resting:
         base, *again = resting.chain(at)
         return Replay(
             base.epoch,
             tuple(m.epoch for m in again),
-            sum(int((m.log or {}).get("rows", 0)) for m in again),
+            sum(m.log.rows for m in again if m.log is not None),
             tuple(sorted(set().union(*(m.buffers() for m in again)))),
         )
 

@@ -32,12 +32,12 @@ _OURS = re.compile(r"springtide-\d+-[0-9a-f]{12}-[0-9a-f]{16}")
 
 
 def shared_memory() -> Path:
-    """Name this machine's shared memory; where it has none, its folder for temporary files."""
+    """Return this machine's shared memory; where it has none, its folder for temporary files."""
     return _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
 
 
 def new(parent: Path, root: Path) -> Path:
-    """Name a folder for a run on the checkpoint `root`; nothing is made yet."""
+    """Return a folder for a run on the checkpoint `root`; nothing is made yet."""
     return parent / f"{_beginning(root)}{secrets.token_hex(8)}"
 
 
@@ -95,12 +95,12 @@ def remove_left(folder: str, root: Path) -> None:
 
 
 def former(root: Path) -> Path:
-    """Name the folder in shared memory that earlier versions gave to a checkpoint; it had no mark."""
+    """Return the folder in shared memory that earlier versions gave to a checkpoint; it had no mark."""
     return shared_memory() / f"springtide-{os.getuid()}-{zlib.crc32(str(root).encode()):08x}-{root.name}"
 
 
 def _beginning(root: Path) -> str:
-    """Give what the names of all folders of a checkpoint begin with: another checkpoint at the same path has another."""
+    """Return what the names of all folders of a checkpoint begin with: another checkpoint at the same path has another."""
     try:
         created = parsed(content(root / "springtide.json"))["created"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -121,7 +121,7 @@ def _is_made(folder: Path, root: Path | None = None) -> bool:
 
 
 def _foreign(folder: Path, root: Path | None = None) -> str | None:
-    """Say why a folder is not ours to use, or, with `root`, not of those who own that checkpoint; None when it is."""
+    """Return why a folder is not ours to use, or, with `root`, not of those who own that checkpoint; None when it is."""
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode):
         return "is not a folder"

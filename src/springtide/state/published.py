@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,7 @@ class Published:
     sinks: frozenset[str] = frozenset()
 
     def has(self, epoch: int, sink: str) -> bool:
-        """Tell whether a sink has the rows of an epoch."""
+        """Return whether a sink has the rows of an epoch."""
         return self.epoch > epoch or (self.epoch == epoch and sink in self.sinks)
 
     def encode(self) -> bytes:
@@ -43,7 +44,7 @@ class Published:
 
 
 def read_published(root: Path) -> Published | None:
-    """Give what a checkpoint remembers; None: a version of Springtide wrote it that did not keep this."""
+    """Return what a checkpoint remembers; None: a version of Springtide wrote it that did not keep this."""
     try:
         data = content(root / FILE)
     except FileNotFoundError:
@@ -58,16 +59,29 @@ def read_published(root: Path) -> Published | None:
 def write_published(root: Path, published: Published, *, durable: bool) -> None:
     """Remember it. Without `durable` it outlives the process, but perhaps not a power cut; then it is written in place, which costs next to nothing."""
     data = published.encode()
-    if not durable:
-        descriptor = os.open(root / FILE, os.O_WRONLY | os.O_CREAT, 0o644)
-        try:
-            os.pwrite(descriptor, data, 0)
-            os.ftruncate(descriptor, len(data))
-        finally:
-            os.close(descriptor)
+    if not durable and _written_in_place(root / FILE, data):
         return
     partial = root / f"{FILE}.partial"
     partial.write_bytes(data)
     flush(partial)
     os.replace(partial, root / FILE)
     flush(root)
+
+
+def _written_in_place(path: Path, data: bytes) -> bool:
+    """Overwrite our own file; False where something else is in its place: a link to somebody's file, a pipe that nobody reads."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+    except OSError as error:
+        if not is_for_good(error):
+            raise
+        return False
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            return False
+        os.pwrite(descriptor, data, 0)
+        os.ftruncate(descriptor, len(data))
+    finally:
+        os.close(descriptor)
+    return True

@@ -32,7 +32,7 @@ class Running(Protocol):
         ...
 
     @property
-    def checkpoint_root(self) -> Path:
+    def checkpoint_store(self) -> Store:
         """Where its checkpoint is."""
         ...
 
@@ -46,8 +46,8 @@ Source = str | Path | Store | Running
 
 
 def store_of(source: Source) -> Store:
-    """Say where a checkpoint is."""
-    return Store.at(source.checkpoint_root if isinstance(source, Running) else source)
+    """Return where a checkpoint is."""
+    return Store.at(source.checkpoint_store if isinstance(source, Running) else source)
 
 
 def made_durable(source: Source) -> bool:
@@ -65,33 +65,38 @@ class Resting(Checkpoint):
         """`root` has its small files; segments are there too, or come from the store when they are asked for."""
         super().__init__(root)
         self.store = store
-        self.remote = None if store.local == root else store
+        self._elsewhere = store.local != root
+
+    @property
+    def remote(self) -> Store | None:
+        """The store that segments come from, where that is not the folder."""
+        return self.store if self._elsewhere else None
 
     def tiers(self, manifest: Manifest) -> Tiers:
-        """Say where the files of an epoch are."""
-        memory = private.left((manifest.log or {}).get("memory"), self.root)
+        """Return where the files of an epoch are."""
+        memory = private.left(manifest.log and manifest.log.memory, self.root)
         return Tiers(str(self.root), memory, self.remote)
 
     def find(self, manifest: Manifest, segment: Segment) -> Path:
-        """Give a whole copy of a segment on this machine."""
+        """Return a whole copy of a segment on this machine."""
         try:
             return self.tiers(manifest).find(segment)
         except CheckpointError as error:
             raise CheckpointError(self.store.url, error.problem, error.hint) from None
 
     def has(self, manifest: Manifest, segment: Segment, *, memory: bool = True) -> bool:
-        """Tell whether a segment of an epoch is there and whole; without `memory` one that is only in shared memory does not count."""
+        """Return whether a segment of an epoch is there and whole; without `memory` one that is only in shared memory does not count."""
         if self.remote is not None:
             return self._sizes.get(segment.file) == segment.bytes
         tiers = self.tiers(manifest)
         return (tiers if memory else replace(tiers, memory=None)).nearest(segment) is not None
 
     def whole(self, manifest: Manifest, *, memory: bool = True) -> bool:
-        """Tell whether all segments of an epoch are there."""
+        """Return whether all segments of an epoch are there."""
         return all(self.has(manifest, segment, memory=memory) for segment in manifest.segments())
 
     def chain(self, at: int | None = None) -> list[Manifest]:
-        """Give the manifests that a start at an epoch needs: its own, and where its state was never durable all since the last that was."""
+        """Return the manifests that a start at an epoch needs: its own, and where its state was never durable all since the last that was."""
         epochs = self.epochs()
         if not epochs:
             raise self._error("has no epoch that is committed", "let the query run first")
@@ -136,5 +141,5 @@ def opened(source: Source) -> Iterator[Resting]:
 
 
 def files_of(manifests: Sequence[Manifest]) -> set[str]:
-    """Name the segments and buffers of some epochs."""
+    """Return the segments and buffers of some epochs."""
     return set().union(*(m.files() | m.buffers() for m in manifests)) if manifests else set()

@@ -18,26 +18,34 @@ from typing import Any
 
 from springtide.state import disk
 from springtide.state.checkpoint import Checkpoint, marker_of
-from springtide.state.copying import IDENTITY, SAVEPOINTS, copy, link_to, root_of
+from springtide.state.copying import IDENTITY, SAVEPOINTS, alone, copy, link_to, offsets_of, slot_of
 from springtide.state.errors import CheckpointError
 from springtide.state.forms import INPUTS, changed_parts
+from springtide.state.log import Log
 from springtide.state.manifest import Manifest
 from springtide.state.parsing import parsed
-from springtide.state.resting import Resting, Source, opened
+from springtide.state.resting import Resting, Source, opened, store_of
 from springtide.state.stores import Store
 
+_HINT = "give another name, or remove its folder"
+_TRIES = 5
 
-def save(source: Source, name: str) -> Path:
-    """Keep the newest epoch of a checkpoint as a savepoint; give its folder. The query may be running."""
-    root = root_of(source)
+
+def save(source: Source, name: str) -> Path | str:
+    """Keep the newest epoch of a checkpoint as a savepoint; return its folder, or its address. The query may be running."""
+    store = store_of(source)
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise CheckpointError(store.url, f"cannot have a savepoint named {name!r}", "use letters, digits, - and _")
+    return _save_there(store, name) if store.local is None else _save_here(store.local, name)
+
+
+def _save_here(root: Path, name: str) -> Path:
+    """Keep it by hard links."""
     checkpoint = Resting(Store.at(root), root)
     checkpoint.identity()
-    if not re.fullmatch(r"\w[\w.-]*", name):
-        raise CheckpointError(str(root), f"cannot have a savepoint named {name!r}", "use letters, digits, - and _")
     place = root / SAVEPOINTS / name
-    hint = "give another name, or remove its folder"
     if place.exists():
-        raise CheckpointError(str(root), f"has a savepoint {name} already", hint)
+        raise CheckpointError(str(root), f"has a savepoint {name} already", _HINT)
     partial = place.with_name(f".{name}-{uuid.uuid4().hex[:8]}")
     try:
         link_to(checkpoint, partial, outbox=False)
@@ -46,26 +54,57 @@ def save(source: Source, name: str) -> Path:
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
             raise
-        raise CheckpointError(str(root), f"has a savepoint {name} already", hint) from None
+        raise CheckpointError(str(root), f"has a savepoint {name} already", _HINT) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return place
 
 
+def _save_there(store: Store, name: str) -> str:
+    """Have an object store copy the files of the newest epoch; what makes the savepoint one comes last, and only if there is none."""
+    place = store.under(f"{SAVEPOINTS}/{name}")
+    if place.exists(IDENTITY):
+        raise CheckpointError(store.url, f"has a savepoint {name} already", _HINT)
+    for tries in range(1, _TRIES + 1):
+        try:
+            with opened(store) as found:
+                marker, manifests = found.marker(), found.chain()
+                files = {f for m in manifests for f in (*m.files(), *m.buffers(), *m.ledgers())}
+                files |= set(offsets_of(found, manifests[-1].batch)) if manifests[-1].batch is not None else set()
+                for file in sorted(files):
+                    store.copy(file, f"{SAVEPOINTS}/{name}/{file}")
+                for manifest in manifests:
+                    place.write(slot_of(manifest).path, alone(manifest, outbox=False).encode())
+            break
+        except (CheckpointError, FileNotFoundError):  # the run has gone on, and removed what it does not need any more
+            if tries == _TRIES:
+                raise
+            place.delete(*place.list("manifests"))
+    if not place.create(IDENTITY, marker):
+        raise CheckpointError(store.url, f"has a savepoint {name} already", _HINT)
+    return place.url
+
+
 def savepoints(source: Source) -> dict[str, Manifest]:
-    """Give the savepoints of a checkpoint by name, with the epoch that each is of; oldest first."""
-    root = root_of(source)
-    found = {}
-    for folder in (root / SAVEPOINTS).glob("*"):
-        if not folder.name.startswith(".") and (newest := Checkpoint(folder).latest()) is not None:
-            found[folder.name] = newest
+    """Return the savepoints of a checkpoint by name, with the epoch that each is of; oldest first."""
+    store = store_of(source)
+    found: dict[str, Manifest] = {}
+    if store.local is not None:
+        names = [f.name for f in (store.local / SAVEPOINTS).glob("*")]
+    else:
+        names = [path.split("/")[1] for path in store.list(SAVEPOINTS) if path.endswith(f"/{IDENTITY}")]
+    for name in names:
+        newest = Log(store.under(f"{SAVEPOINTS}/{name}")).tail().manifests() if not name.startswith(".") else []
+        found |= {name: newest[-1]} if newest else {}
     return dict(sorted(found.items(), key=lambda item: (item[1].epoch, item[0])))
 
 
 # ── starting from one ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def adopt(savepoint: str | Path | Store, root: Path, identity: Mapping[str, Any], subqueries: Container[str]) -> int:
+def adopt(
+    savepoint: str | Path | Store, target: Checkpoint, identity: Mapping[str, Any], subqueries: Container[str]
+) -> int:
     """Make a new checkpoint of a savepoint, for a query in perhaps another form; give the epoch that it goes on behind.
 
     A checkpoint that was made of the same savepoint before is left as it is: a start that is repeated goes on. `subqueries` are those of the new form.
@@ -73,29 +112,39 @@ def adopt(savepoint: str | Path | Store, root: Path, identity: Mapping[str, Any]
     with opened(savepoint) as found:
         manifests = found.chain()
         origin = {"savepoint": found.store.url, "epoch": manifests[-1].epoch}
-        target = Checkpoint(root)
-        if (target.root / IDENTITY).exists():
-            if parsed(target.marker()).get("origin") != origin:
+        store = target.store
+        if (marker := _marker(target)) is not None:
+            if parsed(marker).get("origin") != origin:
                 raise CheckpointError(
-                    str(target.root),
+                    store.url,
                     f"has a state of its own, and is not to begin with {found.store.url}",
                     "leave the savepoint out to go on with this checkpoint, or give a new folder",
                 )
             return manifests[-1].epoch
-        if target.root.exists() and any(target.root.iterdir()):
-            raise CheckpointError(str(target.root), "is not empty", "give an empty or a new folder")
+        if any(target.root.iterdir()) if target.remote is None and target.root.exists() else store.list():
+            raise CheckpointError(store.url, "is not empty", "give an empty or a new folder")
         if (reason := misfit(found.identity(), identity)) is not None:
             raise CheckpointError(found.store.url, f"does not fit this query: {reason[0]}", reason[1])
         lineage = found.lineage().copied(manifests[-1].epoch)
         copy(
             found,
             [_fitted(m, subqueries) for m in manifests],
-            Store.at(target.root),
+            store,
             link=True,
             outbox=False,
             identity=marker_of(identity, lineage, origin=origin),
         )
         return manifests[-1].epoch
+
+
+def _marker(target: Checkpoint) -> bytes | None:
+    """Return what makes a place a checkpoint, if it is one."""
+    if target.remote is None:
+        return target.marker() if (target.root / IDENTITY).exists() else None
+    try:
+        return target.remote.read(IDENTITY)
+    except FileNotFoundError:
+        return None
 
 
 def _fitted(manifest: Manifest, subqueries: Container[str]) -> Manifest:
@@ -105,7 +154,7 @@ def _fitted(manifest: Manifest, subqueries: Container[str]) -> Manifest:
 
 
 def misfit(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Say why the state of one form of a query is of no use to another, and what to do; None when it fits."""
+    """Return why the state of one form of a query is of no use to another, and what to do; None when it fits."""
     anew = "start with a new checkpoint"
     if found["hash"] != wanted["hash"]:
         return (
@@ -136,16 +185,16 @@ def misfit(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str, st
 
 
 def _code(change: str) -> str:
-    """Say how new code goes on with the state of the old."""
+    """Return how new code can continue with the state of the old."""
     return "; code whose state still fits says so with version = the digest that it had" * change.startswith("operator")
 
 
 def _sources(identity: Mapping[str, Any]) -> dict[str, str]:
-    """Give the sources with their columns."""
+    """Return the sources with their columns."""
     return {n: text for n, text in identity["steps"].items() if text.startswith("source: ")}
 
 
 def _stateful(identity: Mapping[str, Any]) -> dict[str, str]:
-    """Give the stateful steps: what they do, to which columns."""
+    """Return the stateful steps: what they do, to which columns."""
     state = identity.get("state", {})
     return {name: f"{identity['steps'].get(name)} over {of.get('columns')}" for name, of in state.items()}

@@ -11,7 +11,7 @@ import mmap
 import os
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from springtide.query.ids import EpochNumber, InstanceId
 from springtide.query.types import END_OF_TIME
 from springtide.state.disk import flush
 from springtide.state.errors import CheckpointError
@@ -39,8 +40,9 @@ class Segment:
     """Its path below the checkpoint."""
     kind: str
     """What is in it; an operator may keep several kinds."""
-    epoch: int
-    instance: int
+    _: KW_ONLY
+    epoch: EpochNumber
+    instance: InstanceId
     version: int
     """The version of the bucket map under which it was written: that map's `instance` owns all its buckets."""
     rows: int
@@ -57,7 +59,7 @@ class Segment:
         return Path(self.file).parent.name
 
     def __str__(self) -> str:
-        """Say what is in it."""
+        """Return what is in it."""
         return (
             f"{self.file} ({self.rows:,} rows of {self.kind} of {self.subquery}, "
             f"written in epoch {self.epoch} by instance {self.instance})"
@@ -81,7 +83,7 @@ class Written(NamedTuple):
 
 
 def file_of(subquery: str, epoch: int, instance: int, kind: str, attempt: str) -> str:
-    """Name the file of a segment, in any tier; every attempt of a task has files of its own.
+    """Return the name of the file of a segment, in any tier; every attempt of a task has files of its own.
 
     >>> file_of("sums", 7, 0, "panes", "1a2b")
     'state/sums/000000007-0-panes-1a2b.arrow'
@@ -90,7 +92,7 @@ def file_of(subquery: str, epoch: int, instance: int, kind: str, attempt: str) -
 
 
 def epoch_of(name: str) -> int:
-    """Tell from the name of a segment's file which epoch wrote it; what is no such name is of an epoch that never ends.
+    """Return the epoch that wrote a segment, as the name of its file says; any other name counts as an epoch that never ends.
 
     >>> epoch_of("000000007-0-panes-1a2b.arrow")
     7
@@ -126,7 +128,7 @@ def write_segment(path: Path, frame: pl.DataFrame, bucket: str, *, through: bool
 
 
 def checksum(path: Path) -> int:
-    """Give the CRC-32 of a file."""
+    """Return the CRC-32 of a file."""
     with open(path, "rb") as file:
         if not os.fstat(file.fileno()).st_size:
             return 0
@@ -135,7 +137,7 @@ def checksum(path: Path) -> int:
 
 
 def _compact(frame: pl.DataFrame) -> pa.Table:
-    """Give rows as Arrow: texts as views, as Polars reads them without copying, but only the texts of these rows.
+    """Return rows as Arrow: texts as views, as Polars reads them without copying, but only the texts of these rows.
 
     A view shows into the text of the frame that the rows were taken from; written as it is, all of that would be written.
     """
@@ -185,7 +187,7 @@ class BucketSizes:
         self._known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
 
     def of(self, segments: Iterable[Segment], buckets: int) -> tuple[int, ...]:
-        """Give the bytes of each bucket in these segments."""
+        """Return the bytes of each bucket in these segments."""
         sizes = np.zeros(buckets)
         for segment in segments:
             if segment.file not in self._known:

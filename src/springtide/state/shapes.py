@@ -109,6 +109,12 @@ def listed(check: Check) -> Check:
     return all_of
 
 
+def names(where: str, value: Any) -> None:
+    """Take a list of names, each once."""
+    listed(text)(where, value)
+    _require(len(set(value)) == len(value), where, "a list of names that are all different")
+
+
 def row(*checks: Check) -> Check:
     """Take a list with one member for each check."""
 

@@ -2,7 +2,9 @@
 
     memory    a folder of the run's own in shared memory: segments that are not durable yet, where state is made durable only every few seconds
     root      the checkpoint's folder: on the disk of this machine, or on a file system that all machines see
-    backup    a store that outlives all machines; the root is then no more than a cache of it
+    backup    a store that outlives all machines; the root is then no more than a copy of it
+
+Where the checkpoint itself is in an object store, that is the backup, and the root is a cache on each node (`springtide.state.caches`).
 
 A file has the same name in every tier. It is looked for where it is nearest, and a copy that is damaged counts as none.
 """
@@ -11,16 +13,27 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from springtide.state import disk, private
-from springtide.state.errors import LostError
+from springtide.state.caches import Cache, used
+from springtide.state.errors import CheckpointError, LostError
 from springtide.state.segment import Segment, checksum
 from springtide.state.stores import Store
+from springtide.state.uploads import uploads
 
 _REMEMBERED = 100_000
+_ARRIVES = 10.0
+"""Seconds for which a segment that another node has on its way to the store is waited for."""
+_LOOKS = (0.02, 0.05, 0.1, 0.2)
+"""Seconds before each further look; the last one from then on."""
+_READS = 3
+T = TypeVar("T")
 _whole: set[tuple[str, int, int, int | None]] = set()
 """Files that this process has written or verified, with their checksums. Segments never change."""
 
@@ -30,57 +43,110 @@ class Tiers:
     """Where files are. Plain data: it goes to the tasks."""
 
     root: str
+    """The checkpoint's folder; with a cache, that of the driver's node."""
     memory: str | None = None
     backup: Store | None = None
+    cache: Cache | None = None
+    """What nodes keep of a checkpoint that is in the backup alone."""
+    behind: bool = False
+    """Whether segments go from caches to the backup while the query goes on, or before their epoch is committed."""
+
+    @property
+    def here(self) -> Path:
+        """The root as this node has it."""
+        return Path(self.root) if self.cache is None else self.cache.here()
 
     # ── segments ──────────────────────────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def through(self) -> bool:
+        """Whether a new segment is to be on the disk for good: not in memory, nor in a cache."""
+        return self.memory is None and self.cache is None
+
     def place(self, file: str) -> Path:
-        """Say where a new segment is written."""
+        """Return where a new segment is written."""
         if self.memory is None:
-            return Path(self.root) / file
+            return self.here / file
         private.make(Path(self.memory))  # it may have been lost; nobody else is to put something in its place
         return Path(self.memory) / file
 
     def keep(self, segment: Segment) -> None:
         """Take note of a segment that was just written; where every epoch is durable it goes to the backup now."""
-        path = Path(self.memory or self.root) / segment.file
+        path = (Path(self.memory) if self.memory is not None else self.here) / segment.file
         _remember(path, segment)
-        if self.backup is not None and self.memory is None:
+        if self.backup is None or self.memory is not None:
+            return
+        if self.cache is not None and self.behind:
+            uploads(self.backup, self.cache).begin(segment.file)
+        else:
             self.backup.put(path, segment.file)
+            if self.cache is not None:
+                self.cache.trim()
+
+    def read(self, segment: Segment, how: Callable[[Path], T]) -> T:
+        """Read a segment. The file may go between being found and being opened: a cache is nobody's promise."""
+        for _ in range(_READS if self.cache is not None else 0):
+            path = self.find(segment)
+            try:
+                return how(path)
+            except CheckpointError:
+                if path.exists():
+                    raise
+        return how(self.find(segment))
 
     def find(self, segment: Segment) -> Path:
-        """Give the nearest whole copy of a segment, fetching it from the backup if there is no other."""
+        """Return the nearest whole copy of a segment, fetching it from the backup if there is no other."""
         found = self.nearest(segment)
         if found is not None:
+            if self.cache is not None:
+                used(found)
             return found
-        path = Path(self.root) / segment.file
-        if self.backup is not None and self.backup.exists(segment.file):
+        path = self.here / segment.file
+        if self.backup is not None and not self.absent([segment], _ARRIVES if self.behind else 0.0):
             self.backup.fetch(segment.file, path)
             if is_whole(path, segment):
+                if self.cache is not None:
+                    self.cache.trim()
                 return path
             path.unlink(missing_ok=True)
         raise LostError(
-            self.root,
+            self.root if self.cache is None else self.cache.url,
             f"has lost a segment: {segment} is {self.fate(segment)}",
             "restore it from a backup, or go on from an older checkpoint (springtide checkpoint verify says what there is)",
         )
 
+    def absent(self, segments: Collection[Segment], seconds: float = 0.0) -> list[Segment]:
+        """Return the segments that the backup does not have, after so many seconds in which they may still arrive."""
+        assert self.backup is not None
+        until, looks = time.monotonic() + seconds, iter(_LOOKS)
+        left = list(segments)
+        if len(left) > len(_LOOKS):  # one request for all; a listing may be behind, so that the others are asked for
+            there = self.backup.files("state")
+            left = [s for s in left if there.get(s.file) != s.bytes]
+        while left := [s for s in left if not self.backup.exists(s.file)]:
+            if time.monotonic() >= until:
+                break
+            time.sleep(next(looks, _LOOKS[-1]))
+        return left
+
     def nearest(self, segment: Segment) -> Path | None:
-        """Give the nearest whole copy that can be mapped."""
+        """Return the nearest whole copy that can be mapped."""
         return next((p for p in self.copies(segment) if is_whole(p, segment)), None)
 
     def copies(self, segment: Segment) -> list[Path]:
-        """Name the files of a segment that are here, whole or not."""
-        places = [Path(place) / segment.file for place in (self.memory, self.root) if place]
+        """Return the files of a segment that are here, whole or not."""
+        places = [place / segment.file for place in self._places()]
         return [path for path in places if path.exists()]
 
     def fate(self, segment: Segment) -> str:
-        """Say what became of a segment of which there is no whole copy."""
+        """Return what became of a segment of which there is no whole copy."""
         return "damaged" if self.copies(segment) else "missing"
 
     def persist(self, segments: Iterable[Segment]) -> None:
         """Make segments durable: in the root, and in the backup if there is one (SEEP's persist)."""
+        if self.cache is not None:
+            self._arrive([*segments])
+            return
         files = []
         for segment in segments:
             self._persist(segment)
@@ -100,14 +166,26 @@ class Tiers:
         if self.backup is not None and not self.backup.exists(segment.file):
             self.backup.put(path, segment.file)
 
+    def _arrive(self, segments: list[Segment]) -> None:
+        """Wait until the backup has segments that are in the caches of nodes."""
+        for segment in self.absent(segments, _ARRIVES if self.behind else 0.0):
+            assert self.backup is not None
+            path = self.nearest(segment)
+            if path is None:
+                self.find(segment)  # it is lost, unless it came this very moment
+            else:
+                self.backup.put(path, segment.file)
+
     def remove(self, file: str) -> None:
         """Remove a file from the tiers of this machine."""
-        for place in (self.memory, self.root):
-            if place is not None:
-                (Path(place) / file).unlink(missing_ok=True)
+        for place in self._places():
+            (place / file).unlink(missing_ok=True)
+
+    def _places(self) -> list[Path]:
+        return [*([Path(self.memory)] if self.memory is not None else []), self.here]
 
     def clear_memory(self) -> None:
-        """Give the shared memory back; everything in it is elsewhere."""
+        """Return the shared memory back; everything in it is elsewhere."""
         if self.memory is not None:
             private.remove(Path(self.memory))
 
@@ -115,21 +193,23 @@ class Tiers:
 
     def settle(self, file: str) -> None:
         """Make a file that was written in the root durable."""
-        path = Path(self.root) / file
-        disk.flush(path)
+        path = self.here / file
+        if self.cache is None:
+            disk.flush(path)
         if self.backup is not None:
             self.backup.put(path, file)
 
     def fetched(self, file: str) -> Path:
         """Name a file of the root; if it is not here, and the backup has it, it is fetched."""
-        path = Path(self.root) / file
-        if self.backup is not None and not path.exists() and self.backup.exists(file):
-            self.backup.fetch(file, path)
+        path = self.here / file
+        if self.backup is not None and not path.exists():
+            with suppress(FileNotFoundError):
+                self.backup.fetch(file, path)
         return path
 
 
 def is_whole(path: Path, segment: Segment) -> bool:
-    """Tell whether a file is there and what it was; its content is looked at once in each process, unless the file is another."""
+    """Return whether a file is there and what it was; its content is looked at once in each process, unless the file is another."""
     try:
         found = os.stat(path)
         if segment.crc is None:

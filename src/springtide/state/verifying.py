@@ -145,7 +145,7 @@ _EVER = -(2**63)
 
 
 def problem_of(checkpoint: Resting, manifest: Manifest, segment: Segment) -> str | None:
-    """Say what is wrong with a segment; None when there is a whole copy in every place that has one."""
+    """Return what is wrong with a segment; None when there is a whole copy in every place that has one."""
     tiers = checkpoint.tiers(manifest)
     if checkpoint.remote is not None:
         if not checkpoint.remote.exists(segment.file):
@@ -175,7 +175,7 @@ def _problem(path: Path, segment: Segment) -> str | None:
 
 
 def contents(checkpoint: Resting, manifest: Manifest, segment: Segment) -> str:
-    """Say exactly what is in a segment, as its manifest and, where it can still be read, its own directory know it."""
+    """Return exactly what is in a segment, by its manifest and, where that can still be read, by its own directory."""
     step = next(name for name, stored in manifest.state.items() if segment in stored.segments)
     slots = f", slots {segment.low} … {segment.high}" if segment.low > _EVER else ""
     return (
@@ -219,7 +219,7 @@ def runs(numbers: Sequence[int]) -> Iterator[str]:
 
 
 def _made_anew(manifests: list[Manifest], problems: dict[str, str]) -> tuple[int, ...]:
-    """Give the newest epochs that lack segments and can be replayed: an older one is whole, and all since say what they took in."""
+    """Return the newest epochs that lack segments and can be replayed: an older one is whole, and all since say what they took in."""
     found: list[int] = []
     for manifest in reversed(manifests):
         if not any(file in problems for file in manifest.files()):

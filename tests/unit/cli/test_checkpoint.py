@@ -12,7 +12,7 @@ import pytest
 from typer.testing import Result
 
 import springtide as st
-from springtide.cli.launch import Wish, prepare
+from springtide.cli.launch import RunOptions, prepare
 from springtide.query import steps
 from springtide.runtime import inprocess
 from springtide.runtime.engine import Engine, Options
@@ -198,11 +198,11 @@ def test_a_run_begins_with_a_savepoint_or_a_backup(run: Run, checkpoint: Make, q
     root = checkpoint(3)
     run("checkpoint", "save", root, "noon")
     plan, savepoint = query.plan(), str(root / "savepoints" / "noon")
-    begun = prepare(plan, Wish(savepoint=savepoint), tmp_path / "one")
+    begun = prepare(plan, RunOptions(savepoint=savepoint), tmp_path / "one")
     assert begun.epochs() == [2]
     with pytest.raises(CheckpointError, match="256 buckets and cannot be dealt out anew to 8"):
-        prepare(query.plan(buckets=8), Wish(savepoint=savepoint), tmp_path / "two")
+        prepare(query.plan(buckets=8), RunOptions(savepoint=savepoint), tmp_path / "two")
     run("checkpoint", "copy", root, tmp_path / "node")
-    wish = Wish(durability=st.Durability(backup=tmp_path / "node"))
-    assert prepare(plan, wish, tmp_path / "three").epochs() == [0, 1, 2]
-    assert prepare(plan, wish, tmp_path / "three").epochs() == [0, 1, 2]
+    options = RunOptions(durability=st.Durability(backup=tmp_path / "node"))
+    assert prepare(plan, options, tmp_path / "three").epochs() == [0, 1, 2]
+    assert prepare(plan, options, tmp_path / "three").epochs() == [0, 1, 2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import springtide as st
 from springtide.cli.control import parse_buckets
 from springtide.cli.errors import CommandError
 from springtide.state.checkpoint import Checkpoint
+from springtide.state.control import Command, ask
 from springtide.state.manifest import Manifest
 
 Run = Callable[..., Result]
@@ -32,7 +34,7 @@ def test_scale_tells_what_it_did(run: Run, running: Running) -> None:
         told = run("scale", ckpt, "counts", 5).stdout
         assert told.startswith("counts: 2 → 5 instances, since epoch ")
         assert " of 256 buckets and " in told
-        assert told.endswith(" of state changed hands\n")
+        assert told.endswith(" of state changed owners\n")
         assert run("scale", ckpt, "counts", 5).stdout == "counts has 5 instances already\n"
         assert run("scale", ckpt, "kept", 1).stdout.startswith("counts: 5 → 1 instance, since epoch ")
         assert run("scale", ckpt, "x", 3).stdout.startswith("x: 2 → 3 instances, since epoch ")
@@ -108,21 +110,43 @@ def test_rebalance(run: Run, running: Running) -> None:
         assert "a stateless prefix has no buckets" in run("rebalance", ckpt, "x").stderr
 
 
+def test_two_people_at_once_are_each_told_of_their_own_command(run: Run, running: Running) -> None:
+    with running() as ckpt, ThreadPoolExecutor() as others:
+        commands = [("scale", {"step": "x", "instances": 3}), ("scale", {"step": "counts", "instances": 0})]
+        answers = [others.submit(ask, Checkpoint(ckpt), Command(*command), 60) for command in commands]
+        assert run("move", ckpt, "counts", "0", "--to", 1).stdout.startswith("counts: moved, since epoch ")
+        scaled, refused = (answer.result() for answer in answers)
+    assert scaled.change is not None
+    assert (scaled.status, scaled.change.subquery, scaled.change.after) == ("done", "x", 3)
+    assert (refused.status, refused.change) == ("refused", None)
+
+
+def test_a_run_that_ends_first_is_not_waited_for(running: Running) -> None:
+    with running(held=True) as ckpt:
+        pass
+    answer = ask(Checkpoint(ckpt), Command("scale", {"step": "x", "instances": 3}), 60)
+    assert answer.status == "sent"
+    assert list((ckpt / "control").glob("*.json")), "the next run does it"
+    answer = ask(Checkpoint(ckpt), Command("stop"), 60)
+    assert (answer.status, answer.epoch) == ("done", latest(ckpt).epoch)
+    assert len(list((ckpt / "control").glob("*.json"))) == 1, "the next run is not to stop at once"
+
+
 def test_pause_and_resume(run: Run, running: Running) -> None:
     with running(elastic=BY_HAND) as ckpt:
-        assert run("pause", ckpt).stdout == (
-            "elasticity of numbers is paused; what you ask for by hand is still done\n"
-        )
+        assert run("pause", ckpt).stdout == ("elasticity of numbers is paused; changes by hand are still made\n")
         assert latest(ckpt).elastic["paused"]
         assert run("scale", ckpt, "counts", 3).stdout.startswith("counts: 2 → 3 instances, since epoch ")
-        assert run("resume", ckpt).stdout == "elasticity of numbers goes on\n"
+        assert run("resume", ckpt).stdout == "elasticity of numbers is resumed\n"
         assert not latest(ckpt).elastic["paused"]
 
 
 def test_pause_of_what_is_not_elastic(run: Run, running: Running) -> None:
     with running() as ckpt:
         result = run("pause", ckpt)
-    assert result.stderr == "error: the query 'numbers' is not elastic; springtide run --elastic starts it so\n"
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "the query is not elastic" in result.stderr
+    assert "springtide run --elastic" in result.stderr
 
 
 def test_stop(run: Run, running: Running) -> None:
@@ -134,11 +158,11 @@ def test_stop(run: Run, running: Running) -> None:
 
 def test_no_time_to_wait(run: Run, running: Running) -> None:
     with running(elastic=BY_HAND, held=True) as ckpt:
-        left = "left for numbers; it takes effect with the next epoch\n"
+        left = "sent to numbers; it takes effect with the next epoch\n"
         assert run("scale", ckpt, "counts", 3, "--wait", 0).stdout == left
         assert run("move", ckpt, "counts", "3", "--to", 1, "--wait", 0).stdout == left
-        assert run("pause", ckpt, "--wait", 0).stdout == ("left for numbers; it takes effect after the epoch at work\n")
-        assert run("stop", ckpt, "--wait", 0).stdout == "left for numbers; it will stop after the epoch at work\n"
+        assert run("pause", ckpt, "--wait", 0).stdout == ("sent to numbers; it takes effect after the current epoch\n")
+        assert run("stop", ckpt, "--wait", 0).stdout == "sent to numbers; it will stop after the current epoch\n"
 
 
 @pytest.mark.parametrize(
@@ -158,7 +182,7 @@ def test_nobody_is_there(run: Run, checkpoint: Callable[..., Path], command: lis
     name, *rest = command
     result = run(name, ckpt, *rest)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == f"error: the query 'numbers' is not running on {ckpt}; springtide run starts it\n"
+    assert result.stderr == f"error: the query 'numbers' is not running on {ckpt}; start it with springtide run\n"
     assert not list(ckpt.glob("control/*"))
 
 

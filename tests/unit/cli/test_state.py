@@ -11,10 +11,10 @@ import pytest
 from typer.testing import Result
 
 import springtide as st
-from springtide.cli.errors import CommandError
-from springtide.cli.stored import readable, rows_of, with_keys
+from springtide.query.errors import SpringtideError
 from springtide.runtime import inprocess
 from springtide.runtime.layout import layout
+from springtide.runtime.stored import readable, rows_of, with_keys
 from springtide.state.checkpoint import Checkpoint
 from springtide.testing import PAUSE, at
 
@@ -99,9 +99,9 @@ def test_values_of_several_keys() -> None:
     rows = pl.DataFrame({"k": ["a", "a", None], "i": [1, 2, 1]})
     assert rows.filter(with_keys(["k=a", "i=2"], ["k", "i"])).rows() == [("a", 2)]
     assert rows.filter(with_keys(["k=null"], ["k", "i"])).rows() == [(None, 1)]
-    with pytest.raises(CommandError, match=r"several keys; say which one 'a' is: --key k=a"):
+    with pytest.raises(SpringtideError, match=r"several keys; say which one 'a' is: --key k=a"):
         with_keys(["a"], ["k", "i"])
-    with pytest.raises(CommandError, match="has no keys"):
+    with pytest.raises(SpringtideError, match="has no keys"):
         with_keys(["a"], [])
 
 

@@ -10,7 +10,7 @@ from springtide.compiler.plan import Plan
 
 
 def test_golden_plan(every_kind: st.Query, up_to: Callable[..., Plan], golden: Callable[[str, str], None]) -> None:
-    golden("compiler/7-buckets", explain(up_to(assign_buckets, every_kind)))
+    golden("compiler/5-buckets", explain(up_to(assign_buckets, every_kind)))
 
 
 def test_prefixes_have_none_and_single_has_one(every_kind: st.Query) -> None:

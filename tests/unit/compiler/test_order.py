@@ -14,7 +14,7 @@ Streams = Callable[..., st.Stream]
 
 
 def test_golden_plan(every_kind: st.Query, up_to: Callable[..., Plan], golden: Callable[[str, str], None]) -> None:
-    golden("compiler/6-order", explain(up_to(order, every_kind)))
+    golden("compiler/4-order", explain(up_to(order, every_kind)))
 
 
 @pytest.mark.parametrize("function", [st.first, st.last, st.collect], ids=lambda f: f.__name__)

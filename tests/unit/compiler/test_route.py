@@ -43,7 +43,7 @@ Find = Callable[..., list[Routing | None]]
 
 
 def test_golden_plan(every_kind: st.Query, up_to: Callable[..., Plan], golden: Callable[[str, str], None]) -> None:
-    golden("compiler/4-route", explain(up_to(route, every_kind)))
+    golden("compiler/3-route", explain(up_to(route, every_kind)))
 
 
 def test_aggregate_goes_by_its_groups(stream: Streams, routing: Find) -> None:

@@ -29,7 +29,7 @@ def names(plan: Plan) -> list[str]:
 
 
 def test_golden_plan(every_kind: st.Query, up_to: Callable[..., Plan], golden: Callable[[str, str], None]) -> None:
-    golden("compiler/3-split", explain(up_to(split, every_kind)))
+    golden("compiler/2-split", explain(up_to(split, every_kind)))
 
 
 def test_sc5_query_of_figure_1_has_three_subqueries(stream: Streams) -> None:

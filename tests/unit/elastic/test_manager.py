@@ -350,7 +350,7 @@ def test_restarted_or_not_the_decisions_are_the_same(loads: list[float], delay: 
         two.manager = again(two.manager)
         two.run(1)
     assert one.degrees == two.degrees
-    assert one.manager.memory == two.manager.memory
+    assert one.manager.state == two.manager.state
 
 
 # ── together ──────────────────────────────────────────────────────────────────────────────────────────────────────────

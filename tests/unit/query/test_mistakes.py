@@ -1,10 +1,11 @@
 """Every mistake in a query is found while it is built, and said in words (SC-1, SC-2, SC-3, ST-2, ST-4, SM-1).
 
-The table is mistakes.txt: a line of Python that is wrong, and under it the step, the problem and the hint.
+The table is mistakes.txt: a line of Python that is wrong, and under it the step, and what the problem and the hint name.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,6 +30,9 @@ COLUMNS = {
 }
 calls = st.source("calls", st.memory(schema=COLUMNS), ts="ts")
 bare = st.source("bare", st.memory(schema={"x": pl.Int64, "word": pl.String}))
+events = st.source(
+    "events", st.memory(schema={"date_time": st.TIME, "auction": pl.Int64, "channel": pl.String}), ts="date_time"
+)
 x, src, rate, ts = pl.col("duration"), pl.col("src"), pl.col("rate"), pl.col("ts")
 minute = st.tumbling("1m")
 short = x < 60
@@ -76,7 +80,7 @@ def cycle() -> st.Query:
 
 
 def mistakes() -> Iterator[tuple[str, list[str]]]:
-    """(what is written, [step, problem, hint]) for each entry of the table."""
+    """(what is written, [step, what the problem names, what the hint names]) for each entry of the table."""
     lines = [line for line in TABLE.read_text("utf-8").splitlines() if line and not line.startswith("#")]
     for code, message in zip(lines[::2], lines[1::2], strict=True):
         yield code, message.strip().split(" | ")
@@ -87,7 +91,10 @@ def test_mistake(code: str, expected: list[str]) -> None:
     with pytest.raises(st.QueryError) as caught:
         eval(code)
     error = caught.value
-    assert [error.step, error.problem, error.hint] == expected
+    step, *named = expected
+    assert error.step == step
+    for text, names in zip((error.problem, error.hint), named, strict=True):
+        assert [name for name in names.split(" … ") if name not in text] == [], text
     assert str(error) == f"step {error.step}: {error.problem}; {error.hint}"
     assert error.__cause__ is None or error.__suppress_context__  # the user sees one error, not Polars' behind it
 
@@ -95,6 +102,13 @@ def test_mistake(code: str, expected: list[str]) -> None:
 def test_each_mistake_is_in_the_table_once() -> None:
     codes = [code for code, _ in mistakes()]
     assert len(codes) == len(set(codes)) > 300
+
+
+def test_what_is_not_there_is_an_attribute_error_too() -> None:
+    query = st.Query("calls", calls.to(st.memory_sink()))
+    assert not any(hasattr(thing, "sort") for thing in (st, calls, query, st.count()))
+    for thing in (calls, st.count("src"), query):
+        assert type(copy.copy(thing)) is type(thing)
 
 
 # What a newcomer might give where something else is wanted. None of it may raise anything but a QueryError.

@@ -37,9 +37,9 @@ def nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         (lambda a: st.json(a, schema=SCHEMA), "st.spark reads"),
         (lambda a: st.csv(a, schema=SCHEMA), "st.spark reads"),
         (lambda a: st.Durability("5s", memory=a), "backup="),
-        (lambda a: Checkpoint(a), "st.Durability"),
+        (lambda a: st.Durability(cache=a), "a disk of each node"),
     ],
-    ids=["parquet_sink", "parquet", "json", "csv", "memory", "checkpoint"],
+    ids=["parquet_sink", "parquet", "json", "csv", "memory", "cache"],
 )
 def test_an_address_is_no_folder(take: Callable[[Any], Any], hint: str, written: str | Path) -> None:
     with pytest.raises(st.SpringtideError, match="of a mounted file system") as caught:
@@ -49,12 +49,13 @@ def test_an_address_is_no_folder(take: Callable[[Any], Any], hint: str, written:
     assert "secret" not in str(caught.value)
 
 
-def test_a_query_is_refused_before_anything_is_started() -> None:
+@pytest.mark.parametrize("address", ["hdfs://key:secret@host/folder", "ftp://host/folder", "dbfs:/mnt/x"])
+def test_a_query_is_refused_before_anything_is_started(address: str) -> None:
     query = st.Query("q", st.source("s", st.memory([], schema=SCHEMA), ts="ts").to(st.memory_sink()))
-    with pytest.raises(st.CheckpointError, match="s3://bucket/folder is not a folder"):
-        query.start(None, checkpoint=ADDRESS)
-    with pytest.raises(st.CheckpointError, match="s3://bucket/folder is not a folder"):
-        query.start(None, checkpoint=ADDRESS, savepoint="ckpt/savepoints/one")
+    for more in ({}, {"savepoint": "ckpt/savepoints/one"}):
+        with pytest.raises(st.CheckpointError, match="is in a kind of store that is not known") as caught:
+            query.start(None, checkpoint=address, **more)
+        assert "secret" not in str(caught.value)
 
 
 def test_a_store_is_named_by_text() -> None:
@@ -66,10 +67,10 @@ def test_a_store_is_named_by_text() -> None:
 
 @pytest.mark.parametrize("command", [["status"], ["state"], ["history"], ["stop"], ["scale", "STEP", "2"]])
 def test_the_command_line_refuses_it_too(command: list[str]) -> None:
-    done = CliRunner().invoke(app, [command[0], "s3://bucket/folder", *command[1:]])
+    done = CliRunner().invoke(app, [command[0], "hdfs://host/folder", *command[1:]])
     told = done.output + str(done.exception)
     assert done.exit_code
-    assert "s3://bucket/folder is not a folder of a mounted file system" in " ".join(told.split())
+    assert "hdfs://host/folder is in a kind of store that is not known" in " ".join(told.split())
 
 
 def test_an_address_of_a_mounted_file_system_is_a_path(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_a_length_of_time_is_a_text_or_a_timedelta(length: Any) -> None:
 
 @pytest.mark.parametrize("length", ["99999999999w", timedelta.max, timedelta.min])
 def test_a_length_fits_into_time(length: Any) -> None:
-    with pytest.raises(ValueError, match="is longer than time itself"):
+    with pytest.raises(ValueError, match="at most 10000 years"):
         st.micros(length)
 
 

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from springtide.kernels.slices import Slice
-from springtide.runtime.epoch import ADOPTED, FULL, TIERS, Report, compaction, deal, with_times
+from springtide.connectors import Slice
+from springtide.runtime.compacting import ADOPTED, CROWD, FULL, compaction
+from springtide.runtime.epoch import Report
+from springtide.runtime.planning import assign_slices, with_times
 from springtide.state.manifest import BucketMap, Delivery, SubqueryState
 from springtide.state.segment import Segment
 
@@ -29,31 +31,31 @@ def shown(shares: tuple[tuple[Slice, ...], ...]) -> list[list[str]]:
 
 def test_a_stream_whose_times_are_unknown_goes_to_one_instance_in_order() -> None:
     slices = [part(0, 10), part(10, 10), part(20, 10)]
-    assert shown(deal(slices, 3)) == [["s0@0", "s0@10", "s0@20"], [], []]
+    assert shown(assign_slices(slices, 3)) == [["s0@0", "s0@10", "s0@20"], [], []]
 
 
 def test_one_slice_without_a_time_keeps_the_stream_together() -> None:
     slices = [part(0, 10, 5), part(10, 10), part(20, 10, 7)]
-    assert shown(deal(slices, 2)) == [["s0@0", "s0@10", "s0@20"], []]
+    assert shown(assign_slices(slices, 2)) == [["s0@0", "s0@10", "s0@20"], []]
 
 
 def test_a_stream_whose_times_are_known_is_read_side_by_side() -> None:
     slices = [part(10 * i, 10, i) for i in range(6)]
-    assert shown(deal(slices, 3)) == [["s0@0", "s0@10"], ["s0@20", "s0@30"], ["s0@40", "s0@50"]]
+    assert shown(assign_slices(slices, 3)) == [["s0@0", "s0@10"], ["s0@20", "s0@30"], ["s0@40", "s0@50"]]
 
 
 def test_several_streams_go_where_there_is_least() -> None:
     slices = [part(0, 50, stream="a"), part(0, 10, stream="b"), part(0, 10, stream="c"), part(0, 10, stream="d")]
-    assert shown(deal(slices, 2)) == [["sa@0"], ["sb@0", "sc@0", "sd@0"]]
+    assert shown(assign_slices(slices, 2)) == [["sa@0"], ["sb@0", "sc@0", "sd@0"]]
 
 
 def test_streams_of_the_same_name_of_two_sources_are_two() -> None:
     slices = [part(0, 10, source="a"), part(0, 10, source="b"), part(10, 10, source="a")]
-    assert shown(deal(slices, 2)) == [["a0@0", "a0@10"], ["b0@0"]]
+    assert shown(assign_slices(slices, 2)) == [["a0@0", "a0@10"], ["b0@0"]]
 
 
-def test_nothing_to_deal() -> None:
-    assert deal([], 3) == ((), (), ())
+def test_nothing_to_assign_slices() -> None:
+    assert assign_slices([], 3) == ((), (), ())
 
 
 @given(
@@ -66,7 +68,7 @@ def test_everything_is_dealt_once_and_streams_stay_in_order(
     given_slices: list[tuple[str, int, int | None]], instances: int
 ) -> None:
     slices = [part(i, rows, greatest, stream=stream) for i, (stream, rows, greatest) in enumerate(given_slices)]
-    shares = deal(slices, instances)
+    shares = assign_slices(slices, instances)
     assert len(shares) == instances
     assert sorted((p for share in shares for p in share), key=lambda p: p.position) == slices
     for share in shares:
@@ -81,7 +83,7 @@ def test_everything_is_dealt_once_and_streams_stay_in_order(
 
 @pytest.mark.parametrize("instances", [1, 2, 3, 7])
 def test_known_times_make_even_shares(instances: int) -> None:
-    shares = deal([part(i, 100, i) for i in range(70)], instances)
+    shares = assign_slices([part(i, 100, i) for i in range(70)], instances)
     loads = [sum(p.rows for p in share) for share in shares]
     assert max(loads) - min(loads) <= 200
 
@@ -120,7 +122,18 @@ def test_times_are_not_changed_for_the_caller() -> None:
 
 def segments(*rows: int, instance: int = 0, version: int = 0, kind: str = "panes") -> list[Segment]:
     return [
-        Segment(f"{kind}-{instance}-{version}-{i}", kind, i, instance, version, n, n, 0, 0) for i, n in enumerate(rows)
+        Segment(
+            f"{kind}-{instance}-{version}-{i}",
+            kind,
+            epoch=i,
+            instance=instance,
+            version=version,
+            rows=n,
+            bytes=n,
+            low=0,
+            high=0,
+        )
+        for i, n in enumerate(rows)
     ]
 
 
@@ -132,17 +145,17 @@ def decided(*found: list[Segment], version: int = 0, instances: int = 2) -> dict
 
 def test_few_segments_are_left_alone() -> None:
     assert decided() == {}
-    assert decided(segments(*[10] * (TIERS - 1))) == {}
+    assert decided(segments(*[10] * (CROWD - 1))) == {}
 
 
 def test_as_many_of_one_size_are_merged() -> None:
-    assert decided(segments(*[10] * TIERS)) == {0: [f"panes-0-0-{i}" for i in range(TIERS)]}
+    assert decided(segments(*[10] * CROWD)) == {0: [f"panes-0-0-{i}" for i in range(CROWD)]}
 
 
 def test_each_instance_has_its_own() -> None:
-    plans = decided(segments(*[10] * TIERS), segments(*[10] * 3, instance=1))
+    plans = decided(segments(*[10] * CROWD), segments(*[10] * 3, instance=1))
     assert list(plans) == [0]
-    both = decided(segments(*[10] * TIERS), segments(*[10] * TIERS, instance=1))
+    both = decided(segments(*[10] * CROWD), segments(*[10] * CROWD, instance=1))
     assert sorted(both) == [0, 1]
 
 
@@ -152,8 +165,8 @@ def test_a_large_one_is_not_merged_with_small_ones() -> None:
 
 
 def test_the_smallest_are_merged_first() -> None:
-    mixed = segments(*[1000] * TIERS, *[10] * TIERS)
-    assert decided(mixed)[0] == [f"panes-0-0-{i}" for i in range(TIERS, 2 * TIERS)]
+    mixed = segments(*[1000] * CROWD, *[10] * CROWD)
+    assert decided(mixed)[0] == [f"panes-0-0-{i}" for i in range(CROWD, 2 * CROWD)]
 
 
 def test_full_ones_are_not_merged_again() -> None:
@@ -163,8 +176,8 @@ def test_full_ones_are_not_merged_again() -> None:
 def test_versions_are_merged_whatever_their_size_with_all_smaller_ones() -> None:
     """What is out of date in a large segment goes only when it is merged; what says that a key is gone only with all that is older."""
     assert decided(segments(FULL, FULL, FULL, kind="keys")) == {}
-    assert len(decided(segments(*[FULL] * TIERS, kind="keys"))[0]) == TIERS
-    assert decided(segments(10, *[1000] * TIERS, 1_000_000, kind="keys"))[0] == [f"keys-0-0-{i}" for i in range(5)]
+    assert len(decided(segments(*[FULL] * CROWD, kind="keys"))[0]) == CROWD
+    assert decided(segments(10, *[1000] * CROWD, 1_000_000, kind="keys"))[0] == [f"keys-0-0-{i}" for i in range(5)]
 
 
 def test_totals_are_not_merged() -> None:
@@ -172,14 +185,14 @@ def test_totals_are_not_merged() -> None:
 
 
 def test_segments_of_an_older_map_are_adopted_by_all_when_they_are_many() -> None:
-    old, new = segments(*[10] * (TIERS * 2), version=0), segments(10, version=1)
+    old, new = segments(*[10] * (CROWD * 2), version=0), segments(10, version=1)
     assert decided(old[:-1], new, version=1) == {}
     names = [s.file for s in old]
     assert decided(old, new, version=1) == {0: names, 1: names}
 
 
 def test_nothing_is_adopted_in_the_first_epoch_of_a_map() -> None:
-    old = segments(*[10] * (TIERS * 2), version=0)
+    old = segments(*[10] * (CROWD * 2), version=0)
     assert decided(old, version=1) == {}
     names = tuple(s.file for s in old)
     copied = compaction(SubqueryState({}, tuple(old)), BucketMap.even(8, 2, 1), (), copy=True)
@@ -201,14 +214,16 @@ def test_after_merging_again_and_again_few_are_left(rows: list[int]) -> None:
     """The number of segments grows with the logarithm of what is in them."""
     alive: list[Segment] = []
     for i, n in enumerate(rows):
-        alive.append(Segment(f"new{i}", "panes", i, 0, 0, n, n, 0, 0))
+        alive.append(Segment(f"new{i}", "panes", epoch=i, instance=0, version=0, rows=n, bytes=n, low=0, high=0))
         plan = compaction(SubqueryState({}, tuple(alive)), BucketMap.even(8, 1), ()).get(0, ())
         if plan:
             merged = sum(s.rows for s in alive if s.file in plan)
             alive = [s for s in alive if s.file not in plan]
-            alive.append(Segment(f"merged{i}", "panes", i, 0, 0, merged, merged, 0, 0))
+            alive.append(
+                Segment(f"merged{i}", "panes", epoch=i, instance=0, version=0, rows=merged, bytes=merged, low=0, high=0)
+            )
     small = [s for s in alive if s.rows < FULL]
-    assert len(small) <= TIERS * (FULL.bit_length() // 2 + 1)
+    assert len(small) <= CROWD * (FULL.bit_length() // 2 + 1)
     assert sum(s.rows for s in alive) == sum(rows)
 
 

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import springtide as st
-from springtide.kernels.partials import Partials
+from springtide.operators.aggregates.partials import Partials
 from springtide.query import steps
 from springtide.query.errors import QueryError
 from springtide.runtime import inprocess

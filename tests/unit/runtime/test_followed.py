@@ -13,11 +13,11 @@ import polars as pl
 import pytest
 
 import springtide as st
+from springtide.connectors import file_ledger as ledger_module
 from springtide.runtime import ledgers
 from springtide.runtime.durability import Durability
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.inprocess import execute
-from springtide.sources import ledger as ledger_module
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.copying import restore
 from springtide.state.errors import CheckpointError

@@ -156,10 +156,12 @@ def test_a_changed_query_is_refused_and_told_why(tmp_path: Path, what: str) -> N
 
 
 def test_the_same_query_is_the_same_and_sinks_may_change(tmp_path: Path) -> None:
+    def told(stream: st.Stream, sink: str) -> dict[str, object]:
+        found = identity(st.Query("q", stream.to(st.memory_sink(), name=sink)).plan())
+        return {key: value for key, value in found.items() if key != "graph"}  # that is for people, and has the sinks
+
     for before, _, _ in CHANGES.values():
-        assert identity(st.Query("q", before().to(st.memory_sink())).plan()) == identity(
-            st.Query("q", before().to(st.memory_sink(), name="elsewhere")).plan()
-        )
+        assert told(before(), "here") == told(before(), "elsewhere")
 
 
 @pytest.mark.parametrize(

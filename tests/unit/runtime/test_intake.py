@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import springtide as st
-from springtide.kernels.slices import Read, Slice, Take
+from springtide.connectors import Read, Slice, Source, Take
 from springtide.query.types import END_OF_TIME
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.inprocess import run
@@ -95,7 +95,7 @@ def test_an_attached_input_goes_on_after_a_restart(tmp_path: Path) -> None:
     compare(result(made), made.run_reference({"calls": inputs}).rows("out"))
 
 
-class Growing:
+class Growing(Source):
     """A source whose second physical stream is not known before the third epoch."""
 
     positions = True

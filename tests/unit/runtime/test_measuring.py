@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from springtide.connectors import Slice
 from springtide.elastic.snapshot import Latency
-from springtide.kernels.slices import Slice
 from springtide.runtime.measuring import latency
 
 

@@ -29,7 +29,18 @@ class Disk:
 
 
 def epoch(number: int) -> Manifest:
-    segment = Segment(f"state/s/{number}.arrow", "panes", number, 0, 0, 1, 1, 0, 0, None)
+    segment = Segment(
+        f"state/s/{number}.arrow",
+        "panes",
+        epoch=number,
+        instance=0,
+        version=0,
+        rows=1,
+        bytes=1,
+        low=0,
+        high=0,
+        crc=None,
+    )
     return Manifest(number, 1, state={"s": SubqueryState({}, (segment,))})
 
 

@@ -17,7 +17,9 @@ from springtide.elastic.resources.local import LocalSlots
 from springtide.elastic.settings import Elastic
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.inprocess import execute
+from springtide.state.answers import read_answer
 from springtide.state.checkpoint import Checkpoint
+from springtide.state.control import Command, send
 from springtide.testing import PAUSE, at, compare
 
 EPOCHS = 12
@@ -243,3 +245,51 @@ def test_without_anybody_to_ask_nothing_waits(tmp_path: Path) -> None:
     compare(sink.rows(), query.run_reference().rows())
     assert engine.snapshot is not None
     assert (engine.snapshot.slots, engine.snapshot.executors) == (2, 1)
+
+
+# ── what the person who asked is told (issue 12) ──────────────────────────────────────────────────────────────────
+
+
+def answered(engine: Engine, command: Path) -> tuple[str, bool, tuple[int, int] | None]:
+    answer = read_answer(command)
+    assert answer is not None
+    change = answer.change
+    return answer.status, answer.final, (change.before, change.after) if change else None
+
+
+def scale(engine: Engine, instances: int) -> Path:
+    command = send(engine.checkpoint.root, Command("scale", {"step": "counts", "instances": instances}))
+    engine.take_commands()
+    return command
+
+
+def test_a_command_that_waits_says_so_until_it_is_done(tmp_path: Path, clock: Hand) -> None:
+    toy = Toy()
+    with running(tmp_path, toy, clock) as engine:
+        command = scale(engine, 4)
+        epoch(engine)
+        assert answered(engine, command) == ("waiting", False, None)
+        assert not command.exists(), "the manifest has it: the next run goes on with it"
+        toy.have = 4
+        epoch(engine)
+        assert answered(engine, command) == ("done", True, (1, 4))
+
+
+def test_a_command_for_which_some_executors_come_is_done_in_part(tmp_path: Path, clock: Hand) -> None:
+    toy = Toy()
+    with running(tmp_path, toy, clock) as engine:
+        command = scale(engine, 8)
+        epoch(engine)
+        clock.now, toy.have = clock.now + 12.0, 3
+        epoch(engine)
+        assert answered(engine, command) == ("done", True, (1, 3))
+
+
+def test_a_command_for_which_no_executor_comes_fails(tmp_path: Path, clock: Hand) -> None:
+    toy = Toy()
+    with running(tmp_path, toy, clock) as engine:
+        command = scale(engine, 8)
+        epoch(engine)
+        clock.now += 12.0
+        epoch(engine)
+        assert answered(engine, command) == ("failed", True, None)

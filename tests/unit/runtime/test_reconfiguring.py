@@ -13,9 +13,9 @@ import pytest
 import springtide as st
 from springtide.elastic.decisions import decisions_of
 from springtide.elastic.settings import elastic_of
-from springtide.runtime import epoch
+from springtide.operators import state_view
+from springtide.runtime import compacting
 from springtide.runtime.engine import Engine, Options
-from springtide.runtime.heads import head
 from springtide.runtime.inprocess import run
 from springtide.testing import PAUSE, at, compare
 
@@ -108,7 +108,7 @@ def test_several_steps_at_once_while_the_last_change_is_settling(protocol: Any, 
 
     def between(engine: Engine) -> bool:
         nonlocal settling
-        settling += bool(engine.manifest.shadows)
+        settling += bool(engine.manifest.old_owners)
         for step, wanted in zip(("rows", "counts", "sums"), range(engine.manifest.epoch + 2, 20), strict=False):
             engine.scale(step, 1 + wanted % 4, protocol)
         return True
@@ -127,8 +127,8 @@ def test_state_of_old_maps_is_taken_over_a_few_segments_at_a_time(
     window: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here two segments are many, and three rows are much."""
-    monkeypatch.setattr(epoch, "TIERS", 2)
-    monkeypatch.setattr(epoch, "ADOPTED", 3)
+    monkeypatch.setattr(compacting, "CROWD", 2)
+    monkeypatch.setattr(compacting, "ADOPTED", 3)
     rows: list[Any] = []
     for i in range(14):
         rows += [{"k": f"k{j}", "ts": at(f"{i * 10 + j}s")} for j in range(9) if (i + j) % 4] + [PAUSE]
@@ -142,7 +142,7 @@ def test_state_of_old_maps_is_taken_over_a_few_segments_at_a_time(
         own, kept = engine.maps["counts"], engine.manifest.state.get("counts")
         if kept is not None:
             foreign = {s.file for s in kept.segments if s.version != own.version}
-            taken = set(epoch.compaction(kept, own, {"totals"}).get(0, ()))
+            taken = set(compacting.compaction(kept, own, {"totals"}).get(0, ()))
             partly += 0 < len(foreign & taken) < len(foreign)
         if engine.manifest.epoch in (3, 6, 9):
             engine.scale("counts", 5 if engine.manifest.epoch == 6 else 1)
@@ -156,15 +156,15 @@ def test_state_of_old_maps_is_taken_over_a_few_segments_at_a_time(
 def test_after_a_change_segments_of_others_are_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """4 → 5: the old instances keep their buckets and open nothing of others; only the new one has something of everybody."""
     opened: dict[int, set[int]] = {}
-    whole = head.Shelf._may_have
+    whole = state_view.StateView._may_have
 
-    def may_have(shelf: head.Shelf, segment: Any, buckets: Sequence[int]) -> bool:
-        found = whole(shelf, segment, buckets)
+    def may_have(view: state_view.StateView, segment: Any, buckets: Sequence[int]) -> bool:
+        found = whole(view, segment, buckets)
         if found:
-            opened.setdefault(shelf.instance, set()).add(segment.instance)
+            opened.setdefault(view.instance, set()).add(segment.instance)
         return found
 
-    monkeypatch.setattr(head.Shelf, "_may_have", may_have)
+    monkeypatch.setattr(state_view.StateView, "_may_have", may_have)
     query, sink = counting(8)
 
     def between(engine: Engine) -> bool:

@@ -20,7 +20,7 @@ from springtide.runtime.publishing import Publishing
 from springtide.runtime.recovering import batches, partitioned
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import LostError
-from springtide.state.manifest import BucketMap, Manifest
+from springtide.state.manifest import BucketMap, EpochLog, Manifest
 from springtide.state.segment import Segment
 from tests.unit.runtime.crashing import every_row_is_there_once, files_to_files, write_input
 
@@ -161,7 +161,7 @@ def test_damage_that_no_task_sees_when_a_window_recreation_begins(folder: Path) 
     damaged = list[int]()
 
     def between(engine: Engine) -> bool:
-        assert bool(engine.manifest.shadows) == (6 <= engine.manifest.epoch < 9)
+        assert bool(engine.manifest.old_owners) == (6 <= engine.manifest.epoch < 9)
         if engine.manifest.epoch == 5:
             execute = engine._execute
 
@@ -428,17 +428,17 @@ def test_a_backup_may_be_added_later(folder: Path) -> None:
 
 def test_the_buckets_of_those_who_lost_state_are_partitioned() -> None:
     before = {"counts": BucketMap.even(8, 2, version=3), "sums": BucketMap.even(8, 1)}
-    gone = [Segment("state/counts/x.arrow", "panes", 4, 1, 3, 1, 1, 0, 0)]
+    gone = [Segment("state/counts/x.arrow", "panes", epoch=4, instance=1, version=3, rows=1, bytes=1, low=0, high=0)]
     assert partitioned(before, gone, 2) == before | {"counts": split(before["counts"], 1, 2)}
     assert partitioned(before, gone, 1) == before
     assert partitioned(before, gone, 2, fixed={"counts"}) == before
-    old = [Segment("state/counts/x.arrow", "panes", 1, 1, 2, 1, 1, 0, 0)]
+    old = [Segment("state/counts/x.arrow", "panes", epoch=1, instance=1, version=2, rows=1, bytes=1, low=0, high=0)]
     assert partitioned(before, old, 2)["counts"].instances == 4, "of an older map: all of them may have lost rows"
 
 
 def test_epochs_are_replayed_as_few_large_ones() -> None:
     def epoch(number: int, rows: int, idle: bool = False) -> Manifest:
-        return Manifest(number, 1, log={"rows": rows, "idle": idle})
+        return Manifest(number, 1, log=EpochLog(rows=rows, idle=idle))
 
     records = [epoch(0, 4), epoch(1, 4), epoch(2, 4), epoch(3, 1, idle=True), epoch(4, 1), epoch(5, 20)]
     assert [[m.epoch for m in batch] for batch in batches(records, 10)] == [[0, 1], [2], [3], [4], [5]]
@@ -448,7 +448,7 @@ def test_what_a_user_gives(tmp_path: Path) -> None:
     assert durability_of(None) == Durability()
     assert durability_of("5s").seconds == 5
     assert durability_of(Durability(retain=3)).retain == 3
-    assert Durability().tiers(tmp_path).memory is None
+    assert Durability().tiers(Checkpoint(tmp_path)).memory is None
     with pytest.raises(st.QueryError, match="retain=0 is too few; give at least 1"):
         Durability(retain=0)
     with pytest.raises(st.QueryError, match="every"):

@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 
 import springtide as st
-from springtide.kernels.routing import Turn
+from springtide.exchange.routing import Turn
+from springtide.operators import chunks
 from springtide.runtime import inprocess, storage
 from springtide.runtime.durability import Durability
 from springtide.runtime.engine import Engine, Options
-from springtide.runtime.heads import pieces
 from springtide.testing import compare
 from tests.properties.retries import Retries
 
@@ -49,7 +49,7 @@ def test_a_theta_join_behind_a_stateful_step_has_every_pair_once(
         stream, pl.lit(True), within=within, routing="grid" if within == "10s" else None, suffix="_2"
     )
     query = st.Query("q", pairs.to(sink, name="out"))
-    with patch.object(inprocess, "execute", Retries(Random(1)).execute), patch.object(pieces, "PIECE", 50):
+    with patch.object(inprocess, "execute", Retries(Random(1)).execute), patch.object(chunks, "PIECE", 50):
         inprocess.run(query.plan(buckets=16), tmp_path / "ckpt", Options(4))
     compare(sink.rows(), query.run_reference().rows("out"))
 

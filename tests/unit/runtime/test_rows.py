@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import springtide as st
-from springtide.kernels import gate
+from springtide.exchange import gate
 from springtide.runtime import inprocess
 from springtide.runtime.engine import Batch, Engine, Options
 from springtide.runtime.epoch import Epoch, Report

@@ -11,6 +11,7 @@ import polars as pl
 from pyspark import cloudpickle
 
 import springtide as st
+from springtide.connectors import ArrowFiles, ParquetFiles
 from springtide.runtime.shipping import for_tasks
 
 
@@ -31,6 +32,6 @@ def test_a_plan_goes_without_its_sinks(tmp_path: Path) -> None:
     assert b"secret" not in packed
     arrived = pickle.loads(packed)
     assert list(arrived.graph.steps) == list(plan.graph.steps)
-    assert [arrived.step(n).connector.outbox for n in ("sink", "sink-2")] == ["arrow", "parquet"]
+    assert [arrived.step(n).connector.outbox for n in ("sink", "sink-2")] == [ArrowFiles(), ParquetFiles()]
     assert arrived.graph.name_of(arrived.step("sink")) == "sink"
     assert plan.step("sink").describe() == "function keep", "the driver's own is as it was"

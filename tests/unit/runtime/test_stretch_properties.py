@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 
 import springtide as st
-from springtide.kernels.hashing import BUCKET
+from springtide.exchange.hashing import BUCKET
 from springtide.query.errors import SpringtideError
 from springtide.runtime import inprocess
 from springtide.runtime.engine import Engine, Options

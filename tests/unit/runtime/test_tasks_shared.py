@@ -11,7 +11,6 @@ from springtide.runtime.engine import Engine, Options
 from springtide.runtime.epoch import Epoch, Report
 from springtide.runtime.reports import reports_of
 from springtide.runtime.spark.job import InstanceStage, Pair, SourceStage
-from springtide.runtime.topology import topology
 from springtide.state.checkpoint import Checkpoint
 from tests.unit.runtime.crashing import every_row_is_there_once, files_to_files, write_input
 
@@ -25,7 +24,7 @@ def test_instances_that_share_a_task_are_instances_still(tmp_path: Path, instanc
 
     def execute(epoch: Epoch) -> list[Report]:
         """Do what Spark does with the stages: partition p of a stage goes to task p modulo tasks."""
-        layout = topology(plan, epoch.instances)
+        layout = epoch.topology
         few = [min(layout.partitions(level), tasks) for level in range(len(layout.levels))]
         pairs: list[Pair] = [p for t in range(few[0]) for p in SourceStage(packed, epoch, few[0])(t, ())]
         for level in range(1, len(layout.levels)):

@@ -7,7 +7,7 @@ import pytest
 
 import springtide as st
 from springtide.compiler.plan import Plan
-from springtide.runtime.topology import Topology, origin_ranks, sources_behind, sources_behind_side, topology
+from springtide.runtime.topology import Topology, origin_ranks, sources_upstream, sources_upstream_of_side, topology
 
 
 def source(name: str) -> st.Stream:
@@ -87,7 +87,7 @@ def test_partitions_are_counted() -> None:
         LAYOUT.instance_of(1, 6)
 
 
-def test_the_sources_behind_a_subquery() -> None:
+def test_the_sources_upstream_a_subquery() -> None:
     """
     a ─ one ─┬─ both
     b ─ two ─┘
@@ -95,7 +95,7 @@ def test_the_sources_behind_a_subquery() -> None:
     """
     one, two = counted(source("a"), "one"), counted(source("b"), "two")
     plan = plan_of(counted(st.union(one, two), "both"), counted(source("c"), "other"))
-    behind = {q.name: sources_behind(plan, q) for q in plan.subqueries}
+    behind = {q.name: sources_upstream(plan, q) for q in plan.subqueries}
     assert behind == {
         "a": ("a",),
         "b": ("b",),
@@ -116,9 +116,9 @@ def test_sources_that_are_read_together_need_not_be_behind_the_same_steps() -> N
     pairs = a.join(counted(b, "alone"), on="k", within="1m", name="join")
     plan = plan_of(counted(pairs, "last"), counted(a.union(b), "both"))
     assert [q.name for q in plan.subqueries if q.head is None] == ["a+b"]
-    behind = {q.name: sources_behind(plan, q) for q in plan.subqueries if q.head}
+    behind = {q.name: sources_upstream(plan, q) for q in plan.subqueries if q.head}
     assert behind == {"alone": ("b",), "join": ("a", "b"), "last": ("a", "b"), "both": ("a", "b")}
-    assert [sources_behind_side(plan, plan.subquery("join"), side) for side in (0, 1, 2)] == [("a",), ("b",), ()]
+    assert [sources_upstream_of_side(plan, plan.subquery("join"), side) for side in (0, 1, 2)] == [("a",), ("b",), ()]
 
 
 def test_origins_are_ranked_by_name() -> None:

@@ -16,9 +16,8 @@ import pyarrow.dataset
 import pytest
 
 import springtide as st
-from springtide.sinks.folder import Folder
-from springtide.sinks.ledger import PREFIX, Entry
-from springtide.sinks.publication import Owner, Publication, commit_of
+from springtide.connectors import Owner, Publication, Writer, commit_of
+from springtide.sinks.ledger import PREFIX, FolderEntry, named, read_entry
 from springtide.state.checkpoint import Lineage
 from springtide.state.errors import LostError
 from tests.unit.sinks.kinds import Died
@@ -45,19 +44,19 @@ def publication(folder: Path, *parts: list[int], epoch: int = 7, attempt: str = 
     return Publication("out", epoch, SCHEMA, tuple(files), tuple(map(len, parts)), find)
 
 
-def opened(folder: Path, owner: Owner = MINE, notes: list[str] | None = None) -> Folder:
+def opened(folder: Path, owner: Owner = MINE, notes: list[str] | None = None) -> Writer:
     sink = st.parquet_sink(folder / "out")
     sink.admit(owner)
-    return sink.open(owner, (notes if notes is not None else []).append)
+    return sink.open(replace(owner, note=(notes if notes is not None else []).append))
 
 
 def content(folder: Path) -> list[int]:
     return sorted(x for f in (folder / "out").glob("part-*.parquet") for x in pl.read_parquet(f)["x"].to_list())
 
 
-def ledger(folder: Path) -> Entry:
+def ledger(folder: Path) -> FolderEntry:
     (name,) = [f.name for f in (folder / "out").iterdir() if f.name.startswith(PREFIX)]
-    entry = Entry.read(name)
+    entry = read_entry(name)
     assert entry is not None
     return entry
 
@@ -161,7 +160,7 @@ def test_a_crash_at_any_step_and_a_reader_that_takes_files_at_any_moment(
     out.close()
     take()
     assert sorted(taken) == [1, 2, 3, 4, 5]
-    assert [f.name for f in (tmp_path / "out").iterdir()] == [ledger(tmp_path).name]
+    assert [f.name for f in (tmp_path / "out").iterdir()] == [named(ledger(tmp_path))]
 
 
 def test_what_a_power_cut_took_back_is_revealed_again(tmp_path: Path) -> None:
@@ -202,7 +201,7 @@ def test_a_folder_that_was_removed_is_made_anew(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "out")
     out.publish(publication(tmp_path, [2], epoch=8))
     assert content(tmp_path) == [2]
-    assert notes == [f"step out (sink): the record in {tmp_path / 'out'} was removed; it is written anew"]
+    assert notes == [f"the record in {tmp_path / 'out'} was removed; it is written anew"]
 
 
 # ── whose it is ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -222,7 +221,7 @@ def refused(folder: Path, owner: Owner, why: str) -> None:
     ("owner", "why"),
     [
         (replace(MINE, lineage=OTHER, epoch=9), "belongs to the sink out of the query 'numbers' .*; give this sink"),
-        (replace(MINE, sink="late", epoch=9), "belongs to the sink out of .*; call this sink out again"),
+        (replace(MINE, name="late", epoch=9), "belongs to the sink out of .*; call this sink out again"),
         (replace(MINE, epoch=6), "this checkpoint ends with epoch 6: later rows would come twice"),
         (replace(MINE, generation=0, epoch=7), "was taken over by a newer run"),
         (replace(MINE, epoch=7, commit="0" * 16), "has another epoch 7 of .*: two runs went on"),
@@ -270,7 +269,7 @@ def test_files_of_nobody(tmp_path: Path) -> None:
     opened(tmp_path, replace(MINE, epoch=6), notes).close()
     assert ledger(tmp_path).epoch == -1
     assert "has no record of whose it is; its files, up to epoch 6, are taken for this query's" in notes[0]
-    (tmp_path / "out" / ledger(tmp_path).name).unlink()
+    (tmp_path / "out" / named(ledger(tmp_path))).unlink()
     (tmp_path / "out" / "diary.txt").touch()
     refused(tmp_path, replace(MINE, epoch=6), r"not of this run \(diary.txt\)")
 
@@ -292,7 +291,7 @@ def test_two_that_begin_at_once_are_both_told(tmp_path: Path, monkeypatch: pytes
 
     def slowly(path: Any, *more: Any) -> int:
         monkeypatch.setattr(os, "open", create)
-        Path(tmp_path / "out" / Entry.of(replace(MINE, lineage=OTHER)).name).touch()
+        Path(tmp_path / "out" / named(FolderEntry.begun(replace(MINE, lineage=OTHER), None))).touch()
         return create(path, *more)
 
     monkeypatch.setattr(os, "open", slowly)
@@ -302,11 +301,11 @@ def test_two_that_begin_at_once_are_both_told(tmp_path: Path, monkeypatch: pytes
 
 
 def test_long_names_fit_and_are_told_apart() -> None:
-    one, two = (Entry.of(replace(MINE, sink="ä" * 200 + end)) for end in "ab")
+    one, two = (FolderEntry.begun(replace(MINE, name="ä" * 200 + end), None) for end in "ab")
     assert one.sink != two.sink
-    assert len(one.name.encode()) < 255
-    assert Entry.read(one.name) == one
-    assert Entry.read(PREFIX + "x") is None
+    assert len(named(one).encode()) < 255
+    assert read_entry(named(one)) == one
+    assert read_entry(PREFIX + "x") is None
 
 
 def test_marks_differ() -> None:

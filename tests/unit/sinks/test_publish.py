@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import springtide as st
-from springtide.sinks.publication import Opener, Publication, Publisher
+from springtide.connectors import Publication, Sink
 
 SCHEMA = pl.Schema({"x": pl.Int64(), "y": pl.String()})
 
@@ -41,8 +41,7 @@ def test_every_sink_can_publish() -> None:
         st.callback(print),
         st.spark_sink(print),
     ]
-    assert all(isinstance(sink, Publisher) for sink in sinks)
-    assert all(isinstance(sink, Opener) for sink in (st.memory_sink(), st.parquet_sink("out")))
+    assert all(isinstance(sink, Sink) and sink.incomplete() is None for sink in sinks)
 
 
 def test_memory_keeps_epochs_apart_and_replaces_what_comes_again(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import springtide as st
-from springtide.sinks.publication import Publication
+from springtide.connectors import ParquetFiles, Publication
 from springtide.sinks.spark import spark_schema
 from tests.machine import LONG
 
@@ -55,7 +55,7 @@ def test_it_says_where_rows_go() -> None:
         pass
 
     assert st.spark_sink(save).describe() == "spark function save"
-    assert st.spark_sink(save).outbox == "parquet"
+    assert st.spark_sink(save).outbox == ParquetFiles()
 
 
 @pytest.mark.parametrize(

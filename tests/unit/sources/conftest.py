@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from springtide.kernels.slices import POSITION, NativeSource, Take
+from springtide.connectors import POSITION, Source, Take
 
 
 @dataclass
@@ -33,7 +33,7 @@ Drain = Callable[..., Everything]
 def drain() -> Drain:
     """`drain(source, limit)` takes until the source has ended or has nothing; a position goes through JSON in between."""
 
-    def run(source: NativeSource, limit: int = 10**9, position: Any = None) -> Everything:
+    def run(source: Source, limit: int = 10**9, position: Any = None) -> Everything:
         got = Everything()
         while True:
             take = source.take(position, limit, None)

@@ -268,3 +268,10 @@ def test_the_reference_gives_the_same(tmp_path: Path) -> None:
         (1, "column 'x': 'z' is not i64", '{"x": "z", "y": "b"}'),
         (2, "the line has 1 field, not 2", '{"line": "3"}'),
     ]
+
+
+def test_a_time_beyond_what_nanoseconds_reach_is_rejected(read: Any) -> None:
+    text = "2024-01-01T00:00:00,a\n9999-12-31T23:59:59,b\n"
+    found = read(text, schema={"x": pl.Datetime("ns"), "y": pl.String}, header=False)
+    assert found.values("y") == ["a"]
+    assert list(found.reasons) == [1]

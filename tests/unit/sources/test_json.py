@@ -18,7 +18,7 @@ from hypothesis import strategies as some
 
 import springtide as st
 from springtide.sources import objects
-from springtide.sources.fit import Misfit, fit
+from springtide.values.fitting import Misfit, fit
 from tests.unit.sources.conftest import Drain, Everything
 
 XY = {"x": pl.Int64, "y": pl.String}

@@ -1,4 +1,4 @@
-"""Lines of a file: counted once, found by number."""
+"""RowsByKey of a file: counted once, found by number."""
 
 from __future__ import annotations
 

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 import springtide as st
-from springtide.kernels.gate import BEGINNING
-from springtide.kernels.ingest import ingest
-from springtide.kernels.slices import MISFIT, Read, Slice
+from springtide.connectors import MISFIT, Read, Slice
+from springtide.exchange.gate import BEGINNING
 from springtide.query.steps import Source
 from springtide.sources.spark import SparkSource, tuples
 from springtide.sources.unicode import checked
+from springtide.stateless.ingest import ingest
 
 
 def raw(*values: bytes | None) -> pa.Array:

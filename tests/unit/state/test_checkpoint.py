@@ -275,7 +275,7 @@ def test_a_full_disk_leaves_no_half_manifest(used: Checkpoint, monkeypatch: pyte
 
 
 def test_sweeping_keeps_what_is_spoken_of(used: Checkpoint) -> None:
-    kept = Segment("state/agg/kept.arrow", "panes", 1, 0, 0, 1, 1, 0, 0)
+    kept = Segment("state/agg/kept.arrow", "panes", epoch=1, instance=0, version=0, rows=1, bytes=1, low=0, high=0)
     manifest = Manifest(epoch=1, generation=1, state={"agg": SubqueryState({}, (kept,))})
     files = {
         "state/agg/kept.arrow": True,

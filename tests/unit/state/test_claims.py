@@ -104,11 +104,11 @@ def test_a_version_whose_answer_was_lost_may_be_made_again(log: Log, monkeypatch
 
     monkeypatch.setattr(Log, "make", lost)
     with pytest.raises(OSError, match="no answer"):
-        one.bring(Manifest(0, one.generation, metrics={"n": 1}))
+        one.bring(Manifest(0, one.generation, old_owners={"n": 1}))
     monkeypatch.undo()
-    one.bring(Manifest(0, one.generation, metrics={"n": 2}))
+    one.bring(Manifest(0, one.generation, old_owners={"n": 2}))
     one.commit(Manifest(1, one.generation))
-    assert [m.metrics for m in log.read().manifests()] == [{"n": 2}, {}]
+    assert [m.old_owners for m in log.read().manifests()] == [{"n": 2}, {}]
 
 
 def test_old_claims_go_some_day(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import springtide as st
 from springtide.runtime import inprocess
 from springtide.runtime.engine import Engine, Options
 from springtide.sinks.folder import Folder
+from springtide.sinks.ledger import named
 from springtide.state.checkpoint import MARKER
 from springtide.state.claims import Lease
 from springtide.state.manifest import Manifest
@@ -105,7 +106,7 @@ def test_an_epoch_is_recorded_when_its_files_are_kept_and_seen_when_that_is(
         record(self, after)
 
     def revealed(self: Folder, hidden: Path, epoch: int, number: int) -> None:
-        assert disk.keeps(self._path / self._entry.name)
+        assert disk.keeps(self._path / named(self._entry))
         seen.append(hidden)
         reveal(self, hidden, epoch, number)
 

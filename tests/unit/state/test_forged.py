@@ -20,13 +20,23 @@ from springtide.state.verifying import verify
 from tests.contract.damage import as_manifest
 from tests.unit.runtime.crashing import every_row_is_there_once, files_to_files, write_input
 
+LOG: dict[str, Any] = {
+    "times": {},
+    "greatest": {},
+    "slices": {},
+    "buffers": {},
+    "rows": 0,
+    "idle": False,
+    "memory": None,
+}
+
 BODIES: dict[str, Callable[[Any, str], Any]] = {
     "a segment": lambda body, path: body["state"]["aggregate"]["segments"][0].update(file=path),
     "rows for a sink": lambda body, path: body["outbox"].append(
         {"sink": "copy", "file": path, "rows": 1, "instance": 0}
     ),
     "a ledger": lambda body, path: body["sources"]["numbers"]["position"]["ledger"].update(files=[[path, 1, 1]]),
-    "a buffer": lambda body, path: body.update(log={"buffers": {"numbers": [[path]]}, "memory": None}),
+    "a buffer": lambda body, path: body.update(log=LOG | {"buffers": {"numbers": [[path]]}}),
 }
 PATHS = [
     *(
@@ -99,8 +109,16 @@ def test_a_path_that_leads_out_is_refused(stopped: Path, what: str, path: str) -
         lambda body: body["state"]["aggregate"]["segments"][0].update(rows=2**70),
         lambda body: body["state"]["aggregate"]["segments"][0].update(bytes=-1),
         lambda body: body["metrics"].update(at=float("nan")),
+        lambda body: body["metrics"].pop("seconds"),
         lambda body: body.pop("maps"),
         lambda body: body.update(log=7),
+        lambda body: body.update(log={name: part for name, part in LOG.items() if name != "buffers"}),
+        lambda body: body["shadows"].update({"\ud800": 1}),
+        lambda body: body["maps"].pop("aggregate"),
+        lambda body: body["maps"]["aggregate"]["owners"].pop(),
+        lambda body: body["sources"].pop("numbers"),
+        lambda body: body.update(accounts="none"),
+        lambda body: body["accounts"].update({"source numbers": {"read": "all"}}),
     ],
 )
 def test_what_no_run_writes_is_refused(stopped: Path, change: Callable[[Any], Any]) -> None:
@@ -140,4 +158,34 @@ def test_what_is_no_file_of_ours_is_refused(stopped: Path, file: str, kind: str)
     else:
         path.write_bytes(b"[" * 100_000)
     with pytest.raises(st.CheckpointError, match="damaged"):
+        run(stopped)
+
+
+@pytest.mark.parametrize("kind", ["link", "hard link", "pipe", "link to nowhere"])
+def test_what_sinks_have_is_never_written_into_a_file_of_somebody_else(stopped: Path, kind: str) -> None:
+    path, own = stopped / "checkpoint" / "published", stopped / "outside" / "own.arrow"
+    path.unlink()
+    match kind:
+        case "link":
+            os.symlink(own, path)
+        case "hard link":
+            os.link(own, path)
+        case "pipe":
+            os.mkfifo(path)
+        case _:
+            os.symlink(stopped / "outside" / "new", path)
+    run(stopped)
+    assert path.is_file()
+    assert not path.is_symlink()
+    assert [f.name for f in own.parent.iterdir()] == [own.name]
+    assert own.read_bytes() == b"mine"
+    every_row_is_there_once(stopped)
+
+
+def test_keys_that_are_named_twice_are_refused(stopped: Path) -> None:
+    path = stopped / "checkpoint" / "springtide.json"
+    marker = json.loads(path.read_bytes())
+    marker["identity"]["state"]["aggregate"]["keys"] = ["k", "k"]
+    path.write_text(json.dumps(marker))
+    with pytest.raises(st.CheckpointError, match=r"damaged springtide\.json"):
         run(stopped)

@@ -11,7 +11,9 @@ from springtide.query.types import END_OF_TIME
 from springtide.state.manifest import FORMAT, BucketMap, Delivery, Manifest, SourceState, SubqueryState
 from springtide.state.segment import Segment
 
-SEGMENT = Segment("state/agg/1.arrow", "panes", 1, 0, 0, 10, 100, -5, END_OF_TIME)
+SEGMENT = Segment(
+    "state/agg/1.arrow", "panes", epoch=1, instance=0, version=0, rows=10, bytes=100, low=-5, high=END_OF_TIME
+)
 FULL = Manifest(
     epoch=7,
     generation=3,
@@ -19,10 +21,17 @@ FULL = Manifest(
         "calls": SourceState({"file": "ä.csv", "row": 5}, {"0": 17, "1": END_OF_TIME}, False, 100, 2, 3),
         "accounts": SourceState(None, {}, True),
     },
-    maps={"agg": BucketMap(2, 3, (0, 1, 2, 0))},
+    maps={"agg": BucketMap(2, 3, (0, 1, 2, 0)), "new": BucketMap(0, 1, (0, 0, 0, 0))},
     state={"agg": SubqueryState({"window": -4}, (SEGMENT,)), "new": SubqueryState()},
     outbox=(Delivery("out", "outbox/7/a.parquet", 5, 1),),
-    metrics={"seconds": 0.25, "subqueries": {"agg": {"busy": [0.1, 0.2]}}},
+    metrics={
+        "at": 1.5,
+        "seconds": 0.25,
+        "rows": 7,
+        "published": 5,
+        "backlog": 0,
+        "subqueries": {"agg": {"busy": [0.1, 0.2]}},
+    },
     ended=True,
 )
 

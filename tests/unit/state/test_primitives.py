@@ -24,8 +24,8 @@ from springtide.state.errors import CheckpointError
 from springtide.state.processing import BUCKET, PLACE, ProcessingState
 from springtide.state.stores import Store
 from springtide.testing import compare
+from tests.unit.operators.user.operators import Counts, Sum
 from tests.unit.runtime.crashing import numbers
-from tests.unit.runtime.heads.operating import Counts, Sum
 
 WAYS = ("hash", "load", "range")
 MEMORY = Path("/dev/shm")  # manifests are written through to the disk
@@ -302,8 +302,8 @@ class AtWork:
     active = True
 
     @property
-    def checkpoint_root(self) -> Path:
-        return self.engine.checkpoint.root
+    def checkpoint_store(self) -> Store:
+        return self.engine.checkpoint.store
 
     def checkpoint_now(self) -> int:
         return self.engine.checkpoint_now()

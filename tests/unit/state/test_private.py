@@ -110,7 +110,7 @@ def test_a_forged_manifest_reaches_no_other_folder(tmp_path: Path, memory: Path,
     assert last.log is not None
     assert private.left(forged, checkpoint.root) is None
     path = checkpoint.root / "manifests" / f"{last.epoch:09d}"
-    path.write_bytes(replace(last, log={**last.log, "memory": forged}).encode())
+    path.write_bytes(replace(last, log=replace(last.log, memory=forged)).encode())
     engine = run(tmp_path / "a", memory)
     assert "are lost: their state is being made anew" in engine.events[0][1], "what was there was not read"
     if os.path.lexists(str(forged)) and os.path.islink(str(forged)):
@@ -152,7 +152,7 @@ def test_the_folder_that_earlier_versions_made_is_taken_and_removed(
     for manifest in checkpoint.history():
         path = checkpoint.root / "manifests" / f"{manifest.epoch:09d}"
         assert manifest.log is not None
-        path.write_bytes(replace(manifest, log={**manifest.log, "memory": str(former)}).encode())
+        path.write_bytes(replace(manifest, log=replace(manifest.log, memory=str(former))).encode())
     engine = run(tmp_path / "a", memory)
     assert engine.events == [], "nothing was lost"
     assert not former.exists()

@@ -155,5 +155,7 @@ def test_a_newer_format(tmp_path: Path) -> None:
 
 
 def test_what_a_manifest_says_of_it() -> None:
-    segment = Segment("state/agg/7.arrow", "panes", 7, 1, 2, 100, 4096, -5, 2**62)
+    segment = Segment(
+        "state/agg/7.arrow", "panes", epoch=7, instance=1, version=2, rows=100, bytes=4096, low=-5, high=2**62
+    )
     assert Segment.from_json(json.loads(json.dumps(segment.to_json()))) == segment

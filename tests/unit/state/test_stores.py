@@ -178,7 +178,54 @@ def test_secrets_are_never_shown(address: str) -> None:
 
 
 def test_an_unknown_part_of_an_address_is_named(patience: list[float]) -> None:
-    with pytest.raises(CheckpointError, match="an s3 address has no part regoin; there are region, "):
+    with pytest.raises(CheckpointError, match="an s3 address has no option regoin; there are region, "):
         Store.at("s3://bucket/x?regoin=eu").read("a")
-    with pytest.raises(CheckpointError, match="nope"):
-        Store.at("nope://bucket/x").read("a")
+    assert patience == []
+
+
+@pytest.mark.parametrize("address", ["nope://bucket/x", "hdfs://host/x", "http://host/x"])
+def test_a_kind_of_store_that_nobody_knows_is_refused_at_once(address: str) -> None:
+    with pytest.raises(CheckpointError, match=r"is in a kind of store that is not known: .*://; use a folder \(a path"):
+        Store.at(address)
+
+
+@pytest.mark.parametrize("address", ["s3:///x", "s3://", "s3://key:pass@/x"])
+def test_an_address_without_a_bucket_is_refused_at_once(address: str) -> None:
+    with pytest.raises(CheckpointError, match="names no bucket; write it like s3://BUCKET/FOLDER") as caught:
+        Store.at(address)
+    assert "pass" not in str(caught.value)
+
+
+def test_options_are_parts_of_the_address_and_secrets_among_them_are_not_shown(s3: str) -> None:
+    bare, _, options = s3.partition("?")
+    given = dict(part.split("=") for part in options.split("&"))
+    store = Store.at(bare, given)
+    store.write("a", b"x")
+    assert Store.at(s3).read("a") == b"x"
+    assert "hush-hush" not in repr(store) + store.url + repr(store.under("b"))
+
+
+def test_credentials_of_the_environment_and_of_profiles(
+    s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: list[float]
+) -> None:
+    bare, _, options = s3.partition("?")
+    given = dict(part.split("=") for part in options.split("&"))
+    endpoint = {"endpoint_override": given["endpoint_override"], "scheme": "http"}
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    (tmp_path / "credentials").write_text("[work]\naws_access_key_id = me\naws_secret_access_key = hush\n")
+    (tmp_path / "config").write_text("[profile work]\nregion = eu-central-1\n")
+    Store.at(bare, endpoint | {"profile": "work"}).write("by-profile", b"x")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "me")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{given['endpoint_override']}")
+    assert Store.at(bare).list() == ["by-profile"]
+    with pytest.raises(CheckpointError, match="there is no profile wrok, neither in"):
+        Store.at(bare, endpoint | {"profile": "wrok"}).read("a")
+
+
+def test_a_store_that_cannot_be_written_is_refused(s3: str, tmp_path: Path, patience: list[float]) -> None:
+    Store.at(s3).check_writable()
+    assert Store.at(s3).list() == []
+    with pytest.raises(CheckpointError, match=r"cannot write \.probe-.*: .*[Bb]ucket"):
+        Store.at(s3.replace("s3://bucket-", "s3://no-bucket-")).check_writable()

@@ -33,7 +33,9 @@ def memory_of(tiers: Tiers) -> Path:
 
 def written(tiers: Tiers) -> Segment:
     size, crc = write_segment(tiers.place(FILE), ROWS, "b", through=True)
-    segment = Segment(FILE, "panes", 7, 1, 0, ROWS.height, size, 0, 0, crc)
+    segment = Segment(
+        FILE, "panes", epoch=7, instance=1, version=0, rows=ROWS.height, bytes=size, low=0, high=0, crc=crc
+    )
     tiers.keep(segment)
     return segment
 

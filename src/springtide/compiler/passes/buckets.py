@@ -1,4 +1,4 @@
-"""Pass 7: give the stateful subqueries their buckets."""
+"""Pass 5: give the stateful subqueries their buckets."""
 
 from __future__ import annotations
 

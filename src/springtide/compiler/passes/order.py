@@ -1,4 +1,4 @@
-"""Pass 6: find the exchanges that have to keep the total order."""
+"""Pass 4: find the exchanges that have to keep the total order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import replace
 from springtide.compiler.plan import Plan
 from springtide.query import steps
 from springtide.query.errors import QueryError
-from springtide.query.windows import LastN
 
 MOST_EXPLODES = 3
 """The places in so many lists fit into 64 bits."""
@@ -37,12 +36,12 @@ def _explodes(step: steps.Step) -> int:
 
 
 def needs_order(step: steps.Step) -> bool:
-    """Tell whether the result of this step depends on the total order of its tuples."""
+    """Return whether the result of this step depends on the total order of its tuples."""
     match step:
         case steps.Operate():
             return True
         case steps.Join() | steps.ThetaJoin():
-            return isinstance(step.window, LastN)
+            return step.window.ordered
         case steps.Aggregate():
-            return isinstance(step.window, LastN) or any(a.traits.ordered for a in step.aggregates)
+            return step.window.ordered or any(a.traits.ordered for a in step.aggregates)
     return False

@@ -1,4 +1,4 @@
-"""Pass 4: say how tuples find the instance that needs them (SC-6, ST-6)."""
+"""Pass 3: say how tuples find the instance that needs them (SC-6, ST-6)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from springtide.compiler.plan import Broadcast, Exchange, Grid, Hash, Plan, Routing, Single
 from springtide.query import steps
-from springtide.query.windows import LastN
 
 
 def route(plan: Plan) -> Plan:
@@ -50,7 +49,7 @@ def _routing(plan: Plan, exchange: Exchange) -> Routing:
 def _prefers_grid(theta: steps.ThetaJoin) -> bool:
     if theta.routing is not None:
         return theta.routing == "grid"
-    if isinstance(theta.window, LastN):
+    if theta.window.ordered:
         return False
     left, right = theta.inputs
     if (left.step, left.port) == (right.step, right.port):
@@ -59,7 +58,7 @@ def _prefers_grid(theta: steps.ThetaJoin) -> bool:
 
 
 def _is_condensed(step: steps.Step) -> bool:
-    """Tell whether every way from the sources to this step goes through an aggregate or a ranking."""
+    """Return whether every way from the sources to this step goes through an aggregate or a ranking."""
     todo, seen = [step], {step}
     while todo:
         here = todo.pop()

@@ -1,4 +1,4 @@
-"""Pass 3: cut the query into subqueries, one per stateful step (SC-5: operator-set-cloud)."""
+"""Pass 2: cut the query into subqueries, one per stateful step (SC-5: operator-set-cloud)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def split(plan: Plan) -> Plan:
 
 
 def merged(step: steps.Step) -> bool:
-    """Tell whether the results of a step's instances are partial and have to be merged: those of exact rankings are."""
+    """Return whether the results of a step's instances are partial and have to be merged: those of exact rankings are."""
     return isinstance(step, steps.TopK) and step.sketch is None
 
 
@@ -58,7 +58,7 @@ def _after(graph: Graph) -> dict[str, list[str]]:
 
 
 def _reached(graph: Graph, after: dict[str, list[str]], starts: Sequence[str]) -> tuple[set[str], set[str]]:
-    """Give the stateless steps and sinks behind `starts`, and the stateful steps that stop the walk."""
+    """Return the stateless steps and sinks behind `starts`, and the stateful steps that stop the walk."""
     reached, stops, todo = set[str](), set[str](), list(starts)
     while todo:
         for target in after.get(todo.pop(), ()):

@@ -128,7 +128,7 @@ def _check_columns(label: str, step: steps.Step, side: int, schema: pl.Schema) -
 
 
 def _columns(step: steps.Step, side: int) -> Iterable[str]:
-    """Name the columns that a step reads on one of its inputs."""
+    """Return the columns that a step reads on one of its inputs."""
     match step:
         case steps.Map() | steps.Select():
             return _roots(step.exprs)

@@ -65,7 +65,7 @@ def rebalancing(name: str, before: BucketMap, loads: Sequence[float]) -> tuple[P
 
 
 def hot(bucket_map: BucketMap, loads: Sequence[float]) -> list[int]:
-    """Give the buckets that are heavier than the average instance and have one to themselves, heaviest first.
+    """Return the buckets that are heavier than the average instance and have one to themselves, heaviest first.
 
     No map can spread such a bucket: more instances do not help it.
     """

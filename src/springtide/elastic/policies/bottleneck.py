@@ -46,7 +46,7 @@ class Bottleneck:
         return [Proposal(name, reason, Trigger("utilisation", busiest, self.delta), instances=wanted)]
 
     def _over(self, reports: Sequence[Snapshot], name: str) -> list[int]:
-        """Give the instances that were over δ every time, under the same bucket map."""
+        """Return the instances that were over δ every time, under the same bucket map."""
         if any(name not in r.subqueries for r in reports) or len({r.subqueries[name].map for r in reports}) > 1:
             return []
         columns = zip(*(r.utilisation(name) for r in reports), strict=True)

@@ -116,7 +116,7 @@ class Foresight:
         return replace(found, rates=tuple(max(rate, latest) for rate in found.rates), seen=0.0)
 
     def _sooner(self, reports: Sequence[Snapshot], source: str) -> float:
-        """Give the rate in the epoch before the last; where that is all there is, it is no sooner."""
+        """Return the rate in the epoch before the last; where that is all there is, it is no sooner."""
         load, before = reports[-1].sources[source], reports[-2] if len(reports) > 1 else None
         if load.sooner is not None:
             return load.sooner

@@ -65,7 +65,7 @@ class Learned:
         return f"the last change was {since:.1f} s ago, and it took {takes:.1f} s to settle before"
 
     def _too_few(self, reports: Sequence[Snapshot], name: str, wanted: int) -> str:
-        """Say when so many were too few for the load of now, if it was lately."""
+        """Return when so many were last too few for the present load, if that was recently."""
         now = reports[-1]
         for change in experience.changes(reports, name):
             since = now.time - reports[change.at].time
@@ -77,7 +77,7 @@ class Learned:
         return ""
 
     def _balanced(self, proposal: Proposal, wanted: int, snapshot: Snapshot) -> Proposal | None:
-        """Say what is to be done instead, if one bucket is what takes the time."""
+        """Return what is to be done instead, if one bucket is what takes the time."""
         name = proposal.subquery
         own, loads = snapshot.subqueries[name], snapshot.bucket_loads(name)
         if not any(loads) or own.grid:

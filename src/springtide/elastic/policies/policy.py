@@ -18,7 +18,7 @@ class Trigger:
     bound: float
 
     def __str__(self) -> str:
-        """Say it in a few words."""
+        """Return a short description."""
         return f"{self.metric} {self.value:.3g} {'>' if self.value > self.bound else '<'} {self.bound:.3g}"
 
 
@@ -50,7 +50,7 @@ class Proposal:
             raise ValueError(f"a proposal for {self.subquery!r} says moves and a whole map; it can be only one of them")
 
     def __str__(self) -> str:
-        """Say what is wanted."""
+        """Return what is wanted."""
         if self.instances is not None:
             return f"{self.instances} instances"
         return f"{len(self.moves)} buckets moved" if self.moves else "another owner for some buckets"

@@ -51,12 +51,12 @@ class Estimate:
 
     @property
     def level(self) -> float:
-        """Give the activity level: LAL (6), or GAL (10) once it is combined with what those before it give."""
+        """Return the activity level: LAL (6), or GAL (10) once it is combined with what those before it give."""
         return self.input / self.capacity if self.capacity else math.inf
 
     @property
     def output(self) -> float:
-        """Give the rows that will come out of it: no more than it can process (8), by selectivity (9)."""
+        """Return the rows that will come out of it: no more than it can process (8), by selectivity (9)."""
         return min(self.input, self.now) * self.selectivity
 
 
@@ -95,7 +95,7 @@ class Predictive:
         return [proposal for proposal in found if proposal]
 
     def activity(self, level: float) -> Activity:
-        """Name an activity level (AS-3).
+        """Return an activity level (AS-3).
 
         >>> [Predictive().activity(level) for level in (0.3, 0.8, 1.0, 1.01)]
         ['low', 'medium', 'high', 'critical']
@@ -141,7 +141,7 @@ class Predictive:
         return found
 
     def _within(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> list[Snapshot]:
-        """Give the reports of the last window, and two at least where there are."""
+        """Return the reports of the last window, and two at least where there are."""
         found = [snapshot]
         for report in reversed(history):
             if report.time <= snapshot.time - self.window and len(found) >= 2:
@@ -158,7 +158,7 @@ class Predictive:
         return sum(sizing.arrivals(report.sources[s], report.period) for s in own.sources if s in report.sources)
 
     def _capacities(self, snapshot: Snapshot, reports: Sequence[Snapshot], name: str, left: float) -> list[float]:
-        """Give the capacity (4) that the subquery would have by each report, with the instances and the share that it has now."""
+        """Return the capacity (4) that the subquery would have by each report, with the instances and the share that it has now."""
         usable = snapshot.share(name) * left * self.window
         costs = [cost for r in reports if (cost := r.subqueries[name].seconds_per_row)]
         degree = snapshot.subqueries[name].instances

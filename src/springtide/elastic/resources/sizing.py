@@ -31,13 +31,13 @@ class Executors:
             raise ValueError("warm and wait cannot be negative, and most is at least 1")
 
     def target(self, slots: int, each: int) -> int:
-        """Say how many there should be, so that so many tasks can run at once; each runs `each`."""
+        """Return how many there should be, so that so many tasks can run at once; each runs `each`."""
         wanted = -(-slots // each) + self.warm
         return max(1, wanted if self.most is None else min(wanted, self.most))
 
 
 def leaving(executors: Iterable[str]) -> list[str]:
-    """Give executors in the order in which they go: the newest first, for the workers of the oldest are the warmest.
+    """Return executors in the order in which they go: the newest first, for the workers of the oldest are the warmest.
 
     >>> leaving(["9", "driver", "10", "2"])
     ['10', '9', '2']
@@ -52,12 +52,12 @@ class Waiting:
     instruction: Instruction
     since: float
 
-    def instances(self, missing: int, now: float, patience: float) -> int | None:
-        """Say how many instances the subquery can have now, if `missing` slots are; None: it waits on.
+    def instances(self, missing: int, now: float, wait: float) -> int | None:
+        """Return how many instances the subquery can have now, if `missing` slots are; None: it waits on.
 
         What has come within the time is used: never fewer instances than before, and never more than it was told.
         """
         told = self.instruction.after.instances
         if missing <= 0:
             return told
-        return max(self.instruction.before.instances, told - missing) if now - self.since >= patience else None
+        return max(self.instruction.before.instances, told - missing) if now - self.since >= wait else None

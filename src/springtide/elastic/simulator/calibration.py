@@ -52,7 +52,7 @@ def calibrated(snapshots: Sequence[Snapshot], decisions: Iterable[Decision] = ()
 
 
 def load_of(snapshots: Sequence[Snapshot]) -> Trace:
-    """Give the rows that came to the sources, second by second, from when the first epoch of the run began.
+    """Return the rows that came to the sources, second by second, from when the first epoch of the run began.
 
     What an epoch says that came, came between the looks at the sources with which it and the one before it began.
     """
@@ -70,18 +70,18 @@ def load_of(snapshots: Sequence[Snapshot]) -> Trace:
 
 
 def first_degrees(snapshots: Sequence[Snapshot]) -> dict[str, int]:
-    """Give the instances that the run began with."""
+    """Return the instances that the run began with."""
     return {name: own.instances for name, own in snapshots[0].subqueries.items()}
 
 
 def known_degrees(snapshots: Sequence[Snapshot], until: float) -> list[tuple[float, Mapping[str, int]]]:
-    """Give the instances that the run had up to a time, and from when on, since its beginning."""
+    """Return the instances that the run had up to a time, and from when on, since its beginning."""
     begin = snapshots[0].time - snapshots[0].period
     return [(s.time - s.seconds - begin, first_degrees([s])) for s in snapshots if s.time <= until]
 
 
 def degree_error_pct(run: Run, snapshots: Sequence[Snapshot], since: float = -math.inf) -> float:
-    """Say how far the instances of a simulated run are from those of the real one: over time, as a share of the real ones.
+    """Return how far the instances of a simulated run are from those of the real one: over time, as a share of the real ones.
 
     Subqueries count by themselves: one more here and one less there is two off. What was before `since`, by the clock of the
     real run, does not count: the model may have been made from it.
@@ -159,7 +159,7 @@ def _least_deviations(known: Floats, found: Floats) -> list[float]:
 
 
 def _weights(loads: Sequence[SubqueryLoad]) -> tuple[float, ...] | None:
-    """Give the share of each bucket in the work; None where nobody knows."""
+    """Return the share of each bucket in the work; None where nobody knows."""
     busy, rows = [x.bucket_busy for x in loads if x.bucket_busy], [x.bucket_rows for x in loads if x.bucket_rows]
     known: Sequence[Sequence[float]] = busy or rows
     if not known or len({len(buckets) for buckets in known}) > 1:
@@ -171,7 +171,7 @@ def _weights(loads: Sequence[SubqueryLoad]) -> tuple[float, ...] | None:
 
 
 def _pace(snapshots: Sequence[Snapshot]) -> float:
-    """Give the time from the start of an epoch to that of the next, if both were waited for: others had no time for it."""
+    """Return the time from the start of an epoch to that of the next, if both were waited for: others had no time for it."""
     starts = [s.time - s.seconds for s in snapshots]
     paces = [b - a for a, b in pairwise(starts)]
     waited = [start - s.time > WAITED * pace for s, start, pace in zip(snapshots, starts[1:], paces, strict=False)]
@@ -180,12 +180,12 @@ def _pace(snapshots: Sequence[Snapshot]) -> float:
 
 
 def _pause(used: Sequence[Snapshot]) -> float:
-    """Give the time between two epochs where nothing was waited for: the shortest there was."""
+    """Return the time between two epochs where nothing was waited for: the shortest there was."""
     return max(0.0, min(b.period - b.seconds for b in used[1:]))
 
 
 def _moved(before: Snapshot, after: Snapshot) -> float:
-    """Give the share of the buckets that changed hands, added up over the subqueries."""
+    """Return the share of the buckets that changed hands, added up over the subqueries."""
     found = 0.0
     for name, own in after.subqueries.items():
         old = before.subqueries[name].map.owners if name in before.subqueries else own.map.owners
@@ -194,7 +194,7 @@ def _moved(before: Snapshot, after: Snapshot) -> float:
 
 
 def _handover(used: Sequence[Snapshot], moved: Sequence[float], overhead: float, launch: float) -> float:
-    """Give what the first epoch takes longer when all buckets change hands: state is read by others, new workers warm up."""
+    """Return what the first epoch takes longer when all buckets change hands: state is read by others, new workers warm up."""
     more = [
         max(0.0, s.seconds - _critical(s) - overhead - launch * _instances(s)) / share
         for s, share in zip(used, moved, strict=True)

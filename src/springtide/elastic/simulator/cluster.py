@@ -62,7 +62,7 @@ class Run:
 
     @property
     def degrees(self) -> Floats:
-        """Give the instances in all, epoch by epoch."""
+        """Return the instances in all, epoch by epoch."""
         return np.array([sum(e.degrees.values()) for e in self.epochs], dtype=np.float64)
 
 
@@ -138,7 +138,7 @@ class _Cluster:
     # ── an epoch ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _work(self, rows: int) -> tuple[dict[str, tuple[float, float, Floats]], dict[int, float]]:
-        """Give rows in, rows out and the work of each instance by subquery, and how long each stage takes."""
+        """Return rows in, rows out and the work of each instance by subquery, and how long each stage takes."""
         noise = self.random.standard_normal(len(self.maps))
         found: dict[str, tuple[float, float, Floats]] = {}
         for (name, step), shock in zip(self.model.steps.items(), noise, strict=True):
@@ -250,7 +250,7 @@ class _Cluster:
         return 0.0
 
     def _shared(self, name: str) -> Floats:
-        """Give the share of each instance in the rows of a subquery."""
+        """Return the share of each instance in the rows of a subquery."""
         own = self.maps[name]
         if not own.owners:
             return np.full(own.instances, 1 / own.instances)
@@ -271,7 +271,7 @@ class _Cluster:
         return float(np.interp(time, self.seconds, self.arrived)) + beyond
 
     def _when(self, rows: Floats) -> Floats:
-        """Say when a row came."""
+        """Return when a row came."""
         return np.interp(rows, self.arrived, self.seconds)
 
 

@@ -43,12 +43,12 @@ class Step:
 
     @property
     def heaviest(self) -> float:
-        """Give the share of the heaviest bucket."""
+        """Return the share of the heaviest bucket."""
         return max(self.weights) if self.weights else 1 / self.buckets if self.buckets else 0.0
 
 
 def zipf(buckets: int, exponent: float, seed: int = 0) -> tuple[float, ...]:
-    """Give buckets shares of which a few are large: the keys of a Zipf distribution, in any order.
+    """Return buckets shares of which a few are large: the keys of a Zipf distribution, in any order.
 
     >>> round(max(zipf(256, 1.0)), 3), max(zipf(4, 0.0))
     (0.163, 0.25)
@@ -97,7 +97,7 @@ class Model:
         object.__setattr__(self, "levels", found)
 
     def rows(self) -> dict[str, float]:
-        """Give the rows that reach each subquery for one at the source.
+        """Return the rows that reach each subquery for one at the source.
 
         >>> Model({"a": Step(1.0, selectivity=0.5), "b": Step(1.0, ("a",)), "c": Step(1.0, ("a", "b"))}).rows()
         {'a': 1.0, 'b': 0.5, 'c': 1.0}
@@ -109,7 +109,7 @@ class Model:
         return found
 
     def works(self, rate: float) -> dict[str, Work]:
-        """Give the work of a second at a rate of rows at the source."""
+        """Return the work of a second at a rate of rows at the source."""
         rows = self.rows()
         return {
             name: Work(
@@ -122,11 +122,11 @@ class Model:
         }
 
     def fixed(self, instances: int) -> float:
-        """Give what an epoch costs whatever it does, with so many instances in all."""
+        """Return what an epoch costs whatever it does, with so many instances in all."""
         return self.overhead + self.launch * instances
 
     def available(self, instances: int) -> float:
-        """Give the share of the time that is left for the work of rows; epochs become longer than the pace where they must."""
+        """Return the share of the time that is left for the work of rows; epochs become longer than the pace where they must."""
         tasks = dict.fromkeys(self.levels.values(), 0.0)
         for name, step in self.steps.items():
             tasks[self.levels[name]] = max(tasks[self.levels[name]], step.task)
@@ -134,7 +134,7 @@ class Model:
         return 1 - fixed / max(self.pace, fixed / FIXED) if fixed else 1.0
 
     def fewest(self, rate: float) -> dict[str, int]:
-        """Give the fewest instances that keep up with a rate."""
+        """Return the fewest instances that keep up with a rate."""
         works, total = self.works(rate), len(self.steps)
         for _ in range(20):  # more instances leave less time, so it is found in a few rounds
             found = sizing.fewest(works, self.available(total))
@@ -144,7 +144,7 @@ class Model:
         return found
 
     def rate(self, instances: int) -> float:
-        """Give a rate for which so many instances in all are just enough; a ValueError if it cannot use so many."""
+        """Return a rate for which so many instances in all are just enough; a ValueError if it cannot use so many."""
         low, high = 0.0, 1.0
         while sum(self.fewest(high).values()) < instances:
             if high > 1e12:

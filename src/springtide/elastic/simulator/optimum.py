@@ -15,7 +15,7 @@ GRAIN = 0.002
 
 
 def needed(model: Model, trace: Trace) -> Floats:
-    """Give the least sufficient number of instances in all, for each epoch's length of the trace."""
+    """Return the least sufficient number of instances in all, for each epoch's length of the trace."""
     rates = trace.averaged(model.pace)
     grains = np.ceil(np.log(np.maximum(rates, 1e-9)) / np.log1p(GRAIN))
     known = {g: sum(model.fewest(float((1 + GRAIN) ** g)).values()) for g in np.unique(grains)}
@@ -23,7 +23,7 @@ def needed(model: Model, trace: Trace) -> Floats:
 
 
 def paid(needed: Floats, pace: float, startup: float) -> Floats:
-    """Give what has to be paid for that: an instance costs from when it is asked for, and is asked for just in time.
+    """Return what has to be paid for that: an instance costs from when it is asked for, and is asked for just in time.
 
     >>> paid(np.array([1.0, 1.0, 1.0, 3.0, 1.0]), pace=10, startup=20).tolist()
     [1.0, 3.0, 3.0, 3.0, 1.0]

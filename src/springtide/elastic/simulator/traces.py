@@ -28,12 +28,12 @@ class Trace:
 
     @property
     def seconds(self) -> int:
-        """Give its length."""
+        """Return its length."""
         return int(self.rates.size)
 
     @property
     def peak(self) -> float:
-        """Give its highest rate."""
+        """Return its highest rate."""
         return float(self.rates.max())
 
     def times(self, factor: float) -> Trace:
@@ -41,11 +41,11 @@ class Trace:
         return replace(self, rates=self.rates * factor)
 
     def arrived(self) -> Floats:
-        """Give the rows that came until each second, from 0 on."""
+        """Return the rows that came until each second, from 0 on."""
         return np.concatenate([np.zeros(1), np.cumsum(self.rates)])
 
     def averaged(self, seconds: float) -> Floats:
-        """Give the average rate of each stretch of so many seconds."""
+        """Return the average rate of each stretch of so many seconds."""
         total, edges = self.arrived(), np.arange(0, self.seconds + 1e-9, seconds)
         return np.asarray(np.diff(np.interp(edges, np.arange(total.size), total)) / seconds, dtype=np.float64)
 
@@ -102,7 +102,7 @@ SHAPES: Mapping[str, tuple[Shape, int]] = {
 
 
 def trace(name: str, peak: float = 1.0, seed: int = 0, noise: float = NOISE) -> Trace:
-    """Give a trace by name, with noise of its own; its shape is as high as the peak.
+    """Return a trace by name, with noise of its own; its shape is as high as the peak.
 
     >>> trace("5-step", peak=1000, noise=0).rates[[0, 300, 500, 800, 1100]].tolist()
     [200.0, 1000.0, 400.0, 800.0, 200.0]

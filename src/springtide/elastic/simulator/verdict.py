@@ -40,7 +40,7 @@ class Verdict:
 
     @property
     def excess_pct(self) -> float:
-        """Give the instance-hours over the optimum; under 0 for who was late instead."""
+        """Return the instance-hours over the optimum; under 0 for who was late instead."""
         return 100 * (self.hours / self.least_hours - 1)
 
 
@@ -69,7 +69,7 @@ def judge(run: Run, bound: float = BOUND) -> Verdict:
 
 
 def _length(epoch: Epoch | None, after: Epoch | None, length: float) -> float:
-    """Give the time from the start of an epoch to that of the next, within the trace."""
+    """Return the time from the start of an epoch to that of the next, within the trace."""
     assert epoch is not None
     return max(0.0, (length if after is None else min(after.start, length)) - epoch.start)
 
@@ -86,7 +86,7 @@ def _late(run: Run, epoch: Epoch, bound: float) -> float:
 
 
 def _is_behind(run: Run, epoch: Epoch) -> bool:
-    """Tell whether more came than could be done."""
+    """Return whether more came than could be done."""
     second = min(int(epoch.start), run.trace.seconds - 1)
     rates = run.trace.rates[second : second + max(1, round(epoch.end - epoch.start))]
     room = run.model.available(sum(epoch.degrees.values()))

@@ -32,7 +32,7 @@ def aggregate_step(
     check_timed(label, stream)
     check_window(label, window)
     if not aggregates:
-        raise QueryError(label, "no aggregate", "name at least one: n=st.count()")
+        raise QueryError(label, "there is no aggregate", "name at least one: n=st.count()")
     for column, aggregate in aggregates.items():
         if not isinstance(aggregate, Aggregate):
             problem = f"{column}={shown(aggregate)} is not an aggregate"

@@ -40,7 +40,7 @@ def keys_of(label: str, stream: Stream, option: str, names: Names) -> tuple[str,
         raise QueryError(
             label,
             "ts cannot be a key",
-            "a window groups by time; copy ts into another column to group by it all the same",
+            "a window groups by time; to group by ts itself copy it into another column first",
         )
     check_keys(label, keys, stream.schema)
     return keys
@@ -51,7 +51,7 @@ def check_unique(label: str, names: Sequence[str], what: str = "column") -> None
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise QueryError(label, f"the {what} {name!r} is there twice", "give one of them another name")
+            raise QueryError(label, f"the {what} {name!r} appears twice", "give one of them another name")
         seen.add(name)
 
 
@@ -68,6 +68,6 @@ def check_timed(label: str, stream: Stream) -> None:
 def check_window(label: str, window: Window) -> None:
     """Refuse what is not a window, and a window with nothing in it."""
     if not isinstance(window, Window):
-        hint = "use st.tumbling, st.sliding, st.last_n or st.session"
+        hint = "write for example window=st.tumbling('1m'); there are st.sliding, st.last_n and st.session, too"
         raise QueryError(label, f"{shown(window)} is not a window", hint)
     window.check(label)

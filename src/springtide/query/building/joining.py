@@ -9,7 +9,7 @@ import polars as pl
 from springtide.query import steps
 from springtide.query.building.checks import check_timed, keys_of, names_of
 from springtide.query.building.labels import label_after
-from springtide.query.errors import QueryError, nearest, shown
+from springtide.query.errors import QueryError, no_column, shown
 from springtide.query.expressions import predicate_of
 from springtide.query.types import TS, Length, Names, micros_of, type_text
 from springtide.query.windows import LastN, Window
@@ -38,7 +38,7 @@ def join_step(
     label = label_after(left, "join", name)
     left_keys, right_keys = _keys(label, left, right, on, left_on, right_on)
     if not isinstance(how, str) or how not in ("inner", "left"):
-        raise QueryError(label, f"how={shown(how)} is no kind of join", "use 'inner' or 'left'")
+        raise QueryError(label, f"how={shown(how)} is not a kind of join", "use 'inner' or 'left'")
     shared = {b for a, b in zip(left_keys, right_keys, strict=True) if a == b}
     window, right_columns, schema = _pair(label, left, right, within, shared, suffix)
     if where is not None:
@@ -101,11 +101,13 @@ def _keys(
     for side, stream, keys in (("left", left, both or ours), ("right", right, both or others)):
         for key in keys:
             if isinstance(key, str) and key not in stream.schema:
-                raise QueryError(label, f"there is no column {key!r} on the {side}", nearest(key, stream.schema))
+                raise no_column(label, key, stream.schema, f" on the {side}")
     left_keys, right_keys = keys_of(label, left, "on", both or ours), keys_of(label, right, "on", both or others)
     if len(left_keys) != len(right_keys):
         raise QueryError(
-            label, f"{len(left_keys)} keys on the left, {len(right_keys)} on the right", "give as many on both sides"
+            label,
+            f"{len(left_keys)} keys on the left, {len(right_keys)} on the right",
+            "give the same number on both sides",
         )
     for a, b in zip(left_keys, right_keys, strict=True):
         mine, theirs = left.schema[a], right.schema[b]
@@ -125,7 +127,7 @@ def _pair(
     check_timed(label, left)
     check_timed(label, right)
     if not isinstance(suffix, str):
-        raise QueryError(label, f"suffix={shown(suffix)} is not a text", "write for example suffix='_right'")
+        raise QueryError(label, f"suffix={shown(suffix)} is not a string", "write for example suffix='_right'")
     window = _window(label, within)
     renamed = _right_columns(label, left, right, shared, suffix)
     return window, renamed, pl.Schema({**left.schema, **{to: right.schema[n] for n, to in renamed}})

@@ -50,7 +50,7 @@ def _check_operator(label: str, operator: UserOperator) -> None:
 
 def _check_policy(label: str, stream: Stream, on_error: steps.OnError) -> None:
     if not isinstance(on_error, str) or on_error not in ("fail", "reject"):
-        problem = f"on_error={shown(on_error)} says nothing about errors"
+        problem = f"on_error={shown(on_error)} is not a way to treat errors"
         raise QueryError(label, problem, "use 'fail', or 'reject' to send such rows to .rejected")
     if on_error == "reject" and steps.REASON in stream.schema:
         problem = f"rejected rows say why in {steps.REASON!r}, and there is such a column already"
@@ -104,7 +104,7 @@ def _check_state(label: str, operator: KeyOperator) -> None:
     if timer is None:
         return
     if not isinstance(timer, str) or timer not in columns:
-        problem = f"the timer {shown(timer)} is no column of the state"
+        problem = f"the timer {shown(timer)} is not a column of the state"
         raise QueryError(label, problem, nearest(str(timer), columns))
     if columns[timer] != pl.Int64:
         problem = f"the timer {timer!r} is {type_text(columns[timer])}"

@@ -11,7 +11,7 @@ from springtide.query import steps
 from springtide.query.building.checks import check_unique
 from springtide.query.building.labels import label_after, label_of
 from springtide.query.connectors import SinkConnector
-from springtide.query.errors import QueryError, nearest, shown
+from springtide.query.errors import MissingColumnError, QueryError, nearest, shown
 from springtide.query.expressions import IntoExpr, check_columns, named, predicate_of, resolve
 from springtide.query.spelling import spell_out
 from springtide.query.types import TIME, TS, instance, type_text
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 def map_step(stream: Stream, exprs: Sequence[IntoExpr], more: Mapping[str, IntoExpr], *, name: str | None) -> steps.Map:
     """Add or replace columns."""
     label = label_after(stream, "map", name)
+    if name not in more:  # a step may be called after the column that it makes
+        _check_meant(label, stream, name)
     for column, text in more.items():
         if isinstance(text, str) and text not in stream.schema:
             hint = f"for the text itself write {column}=pl.lit({text!r}); {nearest(text, stream.schema)}"
-            raise QueryError(label, f"there is no column {text!r}", hint)
+            raise MissingColumnError(label, f"there is no column {text!r}", hint, text)
     every = spell_out(label, stream.schema, named(exprs, more, label))
     made = resolve(label, stream.schema, every)
     if not made:
@@ -43,6 +45,8 @@ def select_step(
 ) -> steps.Select:
     """Keep these columns, and `ts`."""
     label = label_after(stream, "select", name)
+    if name not in more and name not in [e for e in exprs if isinstance(e, str)]:
+        _check_meant(label, stream, name)
     every = spell_out(label, stream.schema, named(exprs, more, label))
     schema = resolve(label, stream.schema, every)
     if not schema:
@@ -72,11 +76,11 @@ def rename_step(stream: Stream, columns: Mapping[str, str], *, name: str | None)
     """Give columns other names."""
     label = label_after(stream, "rename", name)
     if not isinstance(columns, Mapping):
-        raise QueryError(label, f"{shown(columns)} does not say what becomes what", "write {'old': 'new'}")
+        raise QueryError(label, f"{shown(columns)} does not map old names to new ones", "write {'old': 'new'}")
     check_columns(label, stream.schema, columns)
     for to in columns.values():
         if not isinstance(to, str):
-            raise QueryError(label, f"{shown(to)} is not a name", "write {'old': 'new'}, both as texts")
+            raise QueryError(label, f"{shown(to)} is not a name", "write {'old': 'new'}, both as strings")
     if stream.timed and TS in columns:
         raise QueryError(label, "ts cannot be renamed", "copy it: .map(when=pl.col('ts'))")
     if stream.timed and TS in columns.values():
@@ -117,7 +121,9 @@ def split_step(stream: Stream, predicates: Mapping[str, pl.Expr], *, rest: str |
     """Send each tuple to the first output whose predicate holds."""
     label = label_after(stream, "split", name)
     if not predicates:
-        raise QueryError(label, "no predicate", "name at least one output: split(short=pl.col('duration') < 60)")
+        raise QueryError(
+            label, "there is no predicate", "name at least one output: split(short=pl.col('duration') < 60)"
+        )
     if rest is not None and (not isinstance(rest, str) or not rest):
         hint = "rest= is the name of the output for all other tuples: rest='other'"
         raise QueryError(label, f"rest={shown(rest)} is not a name", hint)
@@ -130,7 +136,7 @@ def split_step(stream: Stream, predicates: Mapping[str, pl.Expr], *, rest: str |
 def union_step(stream: Stream, others: Sequence[Stream], *, name: str | None) -> steps.Union:
     """Put streams with the same columns together, in the order of the first; `check_same_columns` goes before."""
     if not others:
-        raise QueryError(label_after(stream, "union", name), "only one input", "give at least two streams")
+        raise QueryError(label_after(stream, "union", name), "there is only one input", "give at least two streams")
     columns = list(stream.schema)
     inputs = (stream, *(other if list(other.schema) == columns else other.select(*columns) for other in others))
     return steps.Union(name=name, inputs=inputs, schema=stream.schema)
@@ -143,7 +149,7 @@ def check_same_columns(label: str, stream: Stream, other: Stream) -> None:
             has, lacks = (stream, other) if column in stream.schema else (other, stream)
             raise QueryError(
                 label,
-                f"{label_of(has)} has the column {column!r}, {label_of(lacks)} has not",
+                f"{label_of(has)} has the column {column!r}, {label_of(lacks)} does not",
                 "select the same columns on every input",
             )
         mine, theirs = stream.schema[column], other.schema[column]
@@ -155,7 +161,7 @@ def check_same_columns(label: str, stream: Stream, other: Stream) -> None:
             )
     if other.timed != stream.timed:
         hint = "give both sources a ts; late and rejected rows have none"
-        raise QueryError(label, "one input has a time and the other has not", hint)
+        raise QueryError(label, "one input has time and the other does not", hint)
 
 
 def sink_step(stream: Stream, sink: SinkConnector, *, name: str | None) -> steps.Sink:
@@ -164,6 +170,8 @@ def sink_step(stream: Stream, sink: SinkConnector, *, name: str | None) -> steps
     if isinstance(sink, type) or not isinstance(sink, SinkConnector):
         hint = "use st.parquet_sink(path), st.console(), st.memory_sink() and the like"
         raise QueryError(label, f"{shown(sink)} is not a sink", hint)
+    if (lacking := sink.incomplete()) is not None:
+        raise QueryError(label, f"this is not a whole sink: {lacking}", "see springtide.connectors.Sink")
     problem = sink.check(stream.schema)
     if problem is not None:
         raise QueryError(
@@ -172,6 +180,14 @@ def sink_step(stream: Stream, sink: SinkConnector, *, name: str | None) -> steps
             "select or cast the columns before the sink",
         )
     return steps.Sink(name=name, inputs=(stream,), schema=stream.schema, connector=sink)
+
+
+def _check_meant(label: str, stream: Stream, name: str | None) -> None:
+    """Refuse `name="channel"` where that is a column: it was probably meant to become the column `name`."""
+    if name is not None and name in stream.schema:
+        problem = f"name={name!r} names the step, and {name!r} is a column"
+        hint = f"for a column called 'name' write pl.col({name!r}).alias('name'); else call the step something else"
+        raise QueryError(label, problem, hint)
 
 
 def _changes_ts(exprs: Sequence[pl.Expr]) -> bool:

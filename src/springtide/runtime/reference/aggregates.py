@@ -16,7 +16,6 @@ from springtide.runtime.reference.functions import apply, bounded, fits
 from springtide.runtime.reference.sketches import heavy, ranked
 from springtide.runtime.reference.tuples import Place, Tuple, in_order
 from springtide.runtime.reference.values import plain_rows
-from springtide.runtime.reference.windows import cut
 
 Key = tuple[Any, ...]
 
@@ -32,7 +31,7 @@ def aggregate(label: str, origin: str, step: steps.Aggregate, tuples: list[Tuple
         for t in members:
             row = plain_rows(evaluate(label, t.frame, exprs))[0] if exprs else {}
             contributions.append((t.ts, row | {name: fold.add(t.frame) for name, fold in folds.items()}))
-        for start, end, inside in cut(step.window, contributions, time):
+        for start, end, inside in step.window.cut(contributions, time):
             values, reasons = _window_columns(step.by, key, start, end), list[str]()
             for bound in step.aggregates:
                 if bound.name in folds:
@@ -56,7 +55,7 @@ def top_k(label: str, origin: str, step: steps.TopK, tuples: list[Tuple], time: 
     rows = []
     for key, members in _groups(tuples, step.per):
         weighted = [(t.ts, (tuple(t.values[n] for n in step.by), _weight(label, step, t))) for t in members]
-        for start, end, inside in cut(step.window, weighted, time):
+        for start, end, inside in step.window.cut(weighted, time):
             counts = _exact(inside) if step.sketch is None else heavy(inside, step.sketch)
             best = ranked((list(value), bounded(count)) for value, count in counts)[: step.k]
             for rank, (value, count) in enumerate(best, 1):
@@ -67,7 +66,7 @@ def top_k(label: str, origin: str, step: steps.TopK, tuples: list[Tuple], time: 
 
 
 def _groups(tuples: list[Tuple], by: tuple[str, ...]) -> Iterator[tuple[Key, list[Tuple]]]:
-    """Give the tuples of each group in the total order. Null is a value like others."""
+    """Return the tuples of each group in the total order. Null is a value like others."""
     groups: dict[Key, list[Tuple]] = {}
     for t in in_order(tuples):
         groups.setdefault(tuple(t.values[n] for n in by), []).append(t)

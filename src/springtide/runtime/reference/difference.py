@@ -24,7 +24,7 @@ class Row(NamedTuple):
 
 
 def difference(actual: pl.DataFrame, expected: pl.DataFrame, tolerance: float) -> str | None:
-    """Say how two results differ as multisets of rows, or None.
+    """Return how two results differ as multisets of rows, or None.
 
     >>> print(difference(pl.DataFrame({"k": ["a", "b"], "n": [1, 2]}), pl.DataFrame({"k": ["b", "a"], "n": [3, 1]}), 0))
     1 row changed, 0 missing, 0 extra (2 given, 2 expected)
@@ -98,7 +98,7 @@ def _without_floats(value: Any) -> str:
 
 
 def _close(a: Any, b: Any, tolerance: float) -> bool:
-    """Tell whether floats are near each other, everything else equal; the tolerance is absolute below 1."""
+    """Return whether floats are near each other, everything else equal; the tolerance is absolute below 1."""
     if isinstance(a, float) and isinstance(b, float):
         near = abs(a - b) <= tolerance * max(1.0, abs(a), abs(b)) if math.isfinite(a) and math.isfinite(b) else a == b
         return near or (math.isnan(a) and math.isnan(b))

@@ -8,7 +8,7 @@ import polars as pl
 
 from springtide.query.errors import UserCodeError
 from springtide.query.types import schema_text
-from springtide.runtime.user_code import row_of
+from springtide.values.user_code import row_of
 
 
 def evaluate(
@@ -33,5 +33,5 @@ def evaluate(
 
 
 def holds(label: str, frame: pl.DataFrame, predicate: pl.Expr) -> bool:
-    """Tell whether a predicate is true of a row; null is not true."""
+    """Return whether a predicate is true of a row; null is not true."""
     return evaluate(label, frame, [predicate.alias("holds")]).to_series().to_list()[0] is True

@@ -18,16 +18,18 @@ Values = list[Any]
 
 def apply(bound: BoundAggregate, values: Values) -> Any:
     """Compute one aggregate of the values of its input column, nulls among them."""
-    if bound.aggregate.function in _OVER_ALL:
+    if bound.aggregate.definition is None and bound.aggregate.function in _OVER_ALL:
         return _OVER_ALL[bound.aggregate.function](values)
     present = [v for v in values if v is not None]
+    if bound.aggregate.definition is not None:
+        return bound.aggregate.definition.meaning(present)
     return _OVER_PRESENT[bound.aggregate.function](present, bound)
 
 
 def fits(bound: BoundAggregate, value: Any) -> bool:
-    """Tell whether a value is one of the aggregate's type; a sum of integers or decimals may be too large."""
+    """Return whether a value is one of the aggregate's type; a sum of integers or decimals may be too large."""
     dtype = bound.output_type
-    if bound.aggregate.function != "sum" or dtype.is_float():
+    if bound.aggregate.definition is not None or bound.aggregate.function != "sum" or dtype.is_float():
         return True
     if isinstance(dtype, pl.Decimal):
         return bool(abs(value) < Decimal(10) ** (38 - dtype.scale))
@@ -36,7 +38,7 @@ def fits(bound: BoundAggregate, value: Any) -> bool:
 
 
 def bounded(total: int) -> int:
-    """Give the nearest 64-bit integer.
+    """Return the nearest 64-bit integer.
 
     >>> bounded(2**63), bounded(-5)
     (9223372036854775807, -5)

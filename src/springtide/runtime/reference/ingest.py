@@ -14,7 +14,7 @@ from springtide.query.errors import QueryError
 from springtide.query.stream import Stream
 from springtide.query.types import END_OF_TIME, TS
 from springtide.runtime.reference.tuples import BEGINNING_OF_TIME, Place, Tuple
-from springtide.sources.fit import Misfit, event_time, fit, row_text, time_column
+from springtide.values.fitting import Misfit, event_time, fit, row_text, time_column
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Arrived:
 
 
 def rejected_schema(source: steps.Source) -> pl.Schema:
-    """Give the columns of rejected rows, as the query says them."""
+    """Return the columns of rejected rows, as the query says them."""
     return Stream(source, steps.OUT, source.schema).rejected.schema
 
 
@@ -101,7 +101,7 @@ def _items(rows: Rows) -> Iterator[Any]:
 
 
 def _mark(name: str, stream: str, marker: Marker, time: int) -> int:
-    """Give the stream time after a marker. PAUSE and FAIL are about the engine's work, not about the input."""
+    """Return the stream time after a marker. PAUSE and FAIL are about the engine's work, not about the input."""
     if marker.name == "END":
         return END_OF_TIME
     if marker.name == "idle" and marker.time is not None:

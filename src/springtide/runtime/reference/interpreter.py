@@ -83,7 +83,7 @@ class _Run:
         self._greatest: dict[steps.Step, int] = {}
 
     def input(self, step: steps.Step) -> list[list[Tuple]]:
-        """Give the tuples of each input of a step."""
+        """Return the tuples of each input of a step."""
         return [self._outputs[stream.step][stream.port] for stream in step.inputs]
 
     def interpret(self, name: str, step: steps.Step) -> None:

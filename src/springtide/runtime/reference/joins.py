@@ -33,7 +33,7 @@ class Clock:
 def join(
     label: str, origin: str, step: steps.Join | steps.ThetaJoin, left: list[Tuple], right: list[Tuple], clock: Clock
 ) -> list[Tuple]:
-    """Give every pair of the window once; with `how="left"` also the left tuples that are certain to be in none."""
+    """Return every pair of the window once; with `how="left"` also the left tuples that are certain to be in none."""
     pairs = _Pairs(label, origin, step)
     if isinstance(step.window, LastN):
         return list(_by_count(pairs, step.window.size, left, right, clock))
@@ -132,7 +132,7 @@ class _Pairs:
         return mine.hstack([right.frame[there].alias(here) for there, here in self._names])
 
     def alone(self, left: Tuple, ts: int) -> Iterator[Tuple]:
-        """Give a left tuple that is in no pair, if the join is to."""
+        """Return a left tuple that is in no pair, if the join is to."""
         if self._outer:
             yield self._made(left, ts, ts, self._nulls)
 

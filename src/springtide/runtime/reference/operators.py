@@ -15,7 +15,7 @@ from springtide.query.operators import OWN_KEYS, KeyOperator
 from springtide.query.types import END_OF_TIME, TS
 from springtide.runtime.reference.tuples import BEGINNING_OF_TIME, Place, Tuple, in_order
 from springtide.runtime.reference.values import frame_of, order_key
-from springtide.runtime.user_code import Caller
+from springtide.values.user_code import Caller
 
 Given = tuple[int, pl.DataFrame]
 """An output row with its ts."""
@@ -82,7 +82,7 @@ def by_key(ready: list[Routed]) -> dict[tuple[Any, ...], list[Routed]]:
 
 
 def each(rows: pl.DataFrame) -> Iterator[Given]:
-    """Give output rows one by one."""
+    """Return output rows one by one."""
     for i, ts in enumerate(rows[TS].to_physical().to_list()):
         yield ts, rows.slice(i, 1)
 

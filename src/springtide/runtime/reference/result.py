@@ -28,7 +28,7 @@ class Result:
     """Source → its rejected rows by physical stream and position."""
 
     def rows(self, sink: str | None = None) -> pl.DataFrame:
-        """Give the rows of a sink; of the only one if no name is given."""
+        """Return the rows of a sink; of the only one if no name is given."""
         if sink is None:
             if len(self.sinks) > 1:
                 raise QueryError("(result)", "the query has several sinks", f"name one of: {', '.join(self.sinks)}")

@@ -15,7 +15,7 @@ from springtide.query.operators import OWN_KEYS, BucketOperator, KeyOperator
 from springtide.query.types import END_OF_TIME
 from springtide.runtime.reference.operators import Given, OneKey, Routed, by_key, each, route
 from springtide.runtime.reference.tuples import BEGINNING_OF_TIME, Place, Tuple, in_order
-from springtide.runtime.user_code import Caller
+from springtide.values.user_code import Caller
 
 Piece = tuple[list[Tuple], int]
 """Tuples that come together, and the time up to which the input is complete with them."""

@@ -27,7 +27,7 @@ class Place(NamedTuple):
     """After an `explode` the place in the list; after several of them the earlier one weighs more."""
 
     def in_list(self, index: int) -> Place:
-        """Give the place of an element of the tuple's list."""
+        """Return the place of an element of the tuple's list."""
         return self._replace(place=self.place * _LONGEST_LIST + index)
 
 
@@ -56,7 +56,7 @@ class Tuple:
         return content_key(self.values)
 
     def with_frame(self, frame: pl.DataFrame) -> Tuple:
-        """Give the same tuple with other columns."""
+        """Return the same tuple with other columns."""
         return Tuple(self.ts, self.place, frame, frame.schema)
 
 

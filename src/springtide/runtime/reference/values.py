@@ -20,7 +20,7 @@ Plain = dict[str, Any]
 
 @lru_cache(maxsize=4096)
 def plain_type(dtype: pl.DataType) -> pl.DataType:
-    """Give the type with an integer in place of every time.
+    """Return the type with an integer in place of every time.
 
     >>> plain_type(pl.List(pl.Datetime("ns")))
     List(Int64)

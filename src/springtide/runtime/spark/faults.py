@@ -21,7 +21,7 @@ _DIED = (
 
 
 def is_gone(error: BaseException) -> bool:
-    """Tell whether an error of a call to Spark says that there is no Spark any more."""
+    """Return whether an error of a call to Spark says that there is no Spark any more."""
     return isinstance(error, Py4JNetworkError | ConnectionError | EOFError)
 
 
@@ -30,7 +30,7 @@ def passing(error: Exception, step: str) -> UnavailableError | None:
 
     >>> text = "Job aborted: …\\n springtide.query.errors.UnavailableError: step calls (source): OSError: gone; the next start goes on\\n at …"
     >>> passing(RuntimeError(text), "epoch 7")
-    UnavailableError('step calls (source): OSError: gone; the next start goes on from the last committed epoch')
+    UnavailableError('step calls (source): OSError: gone; the next start continues from the last committed epoch')
     >>> passing(RuntimeError("Task 0 failed 4 times: Python worker exited unexpectedly (crashed)"), "epoch 7").problem
     'Python worker exited unexpectedly'
     >>> passing(RuntimeError("ZeroDivisionError: division by zero"), "epoch 7")

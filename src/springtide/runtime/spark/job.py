@@ -18,14 +18,14 @@ from pyspark import RDD, SparkContext, cloudpickle
 from springtide.compiler.plan import Plan
 from springtide.query.errors import SpringtideError
 from springtide.runtime.epoch import Epoch, Report
+from springtide.runtime.old_owners import with_old_owners
 from springtide.runtime.reports import reports_of
-from springtide.runtime.shadows import with_shadows
 from springtide.runtime.shipping import for_tasks
 from springtide.runtime.spark.faults import GONE, is_gone, passing
 from springtide.runtime.spark.packing import packed
 from springtide.runtime.spark.probe import Sighted
 from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
-from springtide.runtime.topology import Topology, topology
+from springtide.runtime.topology import Topology
 
 Pair = tuple[int, Item]
 """The partition of the next level, and what goes there."""
@@ -42,6 +42,11 @@ def unpack(plan: bytes) -> Plan:
     """Unpack the plan that the driver sent, once per worker."""
     unpacked: Plan = cloudpickle.loads(plan)
     return unpacked
+
+
+def live(plan: bytes, epoch: Epoch) -> Plan:
+    """Return the plan that the driver sent, with the old owners of an epoch."""
+    return with_old_owners(unpack(plan), tuple(epoch.old_owners))
 
 
 @functools.lru_cache(maxsize=64)
@@ -68,10 +73,9 @@ class SourceStage:
             nothing
         ):  # a worker that leaves input unread is thrown away by Spark, and the next one must import everything anew
             pass
-        plan = unpack(self.plan)
-        layout = topology(with_shadows(plan, self.epoch.shadows), self.epoch.instances)
-        for partition in range(task, layout.partitions(0), self.tasks):
-            yield from addressed(layout, 1, source_task(plan, self.epoch, partition))
+        plan, topology = live(self.plan, self.epoch), self.epoch.topology
+        for partition in range(task, topology.partitions(0), self.tasks):
+            yield from addressed(topology, 1, source_task(plan, self.epoch, partition))
         freeze(self.plan, 0)
 
 
@@ -86,10 +90,9 @@ class InstanceStage:
 
     def __call__(self, task: int, pairs: Iterable[Pair]) -> Iterator[Pair]:
         """Run one task: an instance, or several one after the other."""
-        plan = unpack(self.plan)
-        layout = topology(with_shadows(plan, self.epoch.shadows), self.epoch.instances)
-        mine = range(task, layout.partitions(self.level), self.tasks)
-        yield from addressed(layout, self.level + 1, self._run(plan, mine, (item for _, item in pairs)))
+        plan, topology = live(self.plan, self.epoch), self.epoch.topology
+        mine = range(task, topology.partitions(self.level), self.tasks)
+        yield from addressed(topology, self.level + 1, self._run(plan, mine, (item for _, item in pairs)))
         freeze(self.plan, self.level)
 
     def _run(self, plan: Plan, mine: Sequence[int], items: Iterable[Item]) -> Iterator[Item]:
@@ -106,9 +109,9 @@ class InstanceStage:
             yield from instance_task(plan, self.epoch, self.level, partition, inboxes.pop(partition))
 
 
-def addressed(layout: Topology, level: int, items: Iterable[Item]) -> Iterator[Pair]:
-    """Say for each item which partition of the next level takes it, or passes it on."""
-    partitions = layout.partitions(level) if level < len(layout.levels) else 1
+def addressed(topology: Topology, level: int, items: Iterable[Item]) -> Iterator[Pair]:
+    """Return for each item which partition of the next level takes it, or passes it on."""
+    partitions = topology.partitions(level) if level < len(topology.levels) else 1
     for item in items:
         yield (0 if item[0] == REPORT else item[1] % partitions), item
 
@@ -131,7 +134,7 @@ class Rows(Protocol):
         ...
 
     def split(self, plan: Plan, epoch: Epoch, reports: Sequence[Report]) -> list[str]:
-        """Name the sources with rows of one physical stream in several of these tasks, where that changes what is late."""
+        """Return the sources with rows of one physical stream in several of these tasks, where that changes what is late."""
         ...
 
 
@@ -165,7 +168,9 @@ class SparkExecutor:
 
     def _placed(self, stage: SourceStage | InstanceStage) -> Callable[[int, Iterable[Any]], Iterator[Pair]]:
         """Let tasks that run on other machines look for the checkpoint first."""
-        return stage if str(self._context.master).startswith("local") else Sighted(stage, stage.epoch.tiers.root)
+        tiers = stage.epoch.tiers
+        alone = tiers.cache is not None or str(self._context.master).startswith("local")
+        return stage if alone else Sighted(stage, tiers.root)
 
     def __call__(self, epoch: Epoch) -> list[Report]:
         """Run the tasks of an epoch.
@@ -186,15 +191,15 @@ class SparkExecutor:
         return reports
 
     def _run(self, epoch: Epoch) -> list[Report]:
-        layout = topology(with_shadows(self._plan, epoch.shadows), epoch.instances)
+        topology = epoch.topology
         most = PER_SLOT * (self.slots() or 0)
-        tasks = [min(layout.partitions(level), most or sys.maxsize) for level in range(len(layout.levels))]
+        tasks = [min(topology.partitions(level), most or sys.maxsize) for level in range(len(topology.levels))]
         sources = self._context.parallelize(range(tasks[0]), tasks[0])
         rdd: RDD[Pair] = sources.mapPartitionsWithIndex(self._placed(SourceStage(self._packed, epoch, tasks[0])))
         if self.rows is not None and not epoch.silent:
             rdd = self._context.union([rdd, self.rows.tasks(self._packed, epoch, self._whole)])
         later = replace(epoch, slices={})
-        for level in range(1, len(layout.levels)):
+        for level in range(1, len(topology.levels)):
             shuffled = rdd.partitionBy(tasks[level], _same)  # partition p goes to task p modulo tasks
             stage = InstanceStage(self._later, later, level, tasks[level])
             rdd = shuffled.mapPartitionsWithIndex(self._placed(stage))
@@ -202,7 +207,7 @@ class SparkExecutor:
             return reports_of(item for _, item in rdd.collect())
         except Exception as error:
             if is_gone(error):  # no use to wait for it
-                raise SpringtideError(f"{GONE}; the next start goes on from the last committed epoch") from error
+                raise SpringtideError(f"{GONE}; the next start continues from the last committed epoch") from error
             if (fault := passing(error, f"epoch {epoch.number}")) is not None:
                 raise fault from error
             raise

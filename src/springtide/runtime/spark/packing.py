@@ -15,12 +15,16 @@ import polars as pl
 from pyspark import cloudpickle
 
 from springtide.compiler.plan import Plan
+from springtide.connectors import Source
 from springtide.query import steps
 from springtide.query.connectors import Rows, SourceConnector
+from springtide.query.errors import QueryError
+from springtide.runtime.patience import said
+from springtide.runtime.shipping import Shipped
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class Elsewhere(SourceConnector):
     """A source as tasks know it that do not read it."""
 
     columns: Mapping[str, pl.DataType]
@@ -42,6 +46,7 @@ class Elsewhere:
 
 def packed(plan: Plan, *, reads: bool) -> bytes:
     """Pack a plan for tasks that read sources, or for those that do not."""
+    _check(plan)
     if reads:
         whole: bytes = cloudpickle.dumps(plan)  # type: ignore[no-untyped-call]
         return whole
@@ -50,12 +55,28 @@ def packed(plan: Plan, *, reads: bool) -> bytes:
     return buffer.getvalue()
 
 
+def _check(plan: Plan) -> None:
+    """Refuse a connector that cannot travel, and say which."""
+    sources = {f"{name} (source)": s.connector for name, s in plan.graph.of_kind(steps.Source).items()}
+    sinks = {f"{name} (sink)": s.connector for name, s in plan.graph.of_kind(steps.Sink).items()}
+    for step, connector in {**sources, **sinks}.items():
+        if isinstance(connector, Source | Shipped):
+            try:
+                cloudpickle.dumps(connector)  # type: ignore[no-untyped-call]
+            except Exception as error:
+                raise QueryError(
+                    step,
+                    f"{connector.describe()} cannot be sent to the workers: {said(error)}",
+                    "what cannot be pickled belongs to what open() returns, or is left out by __getstate__",
+                ) from error
+
+
 class _Packer(cloudpickle.CloudPickler):
     """Leaves sources behind."""
 
     def __init__(self, buffer: io.BytesIO, sources: list[SourceConnector]) -> None:
         super().__init__(buffer)  # type: ignore[no-untyped-call]
-        self._sources = {id(s): Elsewhere(s.schema(), s.positions, getattr(s, "repeats", False)) for s in sources}
+        self._sources = {id(s): Elsewhere(s.schema(), s.positions, s.repeats) for s in sources}
 
     def reducer_override(self, obj: Any) -> Any:
         if (stand_in := self._sources.get(id(obj))) is not None:

@@ -1,4 +1,4 @@
-"""Whether all executors of a cluster see the folders of a run, found out before it begins: not by segments that are lost.
+"""Whether all executors of a cluster see the folders of a run, or the object store that its checkpoint is in, found out before it begins: not by segments that are lost.
 
 The driver writes a file with a random word into each folder; tasks on every executor read it, and write one of their own. An executor that comes
 later is found out by its first task.
@@ -18,12 +18,18 @@ from typing import Any, NamedTuple
 from pyspark import SparkContext
 
 from springtide.runtime.durability import Durability
+from springtide.state.checkpoint import MARKER
 from springtide.state.errors import CheckpointError
+from springtide.state.tiers import Tiers
 
 _NAME = ".probe-"
 _TRIES = 3
 """Tasks go where Spark sends them: an executor that got none is given another chance."""
 _HINT = "give a folder on a file system that all machines share, and that the user who runs the executors may write to"
+_REACH = (
+    "let executors reach the store, give them credentials (their environment, an instance role, storage_options), and let "
+    "SPRINGTIDE_CACHE or st.Durability(cache=…) name a folder that they may write to"
+)
 
 
 class Seen(NamedTuple):
@@ -36,12 +42,19 @@ class Seen(NamedTuple):
     problem: str | None
 
 
-def check_executors(context: SparkContext, root: Path, durability: Durability) -> None:
+def check_executors(context: SparkContext, tiers: Tiers, durability: Durability) -> None:
     """Refuse to start where an executor does not see the checkpoint, or the folder for what is not durable yet. In local mode all are one machine."""
     java: Any = context._jsc.sc()
-    if not java.isLocal():
-        folders = [root, *([durability.parent] if durability.seconds > 0 else [])]
-        probe(context, folders, lambda: int(java.getExecutorIds().size()))
+    if java.isLocal():
+        return
+
+    def executors() -> int:
+        return int(java.getExecutorIds().size())
+
+    if tiers.cache is not None:
+        _ask(context, Reach(tiers), executors, _REACH)
+    else:
+        probe(context, [Path(tiers.root), *([durability.parent] if durability.seconds > 0 else [])], executors)
 
 
 def probe(context: SparkContext, folders: Iterable[Path], executors: Callable[[], int]) -> None:
@@ -51,20 +64,58 @@ def probe(context: SparkContext, folders: Iterable[Path], executors: Callable[[]
         for folder, word in words.items():
             Path(folder).mkdir(parents=True, exist_ok=True)
             (Path(folder) / f"{_NAME}{word}").write_text(word)
-        tasks, places = max(1, context.defaultParallelism), set[tuple[str, str]]()
-        for _ in range(_TRIES):
-            rdd = context.parallelize(range(tasks), tasks).mapPartitionsWithIndex(Look(words))
-            for seen in rdd.collect():
-                places.add((seen.host, seen.place))
-                if seen.problem is not None:
-                    raise CheckpointError(seen.folder, f"{seen.problem} on {seen.host}", _HINT)
-            if len(places) >= executors():
-                break
+        _ask(context, Look(words), executors, _HINT)
     finally:
         for folder, word in words.items():
             for file in Path(folder).glob(f"{_NAME}{word}*"):
                 with suppress(OSError):
                     file.unlink()
+
+
+def _ask(
+    context: SparkContext,
+    look: Callable[[int, Iterable[int]], Iterator[Seen]],
+    executors: Callable[[], int],
+    hint: str,
+) -> None:
+    """Have tasks look until all executors have, and say what one of them did not see."""
+    tasks, places = max(1, context.defaultParallelism), set[tuple[str, str]]()
+    for _ in range(_TRIES):
+        for seen in context.parallelize(range(tasks), tasks).mapPartitionsWithIndex(look).collect():
+            places.add((seen.host, seen.place))
+            if seen.problem is not None:
+                raise CheckpointError(seen.folder, f"{seen.problem} on {seen.host}", hint)
+        if len(places) >= executors():
+            return
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The task that looks whether an executor reaches the store of a checkpoint and has a place for its cache, as Spark ships it."""
+
+    tiers: Tiers
+
+    def __call__(self, task: int, nothing: Iterable[int]) -> Iterator[Seen]:
+        """Look at the store and at the cache."""
+        for _ in nothing:
+            pass
+        assert self.tiers.backup is not None
+        yield Seen(socket.gethostname(), os.getcwd(), self.tiers.backup.url, self._problem())
+
+    def _problem(self) -> str | None:
+        tiers = self.tiers
+        assert tiers.backup is not None
+        try:
+            own = tiers.here / f"{_NAME}{secrets.token_hex(8)}"
+            own.write_text("springtide")
+            own.unlink()
+        except (OSError, CheckpointError) as error:
+            return f"has no place for a cache ({error}) for an executor"
+        try:
+            tiers.backup.read(MARKER)
+        except (FileNotFoundError, CheckpointError) as error:
+            return f"cannot be read by an executor ({error})"
+        return None
 
 
 @dataclass(frozen=True)
@@ -83,7 +134,7 @@ class Look:
 
 
 def problem_of(folder: Path, word: str) -> str | None:
-    """Say what is wrong with a folder as this process sees it."""
+    """Return what is wrong with a folder as this process sees it."""
     try:
         if (folder / f"{_NAME}{word}").read_text() != word:
             return "is another folder for an executor"

@@ -16,7 +16,7 @@ _REMEDY = f"put the folder {FOLDER} back as it was, or start with a new checkpoi
 
 
 def digest(root: Path, number: int) -> str | None:
-    """Give a digest of what Spark wrote down of a micro-batch before it ran; None if it wrote nothing.
+    """Return a digest of what Spark wrote down of a micro-batch before it ran; None if it wrote nothing.
 
     The offsets and the time of day are in it: a micro-batch that is repeated has the same, another one with its number has not.
     """
@@ -41,7 +41,7 @@ def check(root: Path, manifest: Manifest) -> None:
 
 
 def is_taken(root: Path, manifest: Manifest, number: int, offsets: str | None) -> bool:
-    """Tell whether a micro-batch is the last one that was taken: Spark repeats it when a crash came before its own commit.
+    """Return whether a micro-batch is the last one that was taken: Spark repeats it when a crash came before its own commit.
 
     One that was taken longer ago, or one that leaves others out, is refused: Spark would forget rows, or has.
     """
@@ -64,7 +64,7 @@ def is_taken(root: Path, manifest: Manifest, number: int, offsets: str | None) -
 
 
 def waiting(names: Sequence[str], progress: Mapping[str, Any] | None) -> dict[str, int]:
-    """Say how many rows wait at each source behind the last micro-batch, as far as Spark says.
+    """Return how many rows wait at each source behind the last micro-batch, as far as Spark says.
 
     Spark names what it reads in the order of the query; where that are more than there are sources, the first one gets it all.
     """
@@ -75,7 +75,7 @@ def waiting(names: Sequence[str], progress: Mapping[str, Any] | None) -> dict[st
 
 
 def behind(source: Mapping[str, Any]) -> int:
-    """Give the rows between the end of a micro-batch and the end of its source. Offsets that count rows are those of Kafka and the like.
+    """Return the rows between the end of a micro-batch and the end of its source. Offsets that count rows are those of Kafka and the like.
 
     >>> behind({"endOffset": '{"calls":{"0":5,"1":7}}', "latestOffset": '{"calls":{"0":5,"1":10,"2":4}}'})
     7

@@ -13,22 +13,21 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from springtide.compiler.plan import Plan
-from springtide.kernels import gate
-from springtide.kernels.slices import POSITION, Read, Slice
+from springtide.connectors import POSITION, Read, Slice
+from springtide.exchange import gate
 from springtide.query import steps
 from springtide.query.connectors import ONE_STREAM
+from springtide.query.ids import InstanceId
 from springtide.runtime.epoch import Epoch, Report
-from springtide.runtime.shadows import with_shadows
-from springtide.runtime.spark.job import Pair, addressed, unpack
+from springtide.runtime.spark.job import Pair, addressed, live
 from springtide.runtime.tasks import Arrival, Item, run_prefix
-from springtide.runtime.topology import topology
 from springtide.sources.spark import SparkSource, label_of, tuples, two_topics
 
 _SCHEMA = "next int, level int, partition int, payload binary"
 
 
 def spark_sources(plan: Plan) -> dict[str, SparkSource]:
-    """Name the sources that Spark reads."""
+    """Return the sources that Spark reads."""
     sources = plan.graph.of_kind(steps.Source)
     return {name: s.connector for name, s in sources.items() if isinstance(s.connector, SparkSource)}
 
@@ -71,13 +70,14 @@ def row_task(plan: Plan, epoch: Epoch, task: int, batches: Iterable[pa.RecordBat
                 parts[name].append(tuples(source, column.drop_null() if column.null_count else column))
     rows = {name: pl.concat(frames) for name, frames in parts.items() if frames}
     reading, total = time.perf_counter() - entered, sum(frame.height for frame in rows.values())
-    layout = topology(with_shadows(plan, epoch.shadows), epoch.instances)
-    for name in layout.levels[0]:
+    for name in epoch.topology.levels[0]:
         mine = [s for s in plan.subquery(name).sources if s in sources]
         if mine:
             share = sum(rows[s].height for s in mine if s in rows) / total if total else 1.0
             arrivals = [a for s in mine if s in rows for a in _arrivals(plan, epoch, s, rows[s])]
-            yield from run_prefix(plan, epoch, name, layout.instances[name] + task, arrivals, share * reading)
+            yield from run_prefix(
+                plan, epoch, name, InstanceId(epoch.topology.instances[name] + task), arrivals, share * reading
+            )
 
 
 def _arrivals(plan: Plan, epoch: Epoch, name: str, rows: pl.DataFrame) -> Iterator[Arrival]:
@@ -112,10 +112,9 @@ class RowStage:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run one task."""
-        plan, context = unpack(self.plan), TaskContext.get()
-        layout = topology(with_shadows(plan, self.epoch.shadows), self.epoch.instances)
+        plan, context = live(self.plan, self.epoch), TaskContext.get()
         items = row_task(plan, self.epoch, context.partitionId() if context else 0, batches)
-        for pair in addressed(layout, 1, items):
+        for pair in addressed(self.epoch.topology, 1, items):
             yield _row(pair)
 
 
@@ -128,11 +127,11 @@ def _row(pair: Pair) -> pa.RecordBatch:
 
 
 def split(plan: Plan, epoch: Epoch, reports: Iterable[Report]) -> list[str]:
-    """Name the sources with positions that had rows of one physical stream in several tasks: what is late was judged by halves."""
+    """Return the sources with positions that had rows of one physical stream in several tasks: what is late was judged by halves."""
     ordered = {name for name, source in spark_sources(plan).items() if source.positions}
     seen: dict[str, list[str]] = {}
     for report in reports:
-        if report.instance >= epoch.instances[report.subquery]:
+        if report.instance >= epoch.topology.instances[report.subquery]:
             for name in ordered.intersection(report.times):
                 seen.setdefault(name, []).extend(report.times[name])
     return sorted(name for name, streams in seen.items() if len(set(streams)) < len(streams))
@@ -154,12 +153,12 @@ class MicroBatch:
         return routed.rdd.map(lambda r: (r[0], (r[1], r[2], bytes(r[3]))))
 
     def split(self, plan: Plan, epoch: Epoch, reports: Sequence[Report]) -> list[str]:
-        """Name the sources with rows of one physical stream in several tasks, where that changes what is late."""
+        """Return the sources with rows of one physical stream in several tasks, where that changes what is late."""
         return split(plan, epoch, reports)
 
 
 def _keys(sources: Mapping[str, SparkSource]) -> list[Column]:
-    """Give what rows are dealt out by: their physical stream, or, where there are no positions, all that can be hashed."""
+    """Return what rows are dealt out by: their physical stream, or, where there are no positions, all that can be hashed."""
     keys = []
     for i, source in enumerate(sources.values()):
         assert source.frame is not None

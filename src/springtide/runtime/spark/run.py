@@ -15,13 +15,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from springtide.compiler.plan import Plan
-from springtide.elastic.decisions import Decision, decisions_of
-from springtide.elastic.protocols import Wish
+from springtide.connectors import Source
+from springtide.elastic.decisions import Decision
+from springtide.elastic.protocols import ProtocolChoice
 from springtide.elastic.resources.spark import resources_of
 from springtide.elastic.snapshot import Snapshot
-from springtide.kernels.slices import NativeSource
 from springtide.query.errors import QueryError, SpringtideError
-from springtide.runtime.engine import Batch, Engine, Options
+from springtide.runtime.committing import Batch
+from springtide.runtime.engine import Engine
+from springtide.runtime.options import Options
 from springtide.runtime.spark import records
 from springtide.runtime.spark.faults import GONE, is_gone
 from springtide.runtime.spark.job import SparkExecutor
@@ -31,6 +33,7 @@ from springtide.runtime.status import status_of
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.manifest import Manifest
 from springtide.state.savepoints import save
+from springtide.state.stores import Store
 
 if TYPE_CHECKING:
     from springtide.runtime.exporting import Exporter
@@ -53,18 +56,19 @@ class Run:
         self,
         plan: Plan,
         spark: SparkSession,
-        checkpoint: str | Path,
+        checkpoint: Checkpoint,
         options: Options,
         trigger: str | None,
         exporter: Exporter | None = None,
     ) -> None:
         """Start the query; the exporter is the run's from now on."""
         durable = options.durability
-        if durable.seconds > 0 and durable.memory is None and not str(spark.sparkContext.master).startswith("local"):
+        is_local = str(spark.sparkContext.master).startswith("local")
+        if durable.seconds > 0 and durable.memory is None and checkpoint.remote is None and not is_local:
             raise QueryError(
                 "(durability)",
                 f"state that is not durable yet (every={durable.every!r}) must be where all executors of a cluster see it",
-                'give memory= such a folder, or leave it at every="epoch"',
+                'give memory= such a folder, leave it at every="epoch", or have the checkpoint in an object store',
             )
         self._spark = spark
         self._executor = SparkExecutor(spark.sparkContext, plan)
@@ -72,7 +76,7 @@ class Run:
         executors = options.elastic.executors if options.elastic else None
         resources = resources_of(spark.sparkContext, executors, self._executor.warm_up)
         self._executor.slots = resources.slots
-        self._engine = Engine(plan, Checkpoint(checkpoint), self._executor, options, resources)
+        self._engine = Engine(plan, checkpoint, self._executor, options, resources)
         self._executor.note = self._engine.note
         self._group = f"springtide-{plan.graph.name}-{uuid.uuid4().hex[:8]}"  # a query may run on several checkpoints
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -87,7 +91,7 @@ class Run:
         self._pace, self._last_epoch = 0.0, 0.0
         self._query: StreamingQuery | None = None
         try:
-            check_executors(spark.sparkContext, self._engine.checkpoint.root, durable)
+            check_executors(spark.sparkContext, self._engine.storage.tiers, durable)
             self._query = self._start(trigger)
         except BaseException:
             self._engine.close()
@@ -110,42 +114,47 @@ class Run:
         return True
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Finish the epoch at work, and end; a later start goes on from here.
+        """Finish the epoch at work, and end; a later start continues from here.
 
         `at_once` gives the epoch up instead: it is not committed and will be done again. A query with rows that Spark reads
         finishes its epoch in any case, so that Spark's offsets and ours agree.
         """
         self._at_once = at_once and not self._spark_reads
         self._stopping.set()
-        self._engine.patience.end()
+        self._engine.wait_no_longer()
         if self._at_once:
             self._spark.sparkContext.cancelJobGroup(self._group)
         self.wait()
 
-    def scale(self, step: str, instances: int, *, protocol: Wish | None = None) -> None:
+    def scale(self, step: str, instances: int, *, protocol: ProtocolChoice | None = None) -> None:
         """Give the subquery of a step another number of instances, from the next epoch on; `protocol` as in `st.Elastic`."""
         self._ask(lambda: self._engine.scale(step, instances, protocol))
 
-    def move(self, step: str, buckets: Sequence[int], to: int, *, protocol: Wish | None = None) -> None:
+    def move(self, step: str, buckets: Sequence[int], to: int, *, protocol: ProtocolChoice | None = None) -> None:
         """Give some buckets of a step to one of its instances, from the next epoch on."""
-        self._ask(lambda: self._engine.reconfiguring.move(step, buckets, to, protocol))
+        self._ask(lambda: self._engine.move(step, buckets, to, protocol))
 
-    def rebalance(self, step: str, *, protocol: Wish | None = None) -> None:
+    def rebalance(self, step: str, *, protocol: ProtocolChoice | None = None) -> None:
         """Even the load of a step's instances out, from the next epoch on."""
-        self._ask(lambda: self._engine.reconfiguring.rebalance(step, protocol))
+        self._ask(lambda: self._engine.rebalance(step, protocol))
 
     def pause_elasticity(self) -> None:
         """Let nothing change but by hand, until `resume_elasticity`."""
-        self._ask(self._engine.reconfiguring.pause)
+        self._ask(self._engine.pause_elasticity)
 
     def resume_elasticity(self) -> None:
         """Let the policy decide again."""
-        self._ask(self._engine.reconfiguring.resume)
+        self._ask(self._engine.resume_elasticity)
 
     @property
     def checkpoint_root(self) -> Path:
+        """Where its checkpoint is on this machine; one in an object store has a cache there."""
+        return self._engine.root
+
+    @property
+    def checkpoint_store(self) -> Store:
         """Where its checkpoint is."""
-        return self._engine.checkpoint.root
+        return self._engine.checkpoint.store
 
     def checkpoint_now(self) -> int:
         """Make the state durable between two epochs; give the epoch that it is of."""
@@ -153,26 +162,25 @@ class Run:
         self._ask(lambda: epochs.append(self._engine.checkpoint_now()))
         return epochs[0]
 
-    def savepoint(self, name: str) -> Path:
-        """Keep the state between two epochs under a name; give its folder, with which a query can be started."""
-        places: list[Path] = []
+    def savepoint(self, name: str) -> Path | str:
+        """Keep the state between two epochs under a name; return its folder or address, with which a query can be started."""
+        places: list[Path | str] = []
 
         def keep() -> None:
             self._engine.checkpoint_now()
-            places.append(save(self.checkpoint_root, name))
+            places.append(save(self.checkpoint_store, name))
 
         self._ask(keep)
         return places[0]
 
     @property
     def last_snapshot(self) -> Snapshot | None:
-        """Give the measurements of the last epoch of this run; None before there is one."""
+        """Return the measurements of the last epoch of this run; None before there is one."""
         return self._engine.snapshot
 
     def decisions(self, last: int | None = None) -> list[Decision]:
-        """Give what was changed since the checkpoint began, why, and what it cost, oldest first; or only the `last` ones."""
-        found = decisions_of(self._engine.history.read("decisions", None if last is None else 4 * last))
-        return found if last is None else found[-last:]
+        """Return what was changed since the checkpoint began, why, and what it cost, oldest first; or only the `last` ones."""
+        return self._engine.decisions(last)
 
     @property
     def metrics_url(self) -> str | None:
@@ -180,36 +188,36 @@ class Run:
         return None if self._exporter is None else self._exporter.url
 
     def snapshots(self) -> list[Snapshot]:
-        """Give the measurements of the epochs that the checkpoint remembers, oldest first."""
-        return [Snapshot.from_json(record) for record in self._engine.history.read("snapshots")]
+        """Return the measurements of the epochs that the checkpoint remembers, oldest first."""
+        return self._engine.snapshots()
 
-    def attach(self, source: str, label: str, connector: NativeSource) -> None:
+    def attach(self, source: str, label: str, connector: Source) -> None:
         """Let a source read another input too, from the next epoch on (ST-3). Rows before the source's time are late."""
-        self._ask(lambda: self._engine.intake.attach(source, label, connector, self._engine.manifest.sources))
+        self._ask(lambda: self._engine.attach(source, label, connector))
 
     def detach(self, source: str, label: str) -> None:
         """Stop reading an attached input; it holds the others back no longer (ST-3)."""
-        self._ask(lambda: self._engine.intake.detach(source, label))
+        self._ask(lambda: self._engine.detach(source, label))
 
     def status(self) -> dict[str, Any]:
-        """Say how far the query is: epoch, rows, side outputs, instances, state."""
+        """Return how far the query has come: epoch, rows, side outputs, instances, state."""
         return status_of(self._engine.manifest)
 
     def epochs(self) -> list[Manifest]:
-        """Give the manifests of the last epochs of this run."""
+        """Return the manifests of the last epochs of this run."""
         return list(self._history)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Give what was measured in the last epochs of this run."""
+        """Return what was measured in the last epochs of this run."""
         return [m.metrics | {"epoch": m.epoch} for m in self._history]
 
     def events(self) -> list[tuple[float, str]]:
-        """Give what happened besides epochs: when, and what."""
+        """Return what happened besides epochs: when, and what."""
         return list(self._engine.events)
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _ask(self, action: Callable[[], None]) -> None:
+    def _ask(self, action: Callable[[], object]) -> None:
         """Have something done between two epochs, and wait until it is."""
         done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
 
@@ -239,14 +247,14 @@ class Run:
         else:
             rows = self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
         writer = rows.writeStream.foreachBatch(self._batch).queryName(self._group)
-        writer = writer.option("checkpointLocation", str(self._engine.checkpoint.root / records.FOLDER))
+        writer = writer.option("checkpointLocation", str(self._engine.root / records.FOLDER))
         if self._available_now and self._spark_reads:
             writer = writer.trigger(availableNow=True)
         elif trigger is not None and not self._available_now:
             writer = writer.trigger(processingTime=trigger)
             self._pace = _seconds(self._spark, trigger)
         if self._spark_reads:
-            records.check(self._engine.checkpoint.root, self._engine.manifest)
+            records.check(self._engine.root, self._engine.manifest)
         self._engine.begin()
         return writer.start()
 
@@ -267,14 +275,14 @@ class Run:
                 raise  # Spark must not take the micro-batch for done
 
     def _epoch_of_rows(self, rows: DataFrame, number: int) -> None:
-        engine, root = self._engine, self._engine.checkpoint.root
+        engine, root = self._engine, self._engine.root
         offsets = records.digest(root, number)
         if records.is_taken(root, engine.manifest, number, offsets):
             return  # committed before a crash, and published again at the start
         if self._between_epochs():
             raise SpringtideError("the query was stopped before this micro-batch")
         engine.has_work()
-        engine.intake.waiting = records.waiting(list(self._spark_reads), self._progress())
+        engine.spark_waits(records.waiting(list(self._spark_reads), self._progress()))
         self._executor.rows = MicroBatch(rows, self._spark_reads)
         try:
             self._remember(engine.run(Batch(number, offsets)))
@@ -282,7 +290,7 @@ class Run:
             self._executor.rows = None
 
     def _progress(self) -> dict[str, Any] | None:
-        """Give what Spark says of the micro-batch before, if there is one."""
+        """Return what Spark says of the micro-batch before, if there is one."""
         progress = None if self._query is None else self._query.lastProgress
         found: dict[str, Any] | None = None if progress is None else json.loads(progress.json)
         return found
@@ -293,7 +301,7 @@ class Run:
             return
         status = query.status
         if not status["isDataAvailable"] and status["message"].startswith("Waiting"):
-            self._engine.intake.nothing_new()
+            self._engine.spark_has_nothing()
             self._epoch_if_due()
 
     def _epoch_if_due(self) -> bool:
@@ -342,7 +350,7 @@ class Run:
             self._failure = self._failure or _readable(error)
         try:
             self._stopping.set()
-            self._engine.patience.end()
+            self._engine.wait_no_longer()
             with self._working:  # what is at work now may be the rest of an epoch, without Spark
                 self._engine.close()
             if self._exporter is not None:
@@ -368,7 +376,7 @@ class Run:
 
     def _beside(self, query: StreamingQuery) -> None:
         """Do between micro-batches what is to be done then; after the last one, take what is left of the other sources."""
-        pause = _POLL if self._engine.intake.reads else _BESIDE
+        pause = _POLL if self._engine.reads else _BESIDE
         while not self._stopping.wait(pause) and query.isActive:
             if self._spark_reads and self._working.acquire(blocking=False):
                 try:
@@ -401,11 +409,11 @@ def _readable(error: BaseException) -> SpringtideError:
 
 
 def _of_spark(error: BaseException) -> SpringtideError:
-    """Say what Spark itself failed with, outside an epoch: an offset that it could not write, a source of its own."""
+    """Return what Spark itself failed with, outside an epoch: an offset that it could not write, a source of its own."""
     return _ended(f"Spark has ended the query: {str(error).strip().partition(chr(10))[0]}", error)
 
 
 def _ended(problem: str, error: BaseException) -> SpringtideError:
-    failure = SpringtideError(f"{problem}; the next start goes on from the last committed epoch")
+    failure = SpringtideError(f"{problem}; the next start continues from the last committed epoch")
     failure.__cause__ = error
     return failure

@@ -55,7 +55,7 @@ def session(master: str = "local[*,4]", *, name: str = "springtide", **settings:
 
 
 def named(setting: str) -> str:
-    """Give the name of a setting that may have been written as a keyword; one with a dot in it is a name already.
+    """Return the name of a setting that may have been written as a keyword; one with a dot in it is a name already.
 
     >>> named("spark_driver_memory"), named("spark.sql.catalog.spark_catalog")
     ('spark.driver.memory', 'spark.sql.catalog.spark_catalog')

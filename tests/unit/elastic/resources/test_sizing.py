@@ -59,4 +59,4 @@ def scaling(before: int, after: int) -> Instruction:
 )
 def test_waiting_for_slots(missing: int, waited: float, instances: int | None) -> None:
     waiting = Waiting(scaling(2, 6), since=100.0)
-    assert waiting.instances(missing, 100.0 + waited, patience=10.0) == instances
+    assert waiting.instances(missing, 100.0 + waited, wait=10.0) == instances

@@ -1,0 +1,1 @@
+"""The engine by itself: its floor, its growth, its endurance."""

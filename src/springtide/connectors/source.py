@@ -1,0 +1,146 @@
+"""What a source is: the driver takes slices of its physical streams, tasks read them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import polars as pl
+
+from springtide.connectors.complete import lacking
+from springtide.connectors.owner import Owner
+from springtide.query.connectors import Rows, SourceConnector
+
+UNLIMITED = 2**62
+"""More rows than there are."""
+
+POSITION = "__position"
+"""The column with a row's position in its physical stream, for a source that gives positions itself: 64-bit integers."""
+
+MISFIT = "__misfit"
+"""The column that says why a row does not fit, null where it does; rows with a reason are rejected."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Some rows of one physical stream, one after the other."""
+
+    stream: str
+    """The name of the physical stream."""
+    position: int
+    """The position of the first row. Positions grow along a physical stream."""
+    rows: int
+    """How many rows there are; if not `exact`, about how many."""
+    data: Any
+    """Where the rows are, in the connector's own words. If it is plain JSON (and the source is `replayable`) the slice can be read again
+    by a later run; else what was made of it is kept for as long as it may be needed. Never put a secret here: it is written down."""
+    greatest: int | None = None
+    """The greatest event time in it, in microseconds, if that is known without reading: then slices of one stream are read side by side."""
+    source: str = ""
+    """The name of the source; filled in by the engine."""
+    time: int = 0
+    """The stream time before the first row; filled in by the engine."""
+    arrived: tuple[float, float] | None = None
+    """When, by the clock, its first and its last row were there to be read; None if that is not known."""
+    reader: Source | None = None
+    """Who reads it, if not the source's own connector; filled in by the engine."""
+    exact: bool = True
+    """Whether `rows` is exact. It is not, say, for a range of offsets in which some have no row. If it is, any other number is an error."""
+
+    def at(self, source: str, time: int) -> Slice:
+        """Return the slice with the source that it belongs to and the time at which it begins."""
+        return replace(self, source=source, time=time)
+
+
+@dataclass(frozen=True)
+class Take:
+    """What a source has for the next epoch."""
+
+    slices: tuple[Slice, ...]
+    position: Any
+    """Where to go on after this epoch, as plain JSON: the next `take` gets it. Equal to the position before if there was nothing."""
+    times: Mapping[str, int] = field(default_factory=dict)
+    """Physical stream → a stream time that does not come from its rows: nothing before it will come any more. `st.END_OF_TIME`: it has ended."""
+    streams: tuple[str, ...] = ()
+    """All physical streams that are known. One that is new while the query runs begins at the time that the others have reached."""
+    ended: bool = False
+    """Nothing will come after this: the input is bounded, and this is its end."""
+    backlog: int = 0
+    """Rows that are there but not taken, at least about: what policies see of a lag."""
+    fail: bool = False
+    """A test wants the process to die here."""
+    greatest: int | None = None
+    """The greatest event time that is known though no row had it."""
+    notes: tuple[str, ...] = ()
+    """What people should know, such as a file that cannot be read. A note is told once for as long as it is repeated."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """The rows of a slice, and those that do not fit the source's schema."""
+
+    rows: pl.LazyFrame
+    """In the columns of `schema()`, in the order of their positions; may have the columns POSITION and MISFIT."""
+    rejected: tuple[Mapping[str, Any], ...] = ()
+    """For each row that does not fit `position`, `reason` and `row`, a JSON text for people."""
+
+
+class Feed(ABC):
+    """A source at work in the driver, from `open` to `close`. Only one thread uses it."""
+
+    @abstractmethod
+    def take(self, position: Any, limit: int, ts: str | None) -> Take:
+        """Return what to read next, at most about `limit` rows. Nothing is read here, and nothing is changed.
+
+        `position` is where the last epoch ended; at first it is the source's `beginning`. `ts` names the column with the event time. It is
+        called again with the same position if the epoch fails; it may return another cut then. An exception that is no `SpringtideError` is
+        taken for a fault that passes: it is tried again for as long as the run's patience lasts.
+        """
+
+    def committed(self, position: Any) -> None:  # noqa: B027 (a hook that need not be there)
+        """Hear that this run, and any later one on this checkpoint, will never read again what is before `position`.
+
+        It is called after the epoch, and the state that it changed, are durable. After a crash it may be called again, or only for a later
+        position. This is the place to acknowledge messages; nothing of a user's may be removed unless the user asked for it.
+        """
+
+    def close(self) -> None:  # noqa: B027 (a hook that need not be there)
+        """Let go of whatever `open` got hold of. It is called once at the end of a run, whatever has happened."""
+
+
+class Source(SourceConnector, Feed):
+    """A source: derive from it, and define `schema`, `describe`, `read`, and either `take` or `open`.
+
+    An instance describes where the rows are; it can be in several queries, and goes to the tasks that read it (by `cloudpickle`). What a run
+    needs in the driver, such as a connection, belongs to the `Feed` that `open` returns. A source without such needs is its own feed.
+    """
+
+    replayable: bool = True
+    """Whether a slice gives the same rows whenever it is read, by whichever driver, also after `committed`. Before `committed` every
+    source must be able to do that: tasks are tried again."""
+    beginning: Any = None
+    """The position before anything was read."""
+
+    def open(self, owner: Owner) -> Feed:
+        """Return what takes slices for one run; it is called before the first `take`. Nothing outside may be changed."""
+        return self
+
+    def take(self, position: Any, limit: int, ts: str | None) -> Take:
+        """Return what to read next: see `Feed.take`."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def read(self, part: Slice) -> Read:
+        """Read a slice, in a task, in any process; the same slice gives the same rows. A connection may be kept for the next one."""
+
+    def read_all(self) -> Mapping[str, Rows]:
+        """Return all rows that are there now, by physical stream: for `query.run_reference()`."""
+        from springtide.connectors.reading import read_everything
+
+        return read_everything(self)
+
+    def incomplete(self) -> str | None:
+        """Return what the class lacks; None if it is complete."""
+        return lacking(type(self), Source, {"take": "open", "open": "take"})

@@ -1,0 +1,92 @@
+"""What the manager knows from before. Frozen and plain: it goes to the checkpoint, so that a restart goes on with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from springtide.elastic.instructions import Instruction, Refusal
+from springtide.query.errors import SpringtideError
+
+Value = TypeVar("Value")
+
+FORMAT = 1
+REFUSALS = 100
+"""As many are kept."""
+
+
+@dataclass(frozen=True)
+class ManagerState:
+    """Between two snapshots."""
+
+    paused: bool = False
+    underway: Mapping[str, Instruction] = field(default_factory=dict)
+    """Subquery → what it was told and does not do yet."""
+    changed: Mapping[str, float] = field(default_factory=dict)
+    """Subquery → when its last change took effect."""
+    wishes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Subquery → the fewer instances that the last reports asked for, one after the other."""
+    refusals: tuple[Refusal, ...] = ()
+    """The last ones, oldest first."""
+
+    def told(self, instruction: Instruction) -> ManagerState:
+        """Remember an instruction until a snapshot shows that it is done."""
+        name = instruction.subquery
+        return replace(self, underway={**self.underway, name: instruction}, wishes=_without(self.wishes, name))
+
+    def done(self, subquery: str, time: float) -> ManagerState:
+        """Forget an instruction: it has taken effect, or never will."""
+        return replace(self, underway=_without(self.underway, subquery), changed={**self.changed, subquery: time})
+
+    def wished(self, subquery: str, instances: int | None, keep: int) -> ManagerState:
+        """Somebody wants fewer instances, once more; None: nobody does. The last so many wishes are kept."""
+        if instances is None:
+            return replace(self, wishes=_without(self.wishes, subquery))
+        wishes = (*self.wishes.get(subquery, ()), instances)[-keep:]
+        return replace(self, wishes={**self.wishes, subquery: wishes})
+
+    def refused(self, refusal: Refusal) -> ManagerState:
+        """Keep a refusal; what the same rule refused since the subquery's last change is kept as one, with a count."""
+        changed = self.changed.get(refusal.subquery, -math.inf)
+        same = (refusal.subquery, refusal.rule)
+        alike = [r for r in self.refusals if (r.subquery, r.rule) == same and r.time >= changed]
+        rest = tuple(r for r in self.refusals if r not in alike)
+        counted = replace(refusal, times=1 + sum(r.times for r in alike))
+        return replace(self, refusals=(*rest, counted)[-REFUSALS:])
+
+    def to_json(self) -> dict[str, Any]:
+        """Write it for the checkpoint."""
+        return {
+            "format": FORMAT,
+            "paused": self.paused,
+            "underway": {name: i.to_json() for name, i in self.underway.items()},
+            "changed": dict(self.changed),
+            "wishes": {name: list(wishes) for name, wishes in self.wishes.items()},
+            "refusals": [vars(r) for r in self.refusals],
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> ManagerState:
+        """Read what `to_json` wrote."""
+        try:
+            if data["format"] == FORMAT:
+                return ManagerState(
+                    paused=data["paused"],
+                    underway={name: Instruction.from_json(i) for name, i in data["underway"].items()},
+                    changed=data["changed"],
+                    wishes={name: tuple(wishes) for name, wishes in data["wishes"].items()},
+                    refusals=tuple(Refusal(**r) for r in data["refusals"]),
+                )
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise SpringtideError(
+                f"what the last manifest remembers of elasticity is damaged ({error!r}); start without elastic= once"
+            ) from None
+        raise SpringtideError(
+            f"a manager's memory of format {data['format']}, this version of Springtide reads {FORMAT}; use a newer version"
+        )
+
+
+def _without(mapping: Mapping[str, Value], key: str) -> dict[str, Value]:
+    return {k: v for k, v in mapping.items() if k != key}

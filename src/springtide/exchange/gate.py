@@ -1,0 +1,87 @@
+"""The gate: the deterministic merge in front of every stateful operator (SC-7, ST-3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import polars as pl
+
+from springtide.exchange.blob import Times
+from springtide.query.types import TS
+
+BEGINNING = -(2**63)
+"""The time of a physical stream that has not given a tuple."""
+
+UNSEEN = ""
+"""Stands among the physical streams of a source that has shown none yet and was found idle; it goes when the first one comes."""
+
+
+def start(streams: Mapping[str, int]) -> int:
+    """Return the time at which a physical stream begins that is first seen now: the merged time of those that its source has.
+
+    >>> start({"0": 5, "1": 7})
+    5
+    """
+    return min(streams.values(), default=BEGINNING)
+
+
+def later(before: Times, news: Iterable[Times]) -> dict[str, dict[str, int]]:
+    """Join what senders saw of the physical streams with what was known before: each stream's latest time.
+
+    The merged time never goes back: a stream that nobody knew before does not begin before it.
+
+    >>> later({"a": {"0": 5}}, [{"a": {"1": 3}}, {"a": {"0": 9}}])
+    {'a': {'0': 9, '1': 5}}
+    """
+    times = {source: dict(streams) for source, streams in before.items()}
+    starts = {source: start(streams) for source, streams in before.items()}
+    for seen in news:
+        for source, streams in seen.items():
+            known = times.setdefault(source, {})
+            for stream, time in streams.items():
+                known[stream] = max(time, known.get(stream, starts.get(source, BEGINNING)))
+    for known in times.values():
+        if len(known) > 1:
+            known.pop(UNSEEN, None)
+    return times
+
+
+def greatest(before: Mapping[str, int], news: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Join what senders saw of each source's greatest time with what was known before."""
+    known = dict(before)
+    for seen in news:
+        for source, time in seen.items():
+            known[source] = max(time, known.get(source, BEGINNING))
+    return known
+
+
+def merged_time(times: Times, sources: Iterable[str]) -> int:
+    """Return the time up to which the input of an operator behind `sources` is complete.
+
+    >>> merged_time({"a": {"0": 5, "1": 7}, "b": {"0": 6}}, ["a", "b"])
+    5
+    """
+    streams: list[Mapping[str, int]] = [times.get(source, {}) for source in sources]
+    if any(not s for s in streams):
+        return BEGINNING
+    return min((time for s in streams for time in s.values()), default=BEGINNING)
+
+
+def hold_back(
+    waiting: Iterable[pl.DataFrame], arrived: pl.DataFrame | None, before: int, time: int
+) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
+    """Return the tuples that have become ready, in no order, and those that arrived and have to wait.
+
+    A tuple is ready when the merged time is past it: then no tuple can come that is before it in the total order. `before` is the merged time of
+    the last epoch, `waiting` are tuples that were not ready then; some that were may be among them.
+    """
+    ready, held = [], None
+    for old in waiting:
+        ts = old[TS].to_physical()
+        ready.append(old.filter((ts >= before) & (ts < time)))
+    if arrived is not None:
+        now = arrived[TS].to_physical() < time
+        ready.append(arrived.filter(now))
+        held = arrived.filter(~now)
+    ready = [r.select(ready[-1].columns) for r in ready if r.height]
+    return pl.concat(ready) if ready else None, held

@@ -1,1 +1,0 @@
-"""What runs inside a task, on Arrow and Polars: no Spark, no I/O but state segments."""

@@ -1,0 +1,1 @@
+"""Aggregates over windows of n tuples: tuples are numbered in the total order."""

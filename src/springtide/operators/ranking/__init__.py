@@ -1,0 +1,1 @@
+"""The k most frequent values, or heaviest, of every window."""

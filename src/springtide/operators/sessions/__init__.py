@@ -1,0 +1,1 @@
+"""Aggregates over sessions: partial results of pieces that grow together."""

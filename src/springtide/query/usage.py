@@ -1,0 +1,57 @@
+"""Calls with missing, unknown or too many arguments: they are refused with an example of a call that is right."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from springtide.query.errors import QueryError
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+Function = Callable[Parameters, Result]
+
+
+def usage(
+    example: str, label: Callable[..., str] | None = None
+) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+    """Refuse calls that do not fit the function's parameters with a `QueryError` in place of a `TypeError`.
+
+    `label` says what the message calls the step, given the first argument and the function's name.
+
+    >>> @usage("add(1, to=2)")
+    ... def add(number: int, *, to: int) -> int:
+    ...     return number + to
+    >>> add(1)
+    Traceback (most recent call last):
+    springtide.query.errors.QueryError: step (add): 'to' is missing; write for example add(1, to=2)
+    """
+
+    def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        signature = inspect.signature(function)
+
+        @wraps(function)
+        def checked(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as error:
+                where = label(args[0], function.__name__) if label and args else f"({function.__name__})"
+                raise QueryError(where, _problem(str(error)), f"write for example {example}") from None
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorate
+
+
+def _problem(said: str) -> str:
+    """Put into our words what `inspect` says of a call."""
+    quoted = re.search(r"'(\w+)'", said)
+    if quoted is None:
+        return "there are too many arguments without a name"
+    if said.startswith("missing"):
+        return f"{quoted[0]} is missing"
+    return f"{quoted[0]} is given twice" if said.startswith("multiple") else f"there is no argument {quoted[0]}"

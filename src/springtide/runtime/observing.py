@@ -1,0 +1,102 @@
+"""What is kept of a run for people and for policies: snapshots of its epochs, decisions, and events."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from springtide.compiler.plan import Plan
+from springtide.elastic.resources.resources import Resources
+from springtide.elastic.snapshot import Snapshot
+from springtide.runtime.clocks import SteadyClock
+from springtide.runtime.epoch import Epoch, Report
+from springtide.runtime.measuring import measure
+from springtide.runtime.options import Options
+from springtide.runtime.samples import EVERY, gathered
+from springtide.runtime.storage import Storage
+from springtide.state.checkpoint import Checkpoint
+from springtide.state.history import History, Kind
+from springtide.state.manifest import Manifest
+from springtide.state.segment import BucketSizes
+
+_EVENTS = 100
+"""Events that a run remembers."""
+
+
+class Observer:
+    """The eyes and the diary of one run."""
+
+    def __init__(self, plan: Plan, checkpoint: Checkpoint, options: Options, resources: Resources) -> None:
+        """Begin to look now."""
+        self._plan, self._options, self._resources = plan, options, resources
+        self.now = SteadyClock(options.clock, options.timer)
+        self.history = History(checkpoint.root)
+        self.events: list[tuple[float, str]] = []
+        """When, and what: changes of instances, refusals, losses."""
+        self.snapshot: Snapshot | None = None
+        """What the last epoch of this run was like."""
+        self._ended_at = options.timer()
+        self._started_at: float | None = None
+        self._sampled_at = -math.inf
+        self._backlogs: Mapping[str, int] = {}
+        self._sizes: BucketSizes | None = None
+
+    def note(self, text: str) -> None:
+        """Remember something that people may want to know."""
+        self.events.append((self._options.clock(), text))
+        del self.events[:-_EVENTS]
+
+    def epoch(
+        self,
+        epoch: Epoch,
+        reports: Sequence[Report],
+        manifest: Manifest,
+        storage: Storage,
+        started: float,
+        backlogs: Mapping[str, int],
+    ) -> Snapshot:
+        """Measure an epoch that is done, write it down, and return its snapshot; `backlogs` has the rows that wait at each source."""
+        now, before, self._backlogs = self._options.timer(), self._backlogs, backlogs
+        sizes = self._sizes = self._sizes or BucketSizes(lambda segment: storage.tiers.nearest(segment))
+        self.snapshot = measure(
+            self._plan,
+            epoch,
+            reports,
+            manifest,
+            now=self.now(),
+            clock=self._options.clock(),
+            seconds=round(now - started, 6),
+            period=round(now - self._ended_at, 6),
+            between=None if self._started_at is None else round(started - self._started_at, 6),
+            backlogs={name: (before.get(name, 0), after) for name, after in backlogs.items()},
+            bucket_bytes={
+                q.name: sizes.of(manifest.state[q.name].segments, q.buckets or 1)
+                for q in self._plan.subqueries
+                if q.head
+            },
+            slots=self._resources.slots(),
+            executors=self._resources.executors(),
+        )
+        self._ended_at, self._started_at = now, started
+        self._write_down("snapshots", storage.lease.generation, self.snapshot.to_json())
+        self._keep_samples(storage.lease.generation, epoch.number, reports)
+        return self.snapshot
+
+    def _keep_samples(self, generation: int, epoch: int, reports: Sequence[Report]) -> None:
+        """Write down some of the rows that did not come in, not of every epoch where there are many."""
+        found = gathered(reports)
+        if found and (now := self._options.timer()) - self._sampled_at >= EVERY:
+            self._sampled_at = now
+            self._write_down("refused", generation, {"at": self._options.clock(), "epoch": epoch, "rows": found})
+
+    def decision(self, generation: int, record: Mapping[str, Any]) -> None:
+        """Write down a decision, or what it cost."""
+        self._write_down("decisions", generation, {"at": self._options.clock()} | dict(record))
+
+    def _write_down(self, kind: Kind, generation: int, record: dict[str, Any]) -> None:
+        """Add to the history. A query needs none of it to go on: on a full disk it goes on without."""
+        try:
+            self.history.append(kind, generation, record)
+        except OSError as error:
+            self.note(f"the history could not be written: {error}")

@@ -1,0 +1,34 @@
+"""How a query is to run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from springtide.elastic.settings import Elastic
+from springtide.runtime.durability import Durability
+
+ROWS_PER_EPOCH = 4_000_000
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a query is to run."""
+
+    instances: int | Mapping[str, int] | None = None
+    """For every subquery, or by step; those not named have as many as before."""
+    rows_per_epoch: int = ROWS_PER_EPOCH
+    """Admission: a burst makes more epochs, not larger ones."""
+    usual: int = 1
+    """How many instances a subquery gets that never had any and is not named."""
+    elastic: Elastic | None = None
+    """Who decides about instances and buckets while the query runs; None: only people do."""
+    durability: Durability = field(default_factory=Durability)
+    """When state is made durable, and where."""
+    patience: float = 0.0
+    """Seconds for which what fails because something outside is not there is tried again."""
+    clock: Callable[[], float] = field(default=time.time)
+    """The time of day, for people, and for how long rows waited."""
+    timer: Callable[[], float] = field(default=time.monotonic)
+    """What everything else is timed with: it never goes back, and nobody sets it."""

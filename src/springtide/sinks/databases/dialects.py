@@ -1,0 +1,139 @@
+"""How databases differ: types, placeholders, and what they cannot hold."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from springtide.sinks.columns import nested
+from springtide.sinks.databases import sql
+from springtide.sinks.databases.sql import Table
+
+
+def standard_type(dtype: pl.DataType) -> str | None:
+    """Return the type of a column in the words of the SQL standard; None if there is none."""
+    match dtype:
+        case pl.Boolean():
+            return "BOOLEAN"
+        case pl.Int8() | pl.Int16() | pl.UInt8():
+            return "SMALLINT"
+        case pl.Int32() | pl.UInt16():
+            return "INTEGER"
+        case pl.Int64() | pl.UInt32():
+            return "BIGINT"
+        case pl.UInt64():
+            return "NUMERIC(20)"
+        case pl.Decimal():
+            return f"NUMERIC({dtype.precision}, {dtype.scale})"
+        case pl.Float32():
+            return "REAL"
+        case pl.Float64():
+            return "DOUBLE PRECISION"
+        case pl.String() | pl.Categorical() | pl.Enum():
+            return "TEXT"
+        case pl.Binary():
+            return "BLOB"
+        case pl.Date():
+            return "DATE"
+        case pl.Time():
+            return "TIME"
+        case pl.Datetime():
+            return "TIMESTAMP" if dtype.time_zone is None else "TIMESTAMP WITH TIME ZONE"
+        case pl.List() | pl.Array() | pl.Struct():
+            return "TEXT"  # as JSON
+    return None
+
+
+def _sqlite_type(dtype: pl.DataType) -> str | None:
+    if isinstance(dtype, pl.UInt64 | pl.Duration):
+        return None  # its integers have 64 bits with a sign
+    return "TEXT" if dtype.is_temporal() or dtype.is_decimal() else standard_type(dtype)
+
+
+def _standard_tables(table: Table) -> tuple[str, list[str]]:
+    if table.schema is None:
+        return "SELECT COUNT(*) FROM information_schema.tables WHERE table_name = {}", [table.name]
+    where = "table_name = {} AND table_schema = {}"
+    return f"SELECT COUNT(*) FROM information_schema.tables WHERE {where}", [table.name, table.schema]
+
+
+def _sqlite_tables(table: Table) -> tuple[str, list[str]]:
+    master = Table("sqlite_master", table.schema)
+    return f"SELECT COUNT(*) FROM {master} WHERE type IN ('table', 'view') AND name = {{}}", [table.name]
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What a database wants otherwise. The defaults are those of the SQL standard, with `ON CONFLICT` for upserts."""
+
+    paramstyle: str = "qmark"
+    """How statements name their parameters, as PEP 249 calls it: qmark, format, pyformat or numeric."""
+    begin: str | None = None
+    """The statement that begins a transaction; None if the driver does that itself."""
+    type_of: Callable[[pl.DataType], str | None] = standard_type
+    """The type for a column of a table that is made; None if the database has none."""
+    tables: Callable[[Table], tuple[str, Sequence[str]]] = _standard_tables
+    """A statement that counts the tables of a name, {} for each parameter, and the parameters."""
+    on_conflict: Callable[[Sequence[str], Sequence[str]], str] = sql.on_conflict
+    """How an `INSERT` of these columns ends, so that rows with these keys replace what is there."""
+    times_as_text: bool = False
+    """Times, dates and decimals are written as text, in the form of ISO 8601."""
+    has_nan: bool = True
+    """Whether NaN stays NaN. Where it does not, rows with a NaN are refused."""
+
+    def parameters(self, count: int) -> list[str]:
+        """Write the parameters of a statement."""
+        if self.paramstyle == "numeric":
+            return [f":{i + 1}" for i in range(count)]
+        return ["?" if self.paramstyle == "qmark" else "%s"] * count
+
+    def values(self, frame: pl.DataFrame) -> list[tuple[Any, ...]]:
+        """Return rows as a DB-API takes them."""
+        changes = []
+        for name, dtype in frame.schema.items():
+            if self.times_as_text and isinstance(dtype, pl.Datetime):
+                zone = "Z" if dtype.time_zone is not None else ""
+                instant = pl.col(name).dt.convert_time_zone("UTC") if zone else pl.col(name)
+                changes.append(instant.dt.strftime(f"%Y-%m-%dT%H:%M:%S%.6f{zone}"))
+            elif self.times_as_text and (dtype.is_temporal() or dtype.is_decimal()):
+                changes.append(pl.col(name).cast(pl.String))
+        rows = frame.with_columns(changes).rows()
+        parts = [i for i, dtype in enumerate(frame.dtypes) if dtype.is_nested()]
+        return [tuple(as_json(v) if i in parts else v for i, v in enumerate(row)) for row in rows] if parts else rows
+
+
+def as_json(value: Any) -> str | None:
+    """Write a list or a struct as text."""
+    return None if value is None else json.dumps(value, default=str, ensure_ascii=False)
+
+
+SQLITE = Dialect(
+    begin="BEGIN IMMEDIATE", type_of=_sqlite_type, tables=_sqlite_tables, times_as_text=True, has_nan=False
+)
+"""SQLite: times as text of ISO 8601, in UTC."""
+
+
+def dialect_of(connection: Any) -> Dialect:
+    """Return the dialect of a connection: SQLite's, or the standard with the placeholders that its module names."""
+    module = type(connection).__module__.partition(".")[0]
+    if module == "sqlite3":
+        return SQLITE
+    return Dialect(paramstyle=getattr(sys.modules.get(module), "paramstyle", "qmark"))
+
+
+def unfit(schema: pl.Schema, type_of: Callable[[pl.DataType], str | None]) -> str | None:
+    """Say which column a database cannot hold without a loss; None if it can hold all."""
+    for name, dtype in schema.items():
+        if type_of(dtype) is None:
+            return f"{name!r} is {dtype}, for which this database has no type; cast it"
+        for part in nested(dtype):
+            if isinstance(part, pl.Datetime | pl.Duration) and part.time_unit == "ns":
+                return f"{name!r} has nanoseconds, which databases cut off; cast it to microseconds"
+            if dtype.is_nested() and isinstance(part, pl.Binary | pl.Object):
+                return f"{name!r} has bytes inside a {dtype.base_type().__name__}, which JSON cannot hold"
+    return None

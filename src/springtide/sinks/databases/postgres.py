@@ -1,0 +1,208 @@
+"""A table of PostgreSQL, as fast as COPY.
+
+Rows that are appended are copied into the table. Rows that replace others are copied into a temporary table of the connection first, and from
+there they are inserted with ON CONFLICT. Either is in one transaction with the entry of the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from springtide.connectors import Owner, Publication, Secret
+from springtide.sinks.databases.dialects import Dialect, as_json, standard_type, unfit
+from springtide.sinks.databases.sink import DatabaseSink, DatabaseTarget, table_and_keys
+from springtide.sinks.databases.sql import Table, listed, on_conflict
+from springtide.tables.postgres import Server, server
+
+_ROWS = "pg_temp.springtide_rows"
+"""Where rows are before they replace others."""
+_BLOCK = 200_000
+"""Rows that are turned into text at a time."""
+
+
+def _type_of(dtype: pl.DataType) -> str | None:
+    match dtype:
+        case pl.Binary():
+            return "BYTEA"
+        case pl.Duration():
+            return "INTERVAL"
+        case pl.List() | pl.Array() | pl.Struct():
+            return "JSONB"
+    return standard_type(dtype)
+
+
+def _tables(table: Table) -> tuple[str, list[str]]:
+    return "SELECT COUNT(to_regclass({}))", [str(table)]
+
+
+POSTGRES = Dialect(paramstyle="format", type_of=_type_of, tables=_tables, on_conflict=on_conflict)
+
+_WHOLE = ["int2", "int4", "int8", "numeric"]
+_COLUMNS = """
+SELECT a.attname, t.typname, a.atttypmod, a.attgenerated <> '' OR a.attidentity = 'a',
+       a.attnotnull AND NOT a.atthasdef AND a.attidentity = ''
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+
+
+def fitting_types(dtype: pl.DataType) -> list[str]:
+    """Return the types of PostgreSQL that hold all values of a column; none for text, which any type may be written as.
+
+    >>> fitting_types(pl.Int32()), fitting_types(pl.Float64())
+    (['int4', 'int8', 'numeric'], ['float8', 'numeric'])
+    """
+    match dtype:
+        case pl.Boolean():
+            return ["bool"]
+        case pl.Int8() | pl.Int16() | pl.UInt8():
+            return _WHOLE
+        case pl.Int32() | pl.UInt16():
+            return _WHOLE[1:]
+        case pl.Int64() | pl.UInt32():
+            return _WHOLE[2:]
+        case pl.UInt64() | pl.Decimal():
+            return ["numeric"]
+        case pl.Float32():
+            return ["float4", "float8", "numeric"]
+        case pl.Float64():
+            return ["float8", "numeric"]
+        case pl.Binary():
+            return ["bytea"]
+        case pl.Date():
+            return ["date", "timestamp"]
+        case pl.Time():
+            return ["time"]
+        case pl.Datetime():
+            return ["timestamp" if dtype.time_zone is None else "timestamptz"]
+        case pl.Duration():
+            return ["interval"]
+        case pl.List() | pl.Array() | pl.Struct():
+            return ["jsonb", "json", "text"]
+    return []
+
+
+def _rounds(kind: str, modifier: int, dtype: pl.DataType) -> bool:
+    """Tell whether a column's own precision would cut values."""
+    if kind == "numeric" and modifier >= 0:
+        scale = (modifier - 4) & 0x7FF
+        return dtype.is_float() or (isinstance(dtype, pl.Decimal) and scale < dtype.scale)
+    return kind in ("timestamp", "timestamptz", "time") and 0 <= modifier < 6
+
+
+@dataclass(frozen=True)
+class PostgresSink(DatabaseSink):
+    """A table of PostgreSQL."""
+
+    server: Server = field(kw_only=True)
+
+    def describe(self) -> str:
+        """Say which table, and where."""
+        return f"table {self.table} in PostgreSQL ({self.server})"
+
+    @property
+    def place(self) -> Hashable:
+        """Which table it is: no two sinks can share it."""
+        return "postgres", self.server.parameters, self.table
+
+    def check(self, schema: pl.Schema) -> str | None:
+        """Refuse what the database cannot hold."""
+        return super().check(schema) or unfit(schema, _type_of)
+
+    def target(self, connection: Any, owner: Owner) -> DatabaseTarget:
+        """Return the table as a run sees it through a connection."""
+        return _PostgresTarget(self, connection, owner, POSTGRES)
+
+
+class _PostgresTarget(DatabaseTarget):
+    """A table of PostgreSQL, as one run is connected to it."""
+
+    def check_columns(self, cursor: Any) -> None:
+        """Refuse a table whose columns do not take the rows as they are."""
+        cursor.execute(_COLUMNS, (str(self.table),))
+        there = {name: rest for name, *rest in cursor.fetchall()}
+        for name, dtype in self.owner.schema.items():
+            if name not in there:
+                continue  # said by the check that all databases have
+            kind, modifier, is_made, _ = there[name]
+            wanted = fitting_types(dtype)
+            if is_made:
+                raise self.refused(f"computes {name!r} itself", "drop it before this sink")
+            if wanted and kind not in wanted:
+                raise self.refused(f"has {name!r} as {kind}, and rows have {dtype}", f"make it {wanted[0]}, or cast it")
+            if _rounds(kind, modifier, dtype):
+                raise self.refused(f"would round {name!r}", f"give the column the full precision of {kind}")
+        needed = [name for name, rest in there.items() if rest[3] and name not in self.owner.schema]
+        if needed:
+            raise self.refused(
+                f"needs a value for {needed[0]!r}, which rows do not have", "give that column a default, or add it"
+            )
+        super().check_columns(cursor)
+
+    def insert(self, cursor: Any, publication: Publication) -> None:
+        """Copy the rows of an epoch into the table."""
+        columns = listed(self.columns)
+        if not self.sink.keys:
+            self._copy(cursor, f"{self.table} ({columns})", (pl.read_ipc(file) for file in publication.files))
+            return
+        cursor.execute(
+            f"CREATE TEMP TABLE IF NOT EXISTS springtide_rows ON COMMIT DELETE ROWS"
+            f" AS SELECT {columns} FROM {self.table} WITH NO DATA"
+        )
+        self._copy(cursor, _ROWS, iter([self.latest(publication.frame()).sort(self.sink.keys)]))
+        replace = on_conflict(self.columns, self.sink.keys)
+        cursor.execute(f"INSERT INTO {self.table} ({columns}) SELECT {columns} FROM {_ROWS} {replace}")
+
+    def _copy(self, cursor: Any, where: str, frames: Iterator[pl.DataFrame]) -> None:
+        with cursor.copy(f"COPY {where} FROM STDIN (FORMAT csv)") as copy:
+            for frame in frames:
+                self._refuse_nanoseconds(frame)
+                for rows in frame.iter_slices(_BLOCK):
+                    copy.write(as_text(rows).write_csv(include_header=False).encode())
+
+    def _refuse_nanoseconds(self, frame: pl.DataFrame) -> None:
+        for name in (name for name, dtype in frame.schema.items() if isinstance(dtype, pl.Time)):
+            if (frame[name].cast(pl.Int64) % 1000 != 0).any():
+                raise self.refused(f"would cut off the nanoseconds in {name!r}", "round that time to microseconds")
+
+
+def as_text(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows in columns that Polars writes as PostgreSQL reads them."""
+    changes: list[pl.Expr | pl.Series] = []
+    for name, dtype in rows.schema.items():
+        column = pl.col(name)
+        if isinstance(dtype, pl.Binary):
+            changes.append((pl.lit("\\x") + column.bin.encode("hex")).alias(name))
+        elif isinstance(dtype, pl.Datetime) and dtype.time_zone is not None:
+            changes.append(column.dt.convert_time_zone("UTC"))
+        elif isinstance(dtype, pl.Duration):
+            changes.append(column.dt.total_microseconds().cast(pl.String) + pl.lit(" microseconds"))
+        elif dtype.is_nested():
+            changes.append(pl.Series(name, [as_json(v) for v in rows[name].to_list()], dtype=pl.String))
+    return rows.with_columns(changes)
+
+
+def postgres_sink(
+    url: str,
+    table: str,
+    *,
+    keys: str | Sequence[str] = (),
+    create: bool = False,
+    password: Secret | str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> PostgresSink:
+    """Write rows to a table of PostgreSQL, each row exactly once, as fast as COPY.
+
+    Rows are appended, or with `keys` they replace those with the same keys. The table is made if `create` says so; if not, it is checked when
+    the query starts. `password` may be a `Secret`; `options` are those of libpq, such as `sslmode` and `sslrootcert`.
+
+    >>> st.postgres_sink("postgresql://me:hush@db.example/calls", "heavy", keys="src").describe()
+    'table "heavy" in PostgreSQL (calls at db.example)'
+    """
+    where = server("postgres_sink", url, password, options)
+    name, by = table_and_keys("postgres_sink", table, keys)
+    return PostgresSink(where.connect, name, by, create, POSTGRES, server=where)

@@ -1,0 +1,82 @@
+"""The statements that a database sink runs, as text; nothing here talks to a database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LEDGER = "springtide_ledger"
+"""The table, beside the one with the rows, that says whose rows are there and up to which epoch: one row for each table."""
+
+ENTRY = ("query", "sink", "checkpoint", "generation", "epoch", "commit_id")
+"""The columns of the ledger that make an entry, in the order of `Entry`."""
+
+
+def quoted(name: str) -> str:
+    """Write a name so that it means itself.
+
+    >>> print(quoted('the "best"'))
+    "the ""best""\"
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def listed(names: Sequence[str]) -> str:
+    """Write names one after the other."""
+    return ", ".join(map(quoted, names))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table, perhaps in a schema.
+
+    >>> Table.named("sales.calls")
+    Table(name='calls', schema='sales')
+    """
+
+    name: str
+    schema: str | None = None
+
+    @staticmethod
+    def named(name: str) -> Table:
+        """Return the table that `name` or `schema.name` means."""
+        schema, _, table = name.rpartition(".")
+        return Table(table, schema or None)
+
+    @property
+    def ledger(self) -> Table:
+        """The ledger: it is in the same schema."""
+        return Table(LEDGER, self.schema)
+
+    def __str__(self) -> str:
+        """Write it for a statement."""
+        return quoted(self.name) if self.schema is None else f"{quoted(self.schema)}.{quoted(self.name)}"
+
+
+def create(table: Table, columns: Sequence[tuple[str, str]], keys: Sequence[str]) -> str:
+    """Make a table with these columns and types, if there is none.
+
+    >>> print(create(Table("calls"), [("src", "TEXT"), ("n", "BIGINT")], ["src"]))
+    CREATE TABLE IF NOT EXISTS "calls" ("src" TEXT, "n" BIGINT, PRIMARY KEY ("src"))
+    """
+    parts = [f"{quoted(name)} {kind}" for name, kind in columns]
+    if keys:
+        parts.append(f"PRIMARY KEY ({listed(keys)})")
+    return f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(parts)})"
+
+
+def create_ledger(table: Table) -> str:
+    """Make the ledger beside a table, if there is none."""
+    kinds = ("VARCHAR(1000)", "VARCHAR(1000)", "VARCHAR(100)", "BIGINT", "BIGINT", "VARCHAR(100)")
+    parts = [f"{quoted(name)} {kind} NOT NULL" for name, kind in zip(ENTRY, kinds, strict=True)]
+    return f"CREATE TABLE IF NOT EXISTS {table.ledger} (target VARCHAR(250) PRIMARY KEY, {', '.join(parts)})"
+
+
+def on_conflict(columns: Sequence[str], keys: Sequence[str]) -> str:
+    """Say what becomes of a row whose keys are there already: it is replaced.
+
+    >>> print(on_conflict(["src", "n"], ["src"]))
+    ON CONFLICT ("src") DO UPDATE SET "n" = excluded."n"
+    """
+    others = [f"{quoted(c)} = excluded.{quoted(c)}" for c in columns if c not in keys]
+    return f"ON CONFLICT ({listed(keys)}) DO " + (f"UPDATE SET {', '.join(others)}" if others else "NOTHING")

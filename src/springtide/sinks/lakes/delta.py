@@ -1,0 +1,347 @@
+"""A Delta table. In one commit of its log: the files of an epoch, and which epoch of which checkpoint that is.
+
+    metaData   springtide.owner = query, sink, checkpoint, run: written once by each run, when it claims the table
+    txn        springtide.epoch, springtide.commit: with every epoch
+    add        the files
+
+A commit is a file that is made only if there is none with its number. Whoever loses that race looks whether the winner wrote one of these two
+`txn` entries or the metadata; if so, the commit fails: another run was faster, or this very commit had happened though its answer was lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import polars as pl
+
+from springtide.connectors import (
+    Advice,
+    Entry,
+    LedgerSink,
+    Outbox,
+    Owner,
+    ParquetFiles,
+    Publication,
+    Secret,
+    Target,
+    failpoint,
+    flush,
+    make_folder,
+)
+from springtide.query.errors import QueryError, SinkError, shown
+from springtide.sinks.columns import nested
+from springtide.tables.delta import DeltaPlace, delta_place
+
+OWNER, EPOCH, COMMIT = "springtide.owner", "springtide.epoch", "springtide.commit"
+_FILE_SIZE = 128 * 2**20
+"""Small files are made into files of about this size."""
+_SMALL = _FILE_SIZE // 4
+_MANY = 24
+"""So many small files are made into few."""
+_HELD = (
+    pl.Boolean,
+    pl.Int8,
+    pl.Int16,
+    pl.Int32,
+    pl.Int64,
+    pl.Float32,
+    pl.Float64,
+    pl.String,
+    pl.Binary,
+    pl.Date,
+    pl.Decimal,
+    pl.List,
+    pl.Struct,
+)
+
+
+def unfit_for_lakes(schema: pl.Schema) -> str | None:
+    """Say which column tables of lakes cannot hold; None if they can hold all."""
+    for name, dtype in schema.items():
+        for part in nested(dtype):
+            if isinstance(part, pl.Datetime):
+                if part.time_unit != "us" or part.time_zone not in (None, "UTC"):
+                    return f"{name!r} is {dtype}; times there are microseconds, in UTC or without a zone: cast it"
+            elif not isinstance(part, _HELD):
+                return f"{name!r} is {dtype}, for which there is no type there; cast it"
+            elif isinstance(part, pl.Struct) and not part.fields:
+                return f"{name!r} is a struct without fields"
+    return None
+
+
+@dataclass(frozen=True)
+class DeltaSink(LedgerSink):
+    """A Delta table."""
+
+    table: DeltaPlace
+    partition_by: tuple[str, ...] = ()
+
+    advice = Advice(
+        elsewhere="give this sink another table",
+        anew="to begin anew, remove the table",
+        back="restore the version of the table that had epoch {epoch} last",
+    )
+
+    @property
+    def outbox(self) -> Outbox:
+        """Tasks write Parquet files, which become the table's."""
+        return ParquetFiles()
+
+    def describe(self) -> str:
+        """Say where."""
+        return f"Delta table {self.table}"
+
+    @property
+    def place(self) -> Hashable:
+        """Where the rows go: no two sinks can share it."""
+        folder = self.table.folder
+        return os.path.realpath(folder) if folder is not None else self.table.path
+
+    def check(self, schema: pl.Schema) -> str | None:
+        """Refuse what a Delta table cannot hold."""
+        for name in self.partition_by:
+            if name not in schema:
+                return f"there is no column {name!r} to partition by"
+            if not isinstance(
+                schema[name], pl.String | pl.Date | pl.Boolean | pl.Int8 | pl.Int16 | pl.Int32 | pl.Int64
+            ):
+                return f"{name!r} is {schema[name]}; partition by text, dates, integers or booleans"
+        if len(self.partition_by) == len(schema):
+            return "every column is partitioned by; one at least must be in the files"
+        return unfit_for_lakes(schema)
+
+    def connect(self, owner: Owner) -> Target:
+        """Look at the table, and refuse one with other columns."""
+        return DeltaTarget(self, owner)
+
+
+class DeltaTarget(Target):
+    """A Delta table, as one run sees it."""
+
+    def __init__(self, sink: DeltaSink, owner: Owner) -> None:
+        """Check what is there; nothing is made yet."""
+        from deltalake import Schema
+
+        self.sink, self.owner = sink, owner
+        arrow = pl.DataFrame(schema=owner.schema).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
+        self.schema = Schema.from_arrow(arrow)
+        self._small = _MANY  # look at what is there, at first
+        table = sink.table.table()
+        if table is not None:
+            self._check_columns(table)
+            self._check_past(table)
+
+    def _check_columns(self, table: Any) -> None:
+        there = {field.name: field for field in table.schema().fields}
+        for field in self.schema.fields:
+            if field.name not in there:
+                raise self.refused(
+                    f"has no column {field.name!r}", f"it has {', '.join(there)}; add it, or select others"
+                )
+            if there[field.name].type != field.type:
+                kinds = f"{there[field.name].type}, and rows have {field.type}"
+                raise self.refused(f"has {field.name!r} as {kinds}", "cast it before this sink")
+        ours = {field.name for field in self.schema.fields}
+        if needed := [name for name, field in there.items() if not field.nullable and name not in ours]:
+            raise self.refused(f"needs a value for {needed[0]!r}", "add that column before this sink")
+        if tuple(table.metadata().partition_columns) != self.sink.partition_by:
+            columns = ", ".join(table.metadata().partition_columns) or "nothing"
+            raise self.refused(f"is partitioned by {columns}", "give the same as partition_by")
+
+    def _check_past(self, table: Any) -> None:
+        if self.owner.commit is not None and self._entry(table) is None and table.file_uris():
+            raise self.refused(
+                f"has files but no entry of whose they are: whether those of epoch {self.owner.epoch} are among them cannot be told",
+                "restore a version of the table that has its entry, or give this sink another table",
+            )
+
+    # ── the ledger ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def entry(self) -> Entry | None:
+        """Look up what the table's log says."""
+        table = self.sink.table.table()
+        return None if table is None else self._entry(table)
+
+    def _entry(self, table: Any) -> Entry | None:
+        owner = table.metadata().configuration.get(OWNER)
+        if owner is None:
+            return None
+        epoch, commit = table.transaction_version(EPOCH), table.transaction_version(COMMIT)
+        if epoch is None or commit is None:
+            return None
+        known = json.loads(owner)
+        mark = f"{commit % 2**64:016x}" if epoch >= 0 else ""
+        return Entry(known["query"], known["sink"], known["checkpoint"], known["generation"], epoch, mark)
+
+    def swap(self, before: Entry | None, after: Entry, publication: Publication | None) -> bool:
+        """Replace the entry and add the files, in one commit."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import CommitFailedError
+
+        table = self.sink.table.table()
+        if table is None:
+            table = DeltaTable.create(
+                self.sink.table.uri,
+                schema=self.schema,
+                partition_by=list(self.sink.partition_by),
+                storage_options=self.sink.table.revealed,
+            )
+        if self._entry(table) != before:
+            return False
+        try:
+            if publication is None:
+                self._claim(table, after)
+            else:
+                adds = self._add(publication)
+                failpoint("delta: files")
+                table.create_write_transaction(adds, "append", self.schema, commit_properties=_marks(after))
+                failpoint("delta: commit")
+                self._small += sum(add.size < _SMALL for add in adds)
+                self.tidy()
+        except CommitFailedError as error:
+            if "Concurrent transaction" in str(error) or "Metadata changed" in str(error):
+                return False
+            raise
+        return True
+
+    def _claim(self, table: Any, after: Entry) -> None:
+        owner = {
+            "query": after.query,
+            "sink": after.sink,
+            "checkpoint": after.checkpoint,
+            "generation": after.generation,
+        }
+        table.alter.set_table_properties(
+            {OWNER: json.dumps(owner)}, raise_if_not_exists=False, commit_properties=_marks(after)
+        )
+
+    # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _add(self, publication: Publication) -> list[Any]:
+        """Bring the files to the table; nobody reads them before the commit names them. The same epoch has the same names."""
+        from deltalake.transaction import AddAction
+
+        now = int(time.time() * 1000)
+        adds = []
+        for number, (values, file, rows) in enumerate(self._files(publication)):
+            name = f"{_folder(values)}part-{publication.epoch:09d}-{number:04d}-{publication.commit}.parquet"
+            self._put(file, name)
+            size = file.stat().st_size
+            adds.append(AddAction(name, size, values, now, True, json.dumps({"numRecords": rows})))
+        return adds
+
+    def _files(self, publication: Publication) -> Iterator[tuple[Mapping[str, str | None], Path, int]]:
+        """Give the files to add: those that tasks wrote, or for a partitioned table their parts."""
+        if not self.sink.partition_by:
+            yield from (({}, file, rows) for file, rows in zip(publication.files, publication.rows, strict=True))
+            return
+        columns = list(self.sink.partition_by)
+        parts = publication.frame().partition_by(columns, as_dict=True, maintain_order=True)
+        if any(value == "" for key in parts for value in key):
+            raise self.refused("would take an empty text to partition by for none", "fill it, or filter such rows out")
+        for number, (key, rows) in enumerate(parts.items()):
+            file = publication.files[0].with_name(f".{publication.commit}-{number}.parquet")
+            try:
+                ParquetFiles().write(rows.drop(columns), file)
+                yield dict(zip(columns, map(_partition_value, key), strict=True)), file, rows.height
+            finally:
+                file.unlink(missing_ok=True)
+
+    def _put(self, file: Path, name: str) -> None:
+        folder = self.sink.table.folder
+        if folder is None:
+            import obstore
+
+            options = {key.lower(): value for key, value in self.sink.table.revealed.items()}
+            plain = next((value for key, value in options.items() if key.endswith("allow_http")), "false")
+            config: Any = {key: value for key, value in options.items() if not key.endswith("allow_http")}
+            store = obstore.store.from_url(
+                self.sink.table.uri, config=config, client_options={"allow_http": plain.lower() == "true"}
+            )
+            obstore.put(store, name, file)
+            return
+        target = folder / name
+        partial = target.with_name(f".{target.name}.partial")
+        make_folder(target.parent)
+        shutil.copyfile(file, partial)
+        flush(partial)
+        os.replace(partial, target)
+        flush(target.parent)
+
+    def tidy(self) -> None:
+        """Make many small files into few, in a commit of its own that changes no row. What fails is tried after the next epochs."""
+        from deltalake.exceptions import DeltaError
+
+        if self._small < _MANY:
+            return
+        self._small = 0
+        table = self.sink.table.table()
+        sizes = pl.DataFrame(table.get_add_actions())["size_bytes"]
+        if int((sizes < _SMALL).sum()) >= _MANY:
+            try:
+                table.optimize.compact(target_size=_FILE_SIZE, max_concurrent_tasks=1)
+            except DeltaError as error:
+                self.owner.note(f"step {self.owner.step}: small files were not merged: {error}")
+        else:
+            self._small = int((sizes < _SMALL).sum())
+
+    def refused(self, problem: str, hint: str) -> SinkError:
+        """Return the error that says what is wrong with the table."""
+        return SinkError(self.owner.step, f"{self.sink.describe()} {problem}", hint)
+
+
+def _marks(entry: Entry) -> Any:
+    from deltalake import CommitProperties, Transaction
+
+    commit = int(entry.commit or "0", 16)
+    signed = commit - 2**64 if commit >= 2**63 else commit
+    about = {"springtide": json.dumps({"query": entry.query, "sink": entry.sink, "epoch": entry.epoch})}
+    return CommitProperties(
+        custom_metadata=about, app_transactions=[Transaction(EPOCH, entry.epoch), Transaction(COMMIT, signed)]
+    )
+
+
+def _partition_value(value: Any) -> str | None:
+    """Write a value as Delta's log has it."""
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _folder(values: Mapping[str, str | None]) -> str:
+    """Return the folder for files of a partition, in the form that Hive began with: some readers look there for the values.
+
+    >>> _folder({"day": "2024-05-01", "town": "Århus"})
+    'day=2024-05-01/town=%C3%85rhus/'
+    """
+    return "".join(
+        f"{quote(name, safe='')}={'__HIVE_DEFAULT_PARTITION__' if value is None else quote(value, safe='')}/"
+        for name, value in values.items()
+    )
+
+
+def delta_sink(
+    path: str | Path,
+    *,
+    partition_by: str | Sequence[str] = (),
+    options: Mapping[str, str | Secret] | None = None,
+) -> DeltaSink:
+    """Write rows to a Delta table, in a folder or an object store, each row exactly once. The table is made if there is none.
+
+    The epoch is in the table's log, in one commit with the rows. Many small files are made into few now and then. `options` are those of the object store.
+
+    >>> st.delta_sink("s3://lake/heavy", partition_by="day", options={"AWS_REGION": "eu-north-1"}).describe()
+    'Delta table s3://lake/heavy'
+    """
+    names = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+    if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+        raise QueryError("(delta_sink)", f"partition_by={shown(partition_by)} are not different columns", "give names")
+    return DeltaSink(delta_place("delta_sink", path, options), names)

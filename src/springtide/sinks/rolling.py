@@ -1,0 +1,133 @@
+"""Files of a decent size: what epochs give is held back under hidden names and put together, by time or by size.
+
+    hold      an epoch's files are published as usual (stage, record, reveal), but under hidden names
+    roll      when it is time, they are put together in a hidden folder, durable; the ledger records that, in one step;
+              the new files get the names that readers see, and what they were made of is removed
+
+A start finishes a roll that was recorded, and forgets one that was not. A stale run cannot record one: the ledger is another's by then.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import polars as pl
+
+from springtide.connectors import flush
+from springtide.query.errors import QueryError, shown
+from springtide.query.types import Length, micros, type_text
+
+_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(KB|MB|GB)")
+_LARGE = 256 * 10**6
+"""Bytes that are held back at most, where only a time is given."""
+NULL = "__HIVE_DEFAULT_PARTITION__"
+"""How Spark, Polars and Arrow write null in the name of a folder."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How files lie in a folder."""
+
+    partition_by: tuple[str, ...] = ()
+    seconds: float | None = None
+    bytes: int | None = None
+    clock: Callable[[], float] = time.time
+
+    @property
+    def holds(self) -> bool:
+        """Whether files are held back: to put them together, or to share their rows out to folders."""
+        return bool(self.partition_by) or self.seconds is not None or self.bytes is not None
+
+    def due(self, held: int, since: float) -> bool:
+        """Tell whether it is time to put together what is held back: so many bytes, since that moment."""
+        if self.seconds is None and self.bytes is None:
+            return True
+        is_old = self.seconds is not None and self.clock() - since >= self.seconds
+        return is_old or held >= (_LARGE if self.bytes is None else self.bytes)
+
+    def refusal(self, schema: pl.Schema) -> str | None:
+        """Say why rows with these columns cannot be shared out to folders; None: they can."""
+        for name in self.partition_by:
+            if name not in schema:
+                return f"there is no column {name!r} to partition by"
+            dtype = schema[name]
+            if not (dtype.is_integer() or dtype in (pl.String, pl.Boolean, pl.Date, pl.Categorical, pl.Enum)):
+                return f"{name!r} is {type_text(dtype)}: files are partitioned by texts, integers, dates or booleans"
+        if self.partition_by and not set(schema) - set(self.partition_by):
+            return "no column is left beside those that it is partitioned by"
+        return None
+
+
+def layout_of(partition_by: Any, roll: Length | None) -> Layout:
+    """Take the options of a sink as users write them."""
+    names = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+    if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise QueryError(
+            "(parquet_sink)",
+            f"partition_by={shown(partition_by)} does not name columns",
+            "write partition_by='day' or ['day', 'kind']",
+        )
+    if roll is None:
+        return Layout(names)
+    if isinstance(roll, str) and (size := _SIZE.fullmatch(roll)) is not None:
+        seconds, held = None, round(float(size[1]) * _UNITS[size[2]])
+    else:
+        seconds, held = _seconds(roll), None
+    if not (held or seconds):
+        raise QueryError("(parquet_sink)", f"roll={shown(roll)} is nothing", "write a time or a size above zero")
+    return Layout(names, seconds, held)
+
+
+def _seconds(roll: Any) -> float:
+    try:
+        if not isinstance(roll, str | timedelta):
+            raise TypeError
+        return max(0.0, micros(roll) / 1e6)
+    except (TypeError, ValueError):
+        hint = "write a time such as '5m' or a size such as '128MB'"
+        raise QueryError("(parquet_sink)", f"roll={shown(roll)} is neither a time nor a size", hint) from None
+
+
+def write_rolled(held: Sequence[Path], staging: Path, partition_by: Sequence[str], last: int) -> None:
+    """Put files together in a new folder, durable; one file for each combination of values, in folders as Hive names them."""
+    staging.mkdir()
+    name = f"part-{last:09d}-0000.rolled"
+    if partition_by:
+        rows = pl.concat([pl.read_parquet(file) for file in held])
+        for values, part in rows.partition_by(list(partition_by), as_dict=True, maintain_order=True).items():
+            folder = staging.joinpath(
+                *(f"{quote(n, safe='')}={_text(v)}" for n, v in zip(partition_by, values, strict=True))
+            )
+            folder.mkdir(parents=True, exist_ok=True)
+            _write(part.drop(partition_by), folder / name)
+    elif len(held) == 1:
+        shutil.copyfile(held[0], staging / name)
+        flush(staging / name)
+    else:
+        pl.scan_parquet([str(file) for file in held], glob=False).sink_parquet(
+            staging / name, compression="zstd", compression_level=1, statistics=True
+        )
+        flush(staging / name)
+    for place, _, _ in os.walk(staging):
+        flush(Path(place))
+
+
+def _write(rows: pl.DataFrame, path: Path) -> None:
+    rows.write_parquet(path, compression="zstd", compression_level=1, statistics=True)
+    flush(path)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return NULL
+    return quote(str(value).lower() if isinstance(value, bool) else str(value), safe=" ")

@@ -1,0 +1,56 @@
+"""What a place for files can do: one contract, and one implementation for each kind of place.
+
+    folders.Folder    a folder of a mounted file system
+    objects.Objects   a bucket of an object store
+
+Paths are relative, with slashes. A file is whole or not there, for whoever looks and after whatever crash. What goes wrong is one of Python's own errors:
+
+    FileNotFoundError    there is no such file
+    FileExistsError      there is one, and there was to be none
+    PermissionError      this will not change by waiting, nor will a ValueError
+    OSError              anything else: it may work the next time
+
+After an `OSError` nobody knows whether a write has happened. `springtide.state.stores.Store` asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+
+class Backend(Protocol):
+    """A place for files."""
+
+    def get(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        """Return what is in a file, or so many bytes of it from `start` on; fewer where it ends before."""
+        ...
+
+    def fetch(self, path: str, to: Path) -> None:
+        """Copy a file to a path of this machine; that one need not be whole when it fails."""
+        ...
+
+    def put(self, path: str, data: bytes | Path) -> None:
+        """Write a file, in place of one that is there; `data` may be a file of this machine."""
+        ...
+
+    def create(self, path: str, data: bytes) -> None:
+        """Write a file only if there is none. Of several who try at once one succeeds."""
+        ...
+
+    def copy(self, path: str, to: str) -> None:
+        """Let a file be there under a second name too."""
+        ...
+
+    def list(self, folder: str) -> dict[str, int]:
+        """Return the files below a folder with their bytes; a folder that is not there has none."""
+        ...
+
+    def size(self, path: str) -> int | None:
+        """Return the bytes of a file; None if there is none."""
+        ...
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Remove files; those that are not there are no error."""
+        ...

@@ -1,0 +1,111 @@
+"""Caches: what a node keeps on its own disk of a checkpoint that is in an object store.
+
+    CACHE/springtide-1000-9f86d081884c/        user and store
+        state/…  outbox/…  buffer/…            files as they are called in the store; whole or not there
+        pending/…                              one mark for each segment that is still on its way to the store
+
+A cache may be deleted at any moment, and stays after a run, so that the next one finds it warm. It is bounded: what was not used for the
+longest time goes first. Nothing in it counts without its checksum. On each node it is in the folder that `SPRINGTIDE_CACHE` names there, else where
+the query says, else in the folder for temporary files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from springtide.state import private
+
+VARIABLE = "SPRINGTIDE_CACHE"
+LIMIT = 10 << 30
+"""Bytes of segments that a node keeps, if nothing else is said."""
+PENDING = "pending"
+_YOUNG = 60.0
+"""Seconds for which a file that was used stays whatever happens, and after which that it was used is noted again."""
+_BETWEEN = 10.0
+"""Seconds between two looks at the size of a cache, in one process."""
+_looked: dict[str, float] = {}
+
+
+@dataclass(frozen=True)
+class Cache:
+    """The cache of one checkpoint, on every node. Plain data: it goes to the tasks."""
+
+    url: str
+    """Where the checkpoint is, without secrets."""
+    folder: str | None = None
+    """Where the query wants caches to be."""
+    limit: int = LIMIT
+
+    def here(self) -> Path:
+        """Return the folder on this node, made if it is not there. One that somebody else has put there is refused."""
+        folder = self.place()
+        private.make(folder)
+        return folder
+
+    def place(self) -> Path:
+        """Return the path of the folder on this node; nothing is touched."""
+        parent = os.environ.get(VARIABLE) or self.folder or tempfile.gettempdir()
+        digest = hashlib.blake2b(self.url.encode(), digest_size=6).hexdigest()
+        return Path(parent).absolute() / f"springtide-{os.getuid()}-{digest}"
+
+    def clear(self) -> None:
+        """Remove all that is in the cache of this node, but for the lock that a run holds."""
+        for path in self.here().iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name not in ("lock", private.MARKER):
+                path.unlink(missing_ok=True)
+
+    def trim(self, *, now: bool = False) -> int:
+        """Remove what was not used for the longest time, if there is too much; return the bytes that went. What is on its way to the store stays."""
+        here = self.place()
+        if not now and time.monotonic() - _looked.get(str(here), -_BETWEEN) < _BETWEEN:
+            return 0
+        _looked[str(here)] = time.monotonic()
+        pending = {mark_of(path) for path in _files(here / PENDING)}
+        found = [(path, path.stat()) for path in _files(here / "state") if path.suffix == ".arrow"]
+        excess, gone = sum(stat.st_size for _, stat in found) - self.limit, 0
+        for path, stat in sorted(found, key=lambda item: item[1].st_atime):
+            if gone >= excess:
+                break
+            if path.relative_to(here).as_posix() not in pending and time.time() - stat.st_atime > _YOUNG:
+                path.unlink(missing_ok=True)
+                gone += stat.st_size
+        return gone
+
+
+def used(path: Path) -> None:
+    """Note that a file of a cache was used, so that it stays longer than others."""
+    with suppress(OSError):
+        stat = path.stat()
+        if time.time() - stat.st_atime > _YOUNG:
+            os.utime(path, ns=(time.time_ns(), stat.st_mtime_ns))
+
+
+def marked(here: Path, file: str) -> Path:
+    """Return the mark that a file is still on its way to the store."""
+    return here / PENDING / file.replace("/", "\x7f")
+
+
+def mark_of(path: Path) -> str:
+    """Return the file that a mark is of."""
+    return path.name.replace("\x7f", "/")
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the files of a cache; others may remove some at any moment."""
+    found = []
+    with suppress(OSError):
+        for path in folder.rglob("*"):
+            with suppress(OSError):
+                if path.is_file():
+                    path.stat()
+                    found.append(path)
+    return found

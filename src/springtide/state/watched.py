@@ -1,0 +1,84 @@
+"""A checkpoint as somebody sees it who is not its run: looked at whenever it is asked for something, wherever it is."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+import weakref
+from contextlib import suppress
+from pathlib import Path
+
+from springtide.state.checkpoint import MARKER, Checkpoint
+from springtide.state.errors import CheckpointError
+from springtide.state.log import Log
+from springtide.state.parsing import parsed
+from springtide.state.relay import CONTROL, RUNNING
+from springtide.state.resting import Resting
+from springtide.state.stores import Store
+
+_HEARD = 60.0
+"""Seconds after which a run that was not heard of is taken for dead."""
+_BETWEEN = 0.3
+"""Seconds between two looks at the store."""
+
+
+def watched(where: str | Path) -> Checkpoint:
+    """Return a checkpoint by its folder or its address, to look at and to leave commands for its run."""
+    store = Store.at(where)
+    return Checkpoint(where) if store.local is not None else Watched(store)
+
+
+class Watched(Resting):
+    """A checkpoint in an object store."""
+
+    def __init__(self, store: Store) -> None:
+        """Name it; what is brought from it is in a folder of its own, for as long as this is there."""
+        folder = tempfile.mkdtemp(prefix="springtide-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        super().__init__(store, Path(folder))
+        self.log = Log(store)
+        self._looked, self._runs = -_BETWEEN, False
+        self._sent: set[str] = set()
+
+    def found(self) -> bytes | None:
+        """Read what makes the place a checkpoint."""
+        try:
+            return self.store.read(MARKER)
+        except FileNotFoundError:
+            return None
+
+    def in_use(self) -> bool:
+        """Return whether a run was heard of lately. Commands that were left are brought to it, and its answers back."""
+        if time.monotonic() - self._looked >= _BETWEEN:
+            self._exchange()
+            self._runs = self._heard()
+            self._looked = time.monotonic()
+        return self._runs
+
+    def bring(self, folder: str) -> None:
+        """Have the files of a folder here."""
+        for path in self.store.list(folder):
+            with suppress(FileNotFoundError):
+                self.store.fetch(path, self.root / path)
+
+    def _exchange(self) -> None:
+        mine = {f"{CONTROL}/{f.name}": f for f in (self.root / CONTROL).glob("*.json")}
+        for path, file in mine.items():
+            if path not in self._sent:
+                self.store.put(file, path)
+                self._sent.add(path)
+        for path in self._sent:
+            answer = path.removesuffix(".json") + ".result"
+            with suppress(FileNotFoundError):
+                self.store.fetch(answer, self.root / answer)
+            if path not in mine:  # it was withdrawn
+                self.store.delete(path)
+        self._sent &= mine.keys()
+
+    def _heard(self) -> bool:
+        try:
+            at = float(parsed(self.store.read(RUNNING))["at"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError, CheckpointError):
+            return False
+        return time.time() - at < _HEARD

@@ -1,0 +1,61 @@
+"""Where a Delta table is, and with which secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from springtide.connectors import Secret
+from springtide.query.errors import QueryError, shown
+from springtide.query.places import local, without_secrets
+
+
+@dataclass(frozen=True)
+class DeltaPlace:
+    """A folder, or an address in an object store with the options that it needs."""
+
+    path: str
+    options: tuple[tuple[str, Secret], ...] = field(default=(), repr=False)
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder, if it is one."""
+        return local(self.path)
+
+    @property
+    def revealed(self) -> dict[str, str]:
+        """The options, for whoever connects."""
+        return {name: secret.reveal() for name, secret in self.options}
+
+    def table(self) -> Any:
+        """Return the table as it is now; None if there is none."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        try:
+            return DeltaTable(self.uri, storage_options=self.revealed)
+        except TableNotFoundError:
+            return None
+
+    @property
+    def uri(self) -> str:
+        """The address as Delta's library wants it."""
+        return self.path if self.folder is None else str(self.folder)
+
+    def __str__(self) -> str:
+        """Say where it is."""
+        return self.path if self.folder is not None else without_secrets(self.path)
+
+
+def delta_place(step: str, path: str | Path, options: Mapping[str, str | Secret] | None) -> DeltaPlace:
+    """Read what a user gave."""
+    try:
+        import deltalake  # noqa: F401
+    except ImportError as error:
+        raise QueryError(f"({step})", "deltalake is not installed", "pip install 'springtide[delta]'") from error
+    if not isinstance(path, str | Path) or not str(path):
+        raise QueryError(f"({step})", f"{shown(path)} is not a path", "give the folder or the address of the table")
+    kept = {name: value if isinstance(value, Secret) else Secret(str(value)) for name, value in (options or {}).items()}
+    return DeltaPlace(str(path), tuple(sorted(kept.items())))

@@ -1,0 +1,121 @@
+"""Connections to brokers: how they are set up, and what their errors mean."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from springtide.connectors import Secret
+from springtide.query.errors import QueryError, shown
+
+_SILENT = logging.getLogger("springtide.topics")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+"""What the client library logs goes nowhere: what matters comes as an error, and addresses may have secrets."""
+
+_PRIVATE = ("password", "secret", "key.pem", "sasl.oauthbearer.config", "token")
+"""Settings whose names have one of these have a value that nobody may see."""
+_OURS = ("bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset", "enable.partition.eof")
+ANSWER = 10.0
+"""Seconds in which a broker answers a question; after that it counts as away."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """Where the brokers are, and how to connect to them."""
+
+    servers: str
+    config: tuple[tuple[str, Secret | str], ...] = ()
+
+    @staticmethod
+    def of(step: str, servers: str | Sequence[str], config: Mapping[str, Any] | None) -> Client:
+        """Return a client for what a user wrote; what is wrong is refused."""
+        if find_spec("confluent_kafka") is None:
+            raise QueryError(step, "the package confluent-kafka is not installed", "pip install 'springtide[kafka]'")
+        names = [servers] if isinstance(servers, str) else servers
+        if not isinstance(names, Sequence) or not names or not all(isinstance(n, str) and n for n in names):
+            raise QueryError(step, f"{shown(servers)} names no brokers", "write for example 'localhost:9092'")
+        made: list[tuple[str, Secret | str]] = []
+        for key, value in sorted((config or {}).items()):
+            if key in _OURS:
+                raise QueryError(step, f"config={{{key!r}: …}} is decided by Springtide", "leave it out")
+            private = any(word in key for word in _PRIVATE)
+            made.append((key, value if isinstance(value, Secret) else Secret(str(value)) if private else str(value)))
+        return Client(",".join(names), tuple(made))
+
+    def settings(self, more: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of a connection, secrets revealed: for the client library and nobody else."""
+        own = {k: v.reveal() if isinstance(v, Secret) else v for k, v in self.config}
+        return {"bootstrap.servers": self.servers, "log_level": 2, "logger": _SILENT} | own | dict(more)
+
+    def admin(self) -> Any:
+        """Return a connection that asks about topics."""
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient(self.settings({"error_cb": _ignore}))
+
+    def consumer(self, more: Mapping[str, Any]) -> Any:
+        """Return a connection that reads records, and commits nothing."""
+        from confluent_kafka import Consumer
+
+        ours = {
+            "group.id": "springtide",  # the library wants one; nothing is ever committed to it
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "error_cb": _ignore,
+        }
+        return Consumer(self.settings(ours | dict(more)))
+
+    def producer(self, more: Mapping[str, Any]) -> Any:
+        """Return a connection that writes records."""
+        from confluent_kafka import Producer
+
+        return Producer(self.settings({"error_cb": _ignore} | dict(more)))
+
+
+def _ignore(_: object) -> None:
+    """Leave errors to where they matter: the library tries again by itself."""
+
+
+@contextmanager
+def asking(what: str) -> Iterator[None]:
+    """Turn errors of the client library into faults that pass, and say what was asked for."""
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except KafkaException as error:
+        reason = error.args[0] if error.args else error
+        text = reason.str() if hasattr(reason, "str") else str(reason)
+        raise ConnectionError(f"{what}: {text}") from None
+    except TimeoutError:
+        raise ConnectionError(f"{what}: no answer in {ANSWER:g} s") from None
+
+
+def describe(admin: Any, topics: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """Return each topic's id and its number of partitions."""
+    from confluent_kafka import TopicCollection
+
+    with asking(f"looking for the topics {', '.join(topics)}"):
+        answers = admin.describe_topics(TopicCollection(list(topics)), request_timeout=ANSWER)
+        found = {name: answer.result(ANSWER) for name, answer in answers.items()}
+    return {name: (str(topic.topic_id), len(topic.partitions)) for name, topic in found.items()}
+
+
+def offsets(admin: Any, places: Sequence[tuple[str, int]], spec: Any, *, committed: bool) -> dict[tuple[str, int], int]:
+    """Return an offset of each partition: the first, the next one, or that of a time; -1 where there is none."""
+    from confluent_kafka import IsolationLevel, TopicPartition
+
+    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    if not places:
+        return {}
+    with asking("looking for the ends of partitions"):
+        asked = {TopicPartition(topic, number): spec for topic, number in places}
+        answers = admin.list_offsets(asked, isolation_level=level, request_timeout=ANSWER)
+        return {(p.topic, p.partition): answer.result(ANSWER).offset for p, answer in answers.items()}

@@ -1,0 +1,295 @@
+"""Kafka out: the rows of an epoch and the entry in the ledger are one transaction.
+
+The ledger of a topic is another topic, `<topic>.ledger`: one partition, compacted, an entry for each writer. A transactional id of the
+topic and the writer makes the brokers shut out every earlier run, and decides the fate of its last transaction, before a run writes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, field
+from typing import Any, Literal
+
+import polars as pl
+
+from springtide.connectors import Advice, Entry, LedgerSink, Owner, Publication, Target, failpoint, refusal
+from springtide.query.errors import QueryError, SinkError, shown
+from springtide.topics.client import ANSWER, Client, asking, describe, offsets
+from springtide.topics.encoding import FORMATS, encoded, unfit
+from springtide.topics.records import Range, Reader
+
+_STEP = "(kafka_sink)"
+HEADER = "springtide"
+"""The header of each record: query/sink/epoch/number."""
+_LONGEST = 300.0
+"""Seconds that a transaction may take; the brokers give one up after that."""
+_TAIL = 100
+"""Records at the end of each partition that are looked at where there is no ledger."""
+
+
+_ADVICE = Advice(
+    elsewhere="give this sink another topic, or a `writer` of its own if both may write to it",
+    anew="to begin anew, take a new topic",
+    back="copy the records up to epoch {epoch} (their header `springtide` says it) to a new topic",
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class KafkaSink(LedgerSink):
+    """A topic that rows go to."""
+
+    client: Client
+    topic: str
+    format: str
+    key: str | None
+    writer: str
+
+    advice: Advice = field(default=_ADVICE, init=False, repr=False)
+
+    @property
+    def ledger(self) -> str:
+        """The topic with the ledger."""
+        return f"{self.topic}.ledger"
+
+    def describe(self) -> str:
+        """Say which topic, and where."""
+        return f"the kafka topic {self.topic} at {self.client.servers}"
+
+    @property
+    def place(self) -> Hashable:
+        """Only one sink may be a topic's writer."""
+        return "kafka", self.client.servers, self.topic, self.writer
+
+    def check(self, schema: pl.Schema) -> str | None:
+        """Say what cannot be written."""
+        return unfit(schema, self.format, self.key)
+
+    def connect(self, owner: Owner) -> Target:
+        """Connect to the brokers; the ledger's topic is made if there is none."""
+        return KafkaTarget(self, owner)
+
+
+class KafkaTarget(Target):
+    """A topic and its ledger, as one run is connected to them. It writes nothing before `swap`."""
+
+    def __init__(self, sink: KafkaSink, owner: Owner) -> None:
+        """Look for both topics."""
+        self._sink, self._owner, self._admin = sink, owner, sink.client.admin()
+        self._producer: Any = None
+        self._is_known = False
+        self._known: Entry | None = None
+        describe(self._admin, [sink.topic])
+        self._id = self._find_ledger()
+
+    def entry(self) -> Entry | None:
+        """Look up the last entry. If a transaction is open, it is of a run that this one may shut out, or it is waited for."""
+        first, stop, top = self._ends()
+        found = self._last(first, stop)
+        if stop < top:
+            if self._producer is None and refusal(found, self._owner) is None:
+                self._shut_others_out()
+            found = self._settled()
+        if found is None:
+            self._check_unrecorded(first)
+        return found
+
+    def swap(self, before: Entry | None, after: Entry, publication: Publication | None) -> bool:
+        """Write the rows and the entry in one transaction. Once others are shut out, only this run can have changed the ledger."""
+        if not self._is_known:
+            if self._producer is None and self.entry() != before:  # nobody is shut out in vain
+                return False
+            self._shut_others_out()
+            self._known, self._is_known = self._settled(), True
+        if self._known != before:
+            return False
+        self._is_known = False
+        with self._writing(before) as written:
+            self._producer.begin_transaction()
+            if publication is not None:
+                self._produce(publication)
+            failpoint("kafka: the rows are sent")
+            self._put(self._sink.ledger, json.dumps(astuple(after)).encode(), self._sink.writer.encode(), partition=0)
+            failpoint("kafka: before the commit")
+            self._producer.commit_transaction(_LONGEST)
+            failpoint("kafka: after the commit")
+            self._known, self._is_known = after, True
+            written.append(True)
+        return bool(written)
+
+    def close(self) -> None:
+        """Let the connections go; a transaction that is open is ended by whoever connects next, or by the brokers."""
+        producer, self._producer, self._is_known = self._producer, None, False
+        if producer is not None:
+            producer.purge()
+
+    # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _shut_others_out(self) -> None:
+        self.close()
+        self._producer = self._sink.client.producer(
+            {
+                "transactional.id": f"springtide/{self._sink.topic}/{self._sink.writer}",
+                "transaction.timeout.ms": int(_LONGEST * 1000),
+                "partitioner": "murmur2_random",  # as Java's clients choose partitions
+                "queue.buffering.max.messages": 1_000_000,
+                "linger.ms": 20,
+            }
+        )
+        with asking(f"beginning to write to {self._sink.topic}"):
+            self._producer.init_transactions(3 * ANSWER)
+
+    @contextmanager
+    def _writing(self, before: Entry | None) -> Iterator[list[bool]]:
+        """Say nothing where another run has shut this one out, and written since; other faults may pass."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        fenced = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+        try:
+            yield []
+        except KafkaException as error:
+            self.close()
+            if error.args[0].code() in fenced and self._settled() != before:
+                return
+            raise ConnectionError(f"writing to {self._sink.topic}: {error.args[0].str()}") from None
+
+    def _produce(self, publication: Publication) -> None:
+        prefix, number = f"{publication.query}/{publication.sink}/{publication.epoch}/", 0
+        for file in publication.files:
+            values, keys = encoded(pl.read_ipc(file), self._sink.format, self._sink.key)
+            for value, key in zip(values, keys, strict=True):
+                self._put(self._sink.topic, value, key, headers=[(HEADER, f"{prefix}{number}".encode())])
+                number += 1
+
+    def _put(self, topic: str, value: bytes | None, key: bytes | None, **more: Any) -> None:
+        while True:
+            try:
+                self._producer.produce(topic, value, key, **more)
+            except BufferError:  # as much waits as may wait
+                self._producer.poll(0.1)
+            else:
+                return
+
+    # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _find_ledger(self) -> str:
+        """Return the id of the ledger's topic; it is made if there is none."""
+        name, until = self._sink.ledger, time.monotonic() + ANSWER
+        with asking("listing topics"):
+            if name not in self._admin.list_topics(timeout=ANSWER).topics:
+                self._make(name)
+        while True:  # a topic that was just made is not known everywhere
+            try:
+                id, _ = describe(self._admin, [name])[name]
+                self._ends()
+            except ConnectionError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.02)
+            else:
+                return id
+
+    def _make(self, topic: str) -> None:
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import NewTopic
+
+        settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "3600000"}
+        try:
+            self._admin.create_topics([NewTopic(topic, 1, config=settings)])[topic].result(ANSWER)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+    def _ends(self) -> tuple[int, int, int]:
+        """Return the ledger's first offset, the end of what is decided, and the end of what is there."""
+        from confluent_kafka.admin import OffsetSpec
+
+        place = (self._sink.ledger, 0)
+        first = offsets(self._admin, [place], OffsetSpec.earliest(), committed=True)[place]
+        top = offsets(self._admin, [place], OffsetSpec.latest(), committed=False)[place]
+        stop = offsets(self._admin, [place], OffsetSpec.latest(), committed=True)[place]
+        return first, stop, top
+
+    def _settled(self) -> Entry | None:
+        """Return the last entry once no transaction is open."""
+        until = time.monotonic() + ANSWER
+        while True:
+            first, stop, top = self._ends()
+            if stop >= top:
+                return self._last(first, stop)
+            if time.monotonic() > until:
+                raise ConnectionError(f"a transaction in {self._sink.ledger} is still open: it is waited for")
+            time.sleep(0.02)
+
+    def _last(self, first: int, stop: int) -> Entry | None:
+        found: Entry | None = None
+        for record in self._read(self._sink.ledger, self._id, 0, first, stop):
+            if record.key() == self._sink.writer.encode():
+                found = Entry(*json.loads(record.value()))
+        return found
+
+    def _read(self, topic: str, id: str, partition: int, first: int, stop: int) -> list[Any]:
+        if first >= stop:
+            return []
+        part = Range(topic, id, partition, first, stop)
+        reader = Reader(self._sink.client, "read_committed", part)
+        try:
+            return reader.read(part)
+        finally:
+            reader.close()
+
+    def _check_unrecorded(self, first: int) -> None:
+        """Refuse a topic without an entry in its ledger if there was one: nobody could tell which epochs are there."""
+        owner = self._owner
+        if first > 0 or (owner.epoch >= 0 and self._has_rows(f"{owner.query}/{owner.name}/".encode())):
+            raise SinkError(
+                owner.step,
+                f"{self._sink.describe()} has rows of this sink, but its ledger {self._sink.ledger} has lost the entry that says up to which epoch",
+                "give this sink another topic",
+            )
+
+    def _has_rows(self, prefix: bytes) -> bool:
+        from confluent_kafka.admin import OffsetSpec
+
+        topic = self._sink.topic
+        id, count = describe(self._admin, [topic])[topic]
+        places = [(topic, n) for n in range(count)]
+        firsts = offsets(self._admin, places, OffsetSpec.earliest(), committed=True)
+        stops = offsets(self._admin, places, OffsetSpec.latest(), committed=True)
+        for place, stop in stops.items():
+            for record in self._read(topic, id, place[1], max(firsts[place], stop - _TAIL), stop):
+                if any(name == HEADER and (value or b"").startswith(prefix) for name, value in record.headers() or ()):
+                    return True
+        return False
+
+
+def kafka_sink(
+    servers: str | Sequence[str],
+    topic: str,
+    *,
+    value: Literal["json", "text", "bytes"] = "json",
+    key: str | None = None,
+    writer: str = "",
+    config: Mapping[str, Any] | None = None,
+) -> KafkaSink:
+    """Write rows to a topic, each exactly once for whoever reads with `isolation.level=read_committed`.
+
+    Values are JSON objects with all columns, or, as "text" or "bytes", the column `value`. `key` names a column of text or bytes that
+    becomes the key, and decides the partition as in Java's clients. Each record has the header `springtide`: query/sink/epoch/number.
+
+    A topic has one writer, which a ledger in the topic `<topic>.ledger` remembers. If several sinks are to write to one topic (for
+    rejected rows, say), give each a `writer` name of its own.
+
+    `config` has settings of librdkafka, such as those for TLS and SASL; passwords can be a `springtide.connectors.Secret`.
+
+    >>> st.kafka_sink("localhost:9092", "heavy", key="src").describe()
+    'the kafka topic heavy at localhost:9092'
+    """
+    client = Client.of(_STEP, servers, config)
+    if not isinstance(topic, str) or not topic:
+        raise QueryError(_STEP, f"topic={shown(topic)}", "give the name of a topic")
+    if value not in FORMATS:
+        raise QueryError(_STEP, f"value={shown(value)}", f"it is one of {', '.join(FORMATS)}")
+    return KafkaSink(client=client, topic=topic, format=value, key=key, writer=writer)

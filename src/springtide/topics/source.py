@@ -1,0 +1,275 @@
+"""Kafka in: the partitions of a topic are physical streams, offsets are positions, and tasks read the records themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, Literal
+
+import polars as pl
+
+from springtide.connectors import POSITION, Feed, Owner, Read, Slice, Source
+from springtide.query.errors import QueryError, SpringtideError
+from springtide.query.errors import shown as shown_value
+from springtide.query.types import TIME, micros, schema_from
+from springtide.sources.texts import check_types
+from springtide.topics import records, values
+from springtide.topics.client import Client
+from springtide.topics.feed import KafkaFeed, Place, check_missing
+from springtide.values.fitting import row_text
+
+_STEP = "(kafka)"
+FORMATS = ("json", "csv", "text", "bytes")
+_HEADERS = pl.List(pl.Struct({"name": pl.String(), "value": pl.Binary()}))
+
+Offsets = Mapping[Any, int]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Kafka(Source):
+    """Topics of a Kafka cluster."""
+
+    client: Client
+    topics: tuple[str, ...]
+    pattern: str | None
+    format: str
+    columns: pl.Schema
+    """Those that the values have."""
+    extra: Mapping[str, str]
+    """Part of a record, such as "key" → the column that it goes to."""
+    key: str = "text"
+    separator: str = ","
+    start: str | datetime | Offsets = "earliest"
+    end: str | Offsets | None = None
+    lost: str = "fail"
+    only_committed: bool = True
+    discover: float = 30.0
+    replayable: bool = field(default=False, init=False)
+    """Retention and compaction may take records away once an epoch is committed."""
+
+    def schema(self) -> pl.Schema:
+        """Return the columns of the values, then those of the records."""
+        types: dict[str, pl.DataType] = {
+            "key": pl.String() if self.key == "text" else pl.Binary(),
+            "headers": _HEADERS,
+            "topic": pl.String(),
+            "partition": pl.Int32(),
+            "offset": pl.Int64(),
+            "time": TIME,
+        }
+        return pl.Schema({**self.columns, **{column: types[part] for part, column in self.extra.items()}})
+
+    def describe(self) -> str:
+        """Say which topics, and where."""
+        what = f"topics {self.pattern}" if self.pattern else f"topic {', '.join(self.topics)}"
+        bounds = "" if self.end is None else ", as far as it goes now" if self.end == "now" else ", up to given offsets"
+        return f"kafka {what} at {self.client.servers}{bounds}"
+
+    def open(self, owner: Owner) -> Feed:
+        """Connect to the brokers."""
+        return KafkaFeed(self)
+
+    def given(self, offsets: Offsets, known: Mapping[Place, int]) -> dict[Place, int]:
+        """Return the offsets that a user gave, for each partition that there is."""
+        wanted = {k if isinstance(k, tuple) else (self.topics[0], k): v for k, v in offsets.items()}
+        check_missing([p for p in sorted(known) if p not in wanted], "what was given as start or end")
+        if unknown := sorted(wanted.keys() - known.keys()):
+            raise SpringtideError(
+                f"there is no partition {unknown[0][1]} of the topic {unknown[0][0]}; take its offset out"
+            )
+        return wanted
+
+    def read(self, part: Slice) -> Read:
+        """Read a range of offsets, and what is in the records."""
+        wanted = records.Range(*part.data)
+        try:
+            found = records.read(self.client, "read_committed" if self.only_committed else "read_uncommitted", wanted)
+        except records.Gone as gone:
+            if self.lost == "skip":  # the next look finds what is left
+                raise ConnectionError(str(gone)) from None
+            raise records.lost(wanted.stream, gone.offset, None) from None
+        contents = [m.value() for m in found]
+        parsed = self._parse(contents)
+        places = _offsets(found)
+        more, wrong = self._of_records(found, places)
+        faults = wrong | parsed.faults
+        rows, numbers = parsed.rows, parsed.numbers
+        if wrong:
+            keep = ~numbers.is_in(list(wrong))
+            rows, numbers = rows.filter(keep), numbers.filter(keep)
+        everything = numbers.len() == len(found)
+        picked = [c if everything else c.gather(numbers) for c in (*more, places)]
+        rejected = tuple(
+            {"position": places[i], "reason": why, "row": row_text(row)} for i, (why, row) in sorted(faults.items())
+        )
+        return Read(rows.with_columns(picked).lazy(), rejected)
+
+    @cached_property
+    def _parse(self) -> Callable[[values.Bytes], values.Parsed]:
+        return values.parser(self.format, self.columns, self.separator)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave what is made of the rest behind."""
+        return {k: v for k, v in vars(self).items() if k != "_parse"}
+
+    def _of_records(self, found: Sequence[Any], places: pl.Series) -> tuple[list[pl.Series], values.Faults]:
+        """Return the columns of the records themselves, and which records have a key that does not fit."""
+        made: list[pl.Series] = []
+        wrong: values.Faults = {}
+        for part, name in self.extra.items():
+            if part == "key":
+                keys = [m.key() for m in found]
+                column, faults = values.texts(keys) if self.key == "text" else (values.series(keys), {})
+                wrong |= {
+                    i: (f"the key cannot be read: {why}", values.shown(found[i].value())) for i, why in faults.items()
+                }
+            elif part == "headers":
+                headers = [[{"name": k, "value": v} for k, v in m.headers() or ()] for m in found]
+                column = pl.Series(headers, dtype=_HEADERS)
+            elif part == "offset":
+                column = places
+            elif part == "time":
+                column = (pl.Series([m.timestamp()[1] for m in found], dtype=pl.Int64) * 1000).cast(TIME)
+            elif part == "partition":
+                column = (
+                    pl.Series([m.partition() for m in found[:1]], dtype=pl.Int32).new_from_index(0, len(found))
+                    if found
+                    else pl.Series([], dtype=pl.Int32)
+                )
+            else:
+                column = pl.Series([m.topic() for m in found], dtype=pl.String)
+            made.append(column.alias(name))
+        return made, wrong
+
+
+def _offsets(found: Sequence[Any]) -> pl.Series:
+    if not found:
+        return pl.Series(POSITION, [], dtype=pl.Int64)
+    first, last = found[0].offset(), found[-1].offset()
+    if last - first + 1 == len(found):
+        return pl.int_range(first, last + 1, eager=True).alias(POSITION)
+    return pl.Series(POSITION, [m.offset() for m in found], dtype=pl.Int64)
+
+
+def kafka(
+    servers: str | Sequence[str],
+    topic: str | Sequence[str] | None = None,
+    *,
+    pattern: str | None = None,
+    value: Literal["json", "csv", "text", "bytes"] = "json",
+    schema: Mapping[str, Any] | None = None,
+    separator: str = ",",
+    key: Literal["text", "bytes"] = "text",
+    key_as: str | None = None,
+    headers_as: str | None = None,
+    topic_as: str | None = None,
+    partition_as: str | None = None,
+    offset_as: str | None = None,
+    time_as: str | None = None,
+    start: Literal["earliest", "latest"] | datetime | Offsets = "earliest",
+    end: Literal["now"] | Offsets | None = None,
+    lost: Literal["fail", "skip"] = "fail",
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
+    discover: str = "30s",
+    config: Mapping[str, Any] | None = None,
+) -> Kafka:
+    """Read the records of a topic, of several, or of all whose whole name matches a pattern.
+
+    Values are JSON objects or CSV lines with the columns of `schema`, or, as "text" or "bytes", the one column `value`. Parts of the record
+    become columns if they are given a name: `time_as="ts"` is when it was made or, as the topic says, when the broker got it. What does not
+    fit is at the stream's `rejected`: its `stream` is topic:partition, its `position` the offset.
+
+    A query begins with the first records, the next ones ("latest"), those of a time, or given offsets ({partition: offset}, or
+    {(topic, partition): offset}); later starts go on where the last one ended. With `end="now"`, or offsets, the input ends. Partitions that
+    are added are read from their beginning, and topics that match the `pattern`, looked for every `discover`. Records that were deleted
+    before they were read end the run, or are passed over and reported with `lost="skip"`.
+
+    `config` has settings of librdkafka, such as those for TLS and SASL; passwords can be a `springtide.connectors.Secret`.
+
+    >>> st.kafka("localhost:9092", "calls", schema={"src": pl.String, "ts": st.TIME}).describe()
+    'kafka topic calls at localhost:9092'
+    """
+    client = Client.of(_STEP, servers, config)
+    topics = (topic,) if isinstance(topic, str) else tuple(topic or ())
+    if bool(topics) == (pattern is not None) or not all(isinstance(t, str) and t for t in topics):
+        raise QueryError(
+            _STEP, f"topic={shown_value(topic)}, pattern={shown_value(pattern)}", "give the one or the other"
+        )
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise QueryError(_STEP, f"pattern={pattern!r}: {error}", "give a regular expression") from None
+    for option, given, choices in (
+        ("value", value, FORMATS),
+        ("key", key, ("text", "bytes")),
+        ("lost", lost, ("fail", "skip")),
+        ("isolation", isolation, ("read_committed", "read_uncommitted")),
+    ):
+        if given not in choices:
+            raise QueryError(_STEP, f"{option}={shown_value(given)}", f"it is one of {', '.join(choices)}")
+    extra = {
+        "key": key_as,
+        "headers": headers_as,
+        "topic": topic_as,
+        "partition": partition_as,
+        "offset": offset_as,
+        "time": time_as,
+    }
+    named = {part: name for part, name in extra.items() if name is not None}
+    columns = _columns(value, schema)
+    if twice := [n for n in named.values() if n in columns or list(named.values()).count(n) > 1]:
+        raise QueryError(_STEP, f"there are two columns {twice[0]!r}", "give each a name of its own")
+    return Kafka(
+        client=client,
+        topics=topics,
+        pattern=pattern,
+        format=value,
+        columns=columns,
+        extra=named,
+        key=key,
+        separator=separator,
+        start=_start(start, topics),
+        end=_offsets_or(("now", None), "end", end, topics),
+        lost=lost,
+        only_committed=isolation == "read_committed",
+        discover=micros(discover) / 1e6 if discover != "0s" else 0.0,
+    )
+
+
+def _columns(value: str, schema: Mapping[str, Any] | None) -> pl.Schema:
+    if value in ("text", "bytes"):
+        if schema is not None:
+            raise QueryError(_STEP, f"values that are {value} have no schema", "leave it out: the column is `value`")
+        return pl.Schema({"value": pl.String() if value == "text" else pl.Binary()})
+    if schema is None:
+        raise QueryError(_STEP, f"values that are {value} need a schema", "write schema={'src': pl.String, …}")
+    columns = schema_from(_STEP, "schema", schema)
+    check_types(_STEP, columns, nested=value == "json")
+    return columns
+
+
+def _start(start: Any, topics: Sequence[str]) -> Any:
+    if isinstance(start, datetime):
+        return start if start.tzinfo else start.replace(tzinfo=UTC)
+    return _offsets_or(("earliest", "latest"), "start", start, topics)
+
+
+def _offsets_or(words: tuple[Any, ...], option: str, given: Any, topics: Sequence[str]) -> Any:
+    """Return what was given if it is one of the words, or offsets by partition."""
+    if isinstance(given, Mapping):
+        whole = all(isinstance(v, int) and not isinstance(v, bool) and v >= 0 for v in given.values())
+        named = all(isinstance(k, tuple) or (type(k) is int and len(topics) == 1) for k in given)
+        if given and whole and named:
+            return dict(given)
+    elif given in words:
+        return given
+    allowed = ", ".join(repr(w) for w in words if w is not None)
+    raise QueryError(
+        _STEP,
+        f"{option}={shown_value(given)}",
+        f"it is {allowed}, or offsets: {{partition: offset}}, {{(topic, partition): offset}}",
+    )

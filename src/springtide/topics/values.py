@@ -1,0 +1,129 @@
+"""From the bytes of records to columns: one format each. All records of a range are read at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from springtide.sources.csv import read_fields
+from springtide.sources.objects import ObjectReader, row_of
+from springtide.sources.texts import others, typed
+
+Bytes = Sequence[bytes | None]
+Faults = dict[int, tuple[str, Mapping[str, Any]]]
+"""Number of a record → why it does not fit, and what is in it, for people."""
+
+TOMBSTONE = "the record has no value"
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """What records turned out to be."""
+
+    rows: pl.DataFrame
+    numbers: pl.Series
+    """Which records the rows are."""
+    faults: Faults
+
+
+def parser(format: str, columns: pl.Schema, separator: str) -> Callable[[Bytes], Parsed]:
+    """Return what reads the values of a format."""
+    if format == "json":
+        reader = ObjectReader(columns)
+        return lambda values: _json(values, reader, columns)
+    if format == "csv":
+        return lambda values: _csv(values, columns, separator)
+    (name,) = columns
+    return lambda values: _text(values, name) if format == "text" else _raw(values, name)
+
+
+def texts(values: Bytes) -> tuple[pl.Series, dict[int, str]]:
+    """Return values as text, null where there is none, and the reason for each that is no text."""
+    with suppress(pl.exceptions.ComputeError):  # one of them is not UTF-8
+        return series(values).cast(pl.String), {}
+    found = [_decoded(value) for value in values]
+    wrong = [i for i, text in enumerate(found) if text is None and values[i] is not None]
+    return pl.Series(found, dtype=pl.String), dict.fromkeys(wrong, "it is not UTF-8")
+
+
+def _decoded(value: bytes | None) -> str | None:
+    with suppress(UnicodeDecodeError):
+        return None if value is None else value.decode()
+    return None
+
+
+def series(values: Bytes) -> pl.Series:
+    """Return values as a column of bytes."""
+    column = pl.from_arrow(pa.array(values, pa.large_binary()))
+    assert isinstance(column, pl.Series)
+    return column
+
+
+def shown(value: bytes | None) -> dict[str, Any]:
+    """Write a record for people: as text if it is one, else in hexadecimal."""
+    if value is None:
+        return {"value": None}
+    try:
+        return {"value": value.decode()}
+    except UnicodeDecodeError:
+        return {"value": value.hex()}
+
+
+def _raw(values: Bytes, name: str) -> Parsed:
+    return Parsed(series(values).alias(name).to_frame(), others(len(values), ()), {})
+
+
+def _text(values: Bytes, name: str) -> Parsed:
+    text, wrong = texts(values)
+    good = others(len(values), wrong)
+    rows = (text.gather(good) if wrong else text).alias(name).to_frame()
+    return Parsed(rows, good, {i: (why, shown(values[i])) for i, why in wrong.items()})
+
+
+def _lines(values: Bytes) -> tuple[bytes, pl.Series, dict[int, str]]:
+    """Return values as lines, joined and one by one, and the reason for each that is none."""
+    lines, wrong = texts(values)
+    if lines.null_count():
+        wrong |= dict.fromkeys((series(values).is_null()).arg_true(), TOMBSTONE)
+        lines = lines.fill_null("")
+        return b"", lines, wrong
+    return b"\n".join(values), lines, wrong  # type: ignore[arg-type]  # none of them is None
+
+
+def _json(values: Bytes, reader: ObjectReader, columns: pl.Schema) -> Parsed:
+    data, lines, wrong = _lines(values)
+    broken = lines.str.contains(r"[\r\n]").arg_true()
+    if (
+        broken.len()
+    ):  # a line break between the parts of an object is as good as a space; inside a text it is none of JSON
+        wrong = {i: why for i in broken if (why := reader.fault(lines[i]))} | wrong
+        lines = lines.scatter(broken, lines.gather(broken).str.replace_all(r"[\r\n]", " "))
+        data = b""
+    if not wrong and not data:
+        data = "\n".join(lines).encode()
+    found, numbers, wrong = reader.read(data, lines, wrong)
+    rows, fits, reasons = typed(found, columns)
+    wrong |= {numbers[i]: reason for i, reason in reasons.items()}
+    faults = {i: (why, _content(values[i])) for i, why in wrong.items()}
+    return Parsed(rows, numbers.gather(fits) if reasons else numbers, faults)
+
+
+def _content(value: bytes | None) -> Mapping[str, Any]:
+    try:
+        row = row_of((value or b"").decode())
+    except UnicodeDecodeError:
+        return shown(value)
+    return shown(value) if set(row) == {"line"} else row
+
+
+def _csv(values: Bytes, columns: pl.Schema, separator: str) -> Parsed:
+    _, lines, wrong = _lines(values)
+    lines = lines.str.replace(r"\r?\n$", "")
+    wrong |= dict.fromkeys(lines.str.contains(r"[\r\n]").arg_true(), "the value has more than one line")
+    rows, numbers, faults = read_fields(lines, list(columns), wrong, columns, separator)
+    return Parsed(rows, numbers, {i: (why, shown(values[i])) for i, (why, _) in faults.items()})

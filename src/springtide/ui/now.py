@@ -1,0 +1,237 @@
+"""A query as it is now: everything that the page shows but the past, as plain JSON. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Literal
+
+from springtide.elastic.manager_state import ManagerState
+from springtide.elastic.reports import merged
+from springtide.elastic.snapshot import Snapshot
+from springtide.query.errors import SpringtideError
+from springtide.query.types import END_OF_TIME
+from springtide.state.accounts import SINK, imbalances
+from springtide.state.manifest import Manifest, SourceState
+from springtide.ui.graph import graph, rates
+
+State = Literal["running", "ended", "stopped", "waiting", "gone"]
+
+STREAMS = 12
+"""As many physical streams of a source are shown, those that are farthest behind."""
+RECENT = 5.0
+"""Seconds that are summed up for what is said of now."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was read of a checkpoint."""
+
+    identity: Mapping[str, Any]
+    kept: Sequence[Manifest] = ()
+    """The epochs whose manifests are there, oldest first."""
+    running: bool = False
+    recent: Sequence[Snapshot] = ()
+    """The last measurements, oldest first."""
+    savepoints: Mapping[str, Manifest] = field(default_factory=dict)
+    gone: str | None = None
+    """Why it cannot be read any more, if it cannot."""
+
+
+def now_of(seen: Seen) -> dict[str, Any]:
+    """Return everything about a query that is true now."""
+    last = seen.kept[-1] if seen.kept else None
+    measured = report(seen.recent)
+    memory = memory_of(last)
+    drawn = graph(seen.identity, seen.kept, measured)
+    # In the order of the plan; a manifest has them in that of the alphabet.
+    names = (
+        [n for n in dict.fromkeys([*(q["name"] for q in drawn["subqueries"]), *last.maps]) if n in last.maps]
+        if last
+        else []
+    )
+    return {
+        "query": seen.identity["query"],
+        "state": state_of(seen),
+        "gone": seen.gone,
+        "epoch": last.epoch if last else None,
+        "at": last.metrics.get("at") if last else None,
+        "elastic": bool(last and last.elastic),
+        "paused": bool(memory and memory.paused),
+        "figures": _figures(seen, last, measured),
+        "graph": drawn,
+        "subqueries": [_subquery(name, last, measured) for name in names] if last else [],
+        "sources": [_source(name, state, measured) for name, state in last.sources.items()] if last else [],
+        "refusals": [vars(r) for r in reversed(memory.refusals)] if memory else [],
+        "events": events_of(seen.kept),
+        "unaccounted": list(imbalances(last.accounts)) if last else [],
+        "savepoints": [{"name": name} | epoch_of(m) for name, m in seen.savepoints.items()],
+        "stateful": _stateful(seen.identity, last, names),
+    }
+
+
+def state_of(seen: Seen) -> State:
+    """Say whether a query runs."""
+    if seen.gone is not None:
+        return "gone"
+    last = seen.kept[-1] if seen.kept else None
+    if last is None:
+        return "running" if seen.running else "waiting"
+    return "running" if seen.running else "ended" if last.ended else "stopped"
+
+
+def report(recent: Sequence[Snapshot]) -> Snapshot | None:
+    """Sum up the last seconds, as the manager does."""
+    if not recent:
+        return None
+    end = recent[-1].time
+    return merged([s for s in recent if s.time > end - RECENT] or [recent[-1]])
+
+
+def memory_of(manifest: Manifest | None) -> ManagerState | None:
+    """Return what the elastic manager remembers, if there is one whose words are understood."""
+    if manifest is None or not manifest.elastic:
+        return None
+    try:
+        return ManagerState.from_json(manifest.elastic)
+    except SpringtideError:
+        return None
+
+
+def events_of(kept: Sequence[Manifest]) -> list[dict[str, Any]]:
+    """Return what the kept epochs tell of, the newest first, each once."""
+    found = {(at, text): None for m in kept for at, text in m.metrics.get("events", ())}
+    return [{"at": at, "text": text} for at, text in sorted(found, reverse=True)]
+
+
+def _figures(seen: Seen, last: Manifest | None, measured: Snapshot | None) -> dict[str, Any]:
+    sources = list(last.sources.values()) if last else []
+    waits = seen.recent[-1].latency if seen.recent else None
+    sinks = [n for n in last.accounts if n.startswith(f"{SINK} ")] if last else []
+    per_second = rates(seen.kept)
+    out = sum(per_second.get(n, 0.0) for n in sinks) if sinks and per_second else None
+    return {
+        "arriving": measured.rate if measured else None,
+        "read": measured.rows / measured.period if measured and measured.period else None,
+        "out": out,
+        "rows_in": sum(s.accepted + s.late + s.rejected for s in sources),
+        "rows_out": sum(last.accounts[n].get("written", 0) for n in sinks) if last else 0,
+        "late": sum(s.late for s in sources),
+        "rejected": sum(s.rejected for s in sources),
+        "backlog": last.metrics.get("backlog", 0) if last else 0,
+        "seconds": last.metrics.get("seconds") if last else None,
+        "median": median(s.seconds for s in seen.recent) if seen.recent else None,
+        "p50": waits.p50 if waits else None,
+        "p95": waits.p95 if waits else None,
+        "p99": waits.p99 if waits else None,
+        "slots": measured.slots if measured else None,
+        "executors": measured.executors if measured else None,
+        "state_bytes": sum(s.bytes for s in last.segments()) if last else 0,
+    }
+
+
+def _subquery(name: str, last: Manifest, measured: Snapshot | None) -> dict[str, Any]:
+    own, stored = last.maps[name], last.state.get(name)
+    load = measured.subqueries.get(name) if measured else None
+    found: dict[str, Any] = {
+        "name": name,
+        "instances": own.instances,
+        "version": own.version,
+        "buckets": len(own.owners),
+        "stateful": stored is not None,
+        "segments": len(stored.segments) if stored else 0,
+        "state_rows": sum(s.rows for s in stored.segments) if stored else 0,
+        "state_bytes": sum(s.bytes for s in stored.segments) if stored else 0,
+        "most": len(own.owners) or None,
+        "rate_in": None,
+        "rate_out": None,
+        "utilisation": None,
+        "deviation": None,
+        "each": [],
+    }
+    if measured is None or load is None or load.instances != own.instances:
+        return found
+    period = measured.period or 1.0
+    used = measured.utilisation(name)
+    counts = [len(own.buckets_of(i)) for i in range(own.instances)] if own.owners else []
+    found["each"] = [
+        {
+            "utilisation": used[i],
+            "rate_in": load.rows_in[i] / period,
+            "rate_out": load.rows_out[i] / period,
+            "busy": load.busy[i] / period,
+            "wait": load.wait[i] / period if i < len(load.wait) else None,
+            "buckets": counts[i] if counts else None,
+        }
+        for i in range(min(own.instances, len(used)))
+    ]
+    return found | {
+        "rate_in": sum(load.rows_in) / period,
+        "rate_out": sum(load.rows_out) / period,
+        "utilisation": measured.mean_utilisation(name),
+        "deviation": measured.deviation(name),
+        "most": load.most,
+        "coming": measured.coming.get(name),
+    }
+
+
+def _source(name: str, state: SourceState, measured: Snapshot | None) -> dict[str, Any]:
+    load = measured.sources.get(name) if measured else None
+    slowest = sorted(state.times.items(), key=lambda item: (item[1], item[0]))
+    time = slowest[0][1] if slowest else None
+    period = measured.period if measured and measured.period else 1.0
+    return {
+        "name": name,
+        "accepted": state.accepted,
+        "late": state.late,
+        "rejected": state.rejected,
+        "ended": state.ended or time == END_OF_TIME,
+        "backlog": load.backlog if load else None,
+        "arriving": (load.rows if load.arrived is None else load.arrived) / period if load else None,
+        "time": _time(time),
+        "greatest": _time(state.greatest if state.greatest > -END_OF_TIME else None),
+        "streams": len(state.times),
+        "slowest": [{"name": n, "time": _time(t), "ended": t == END_OF_TIME} for n, t in slowest[:STREAMS]],
+        "held_by": held_by(state),
+        "files": state.files if any(state.files.values()) else None,
+    }
+
+
+def held_by(state: SourceState) -> dict[str, Any] | None:
+    """Say which physical stream holds the merged time of a source back, and by how much; None where none does."""
+    times = {n: t for n, t in state.times.items() if t != END_OF_TIME}
+    if len(times) < 2:
+        return None
+    slowest, time = min(times.items(), key=lambda item: (item[1], item[0]))
+    second = min(t for n, t in times.items() if n != slowest)
+    return {"stream": slowest, "seconds": (second - time) / 1e6} if second > time else None
+
+
+def _time(micros: int | None) -> float | None:
+    """Return an event time in seconds, as JSON and browsers can have it; None where there is none, or no more."""
+    return None if micros is None or abs(micros) >= END_OF_TIME else micros / 1e6
+
+
+def epoch_of(manifest: Manifest) -> dict[str, Any]:
+    """Return what there is to say of one epoch: when, how long, rows, and the state that it keeps and that it wrote."""
+    segments, metrics = list(manifest.segments()), manifest.metrics
+    return {
+        "epoch": manifest.epoch,
+        "at": metrics.get("at"),
+        "seconds": metrics.get("seconds"),
+        "rows": metrics.get("rows"),
+        "published": metrics.get("published"),
+        "segments": len(segments),
+        "bytes": sum(s.bytes for s in segments),
+        "new_bytes": sum(s.bytes for s in segments if s.epoch == manifest.epoch),
+        "rows_in": sum(s.accepted for s in manifest.sources.values()),
+        "ended": manifest.ended,
+    }
+
+
+def _stateful(identity: Mapping[str, Any], last: Manifest | None, names: Sequence[str]) -> list[dict[str, Any]]:
+    if last is None:
+        return []
+    layouts = identity.get("state", {})
+    return [{"name": name, "keys": layouts.get(name, {}).get("keys", [])} for name in names if name in last.state]

@@ -1,0 +1,130 @@
+"""What a person asks for on the page: checked, left for the query, and followed until its answer is there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from springtide.query.errors import SpringtideError, nearest
+from springtide.state.answers import Answer, read_answer
+from springtide.state.checkpoint import Checkpoint
+from springtide.state.control import Command, send
+from springtide.state.savepoints import save, savepoints
+
+_INSTANCES, _BUCKETS = 10_000, 1 << 16
+_ID = re.compile(r"[0-9]{1,20}-[0-9a-f]{6}")
+
+Options = Mapping[str, Any]
+
+
+class Refused(SpringtideError):
+    """What was asked for makes no sense, or cannot be done now."""
+
+
+def order(checkpoint: Checkpoint, name: str, options: Options) -> dict[str, Any]:
+    """Do what was asked for; return the id under which the answer can be asked for, or the answer if it is there already."""
+    if name == "savepoint":
+        return {"answer": _saved(checkpoint, options)}
+    if name not in _CHECKED:
+        raise Refused(f"there is no command {name!r}; {nearest(name, [*_CHECKED, 'savepoint'])}")
+    query = checkpoint.identity()["query"]
+    if not checkpoint.in_use():
+        raise Refused(f"the query {query!r} is not running: nobody would take the command up")
+    given = _CHECKED[name](checkpoint, options)
+    return {"id": send(checkpoint.root, Command(name, given)).stem}
+
+
+def answer_to(checkpoint: Checkpoint, name: str, id: str) -> dict[str, Any]:
+    """Return what became of a command; its status is `sent` while nobody has taken it up."""
+    if not _ID.fullmatch(id):
+        raise Refused("there is no such command")
+    file = checkpoint.root / "control" / f"{id}.json"
+    running = checkpoint.in_use()
+    answer = read_answer(file)  # after the look at the run: what it said last is not missed
+    if answer is None and not running:
+        if name == "stop":
+            file.unlink(missing_ok=True)  # it ended by itself: the next run is not to stop at once
+            last = checkpoint.latest()
+            answer = Answer("done", epoch=None if last is None else last.epoch)
+        else:
+            answer = Answer("failed", "the query ended before it took the command up; its next run will")
+    return _plain(answer or Answer("sent", final=False))
+
+
+def _plain(answer: Answer) -> dict[str, Any]:
+    return asdict(answer) | {"what": str(answer.change) if answer.change else ""}
+
+
+def _saved(checkpoint: Checkpoint, options: Options) -> dict[str, Any]:
+    name = _text(options, "name")
+    save(checkpoint.root, name)
+    return _plain(Answer("done", f"savepoint {name} is kept", savepoints(checkpoint.root)[name].epoch))
+
+
+def _scale(checkpoint: Checkpoint, options: Options) -> dict[str, Any]:
+    return {
+        "step": _step(checkpoint, options),
+        "instances": _whole(options, "instances", 1, _INSTANCES),
+        "protocol": None,
+    }
+
+
+def _move(checkpoint: Checkpoint, options: Options) -> dict[str, Any]:
+    wanted = options.get("buckets")
+    if not isinstance(wanted, list) or not wanted or not all(_is_whole(b, 0, _BUCKETS) for b in wanted):
+        raise Refused("name the buckets that are to be moved, by their numbers")
+    to = _whole(options, "to", 0, _INSTANCES)
+    return {"step": _step(checkpoint, options), "buckets": sorted(set(wanted)), "to": to, "protocol": None}
+
+
+def _rebalance(checkpoint: Checkpoint, options: Options) -> dict[str, Any]:
+    return {"step": _step(checkpoint, options), "protocol": None}
+
+
+def _switch(checkpoint: Checkpoint, options: Options) -> dict[str, Any]:
+    manifest = checkpoint.latest()
+    if manifest is not None and not manifest.elastic:
+        raise Refused("the query is not elastic: nobody but people changes it, and there is nothing to pause")
+    return {}
+
+
+def _stop(checkpoint: Checkpoint, options: Options) -> dict[str, Any]:
+    return {}
+
+
+_CHECKED: Mapping[str, Callable[[Checkpoint, Options], dict[str, Any]]] = {
+    "scale": _scale,
+    "move": _move,
+    "rebalance": _rebalance,
+    "pause": _switch,
+    "resume": _switch,
+    "stop": _stop,
+}
+
+
+def _step(checkpoint: Checkpoint, options: Options) -> str:
+    step, manifest = _text(options, "step"), checkpoint.latest()
+    names = {*checkpoint.identity()["steps"], *(manifest.maps if manifest else ())}
+    if step not in names:
+        raise Refused(f"the query has no step {step!r}; {nearest(step, names)}")
+    return step
+
+
+def _text(options: Options, name: str) -> str:
+    value = options.get(name)
+    if not isinstance(value, str) or not value:
+        raise Refused(f"{name} is missing")
+    return value
+
+
+def _whole(options: Options, name: str, least: int, most: int) -> int:
+    value = options.get(name)
+    if not _is_whole(value, least, most):
+        raise Refused(f"{name} must be a whole number from {least:,} to {most:,}")
+    return int(str(value))
+
+
+def _is_whole(value: object, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most

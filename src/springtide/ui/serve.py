@@ -1,0 +1,144 @@
+"""Serves the page until it is told to stop: on this machine alone, or to whoever has the token."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from springtide.query.errors import SpringtideError
+from springtide.ui.gallery import Gallery
+from springtide.ui.guard import LOOPBACK, Rules
+
+TOKEN = "SPRINGTIDE_UI_TOKEN"
+"""The variable of the environment with the token, for those who want to choose it."""
+PORT = 8765
+"""Where the page is if nobody says where, and nobody else is there."""
+_LEAST = 16
+"""Characters of a token that a person chose."""
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """How a person wants the page to be served."""
+
+    host: str = LOOPBACK[0]
+    port: int | None = None
+    """None: the usual one, or any that is free; 0: any that is free."""
+    read_only: bool = False
+
+
+def serve(
+    gallery: Gallery, options: ServeOptions, ready: Callable[[str], None], *, until_stdin_ends: bool = False
+) -> None:
+    """Serve the page; `ready` is told its address, with the token in it if there is one. It ends with Ctrl-C."""
+    try:
+        import uvicorn
+
+        from springtide.ui.app import application
+    except ImportError:
+        raise SpringtideError(
+            "the page needs Starlette and uvicorn, which are not installed; pip install 'springtide[ui]' installs them"
+        ) from None
+    with _listening(options) as listener:
+        port = listener.getsockname()[1]
+        rules = rules_of(options, os.environ.get(TOKEN))
+        config = uvicorn.Config(
+            application(gallery, rules, lambda: server.should_exit),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            timeout_graceful_shutdown=1,
+        )
+        server = uvicorn.Server(config)
+        if until_stdin_ends:
+            threading.Thread(target=_end_with_stdin, args=(server,), daemon=True).start()
+        ready(address(options.host, port, rules.token))
+        server.run(sockets=[listener])
+
+
+def rules_of(options: ServeOptions, token: str | None = None) -> Rules:
+    """Say whom the server answers: this machine, or whoever has the token, which is made up if nobody chose one."""
+    word = secrets.token_urlsafe(24)
+    if is_loopback(options.host):
+        return Rules(frozenset({*LOOPBACK, options.host}), word, token or None, options.read_only)
+    if token is not None and len(token) < _LEAST:
+        raise SpringtideError(
+            f"the token in {TOKEN} is too short to keep others out; give at least {_LEAST} characters"
+        )
+    return Rules(_names(options.host), word, token or secrets.token_urlsafe(24), options.read_only)
+
+
+def address(host: str, port: int, token: str | None = None) -> str:
+    """Write the address that a browser is to open.
+
+    >>> address("127.0.0.1", 8765), address("::1", 80), address("0.0.0.0", 8765, "abc")
+    ('http://127.0.0.1:8765/', 'http://[::1]:80/', 'http://...:8765/?token=abc')
+    """
+    name = socket.gethostname() if _is_any(host) else f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}/{'' if token is None else f'?token={token}'}"
+
+
+def open_browser(url: str) -> bool:
+    """Open the page where there is a desktop; tell whether there is one."""
+    has_desktop = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return bool(has_desktop) and webbrowser.open(url)
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can reach an address.
+
+    >>> is_loopback("localhost"), is_loopback("127.0.0.2"), is_loopback("0.0.0.0"), is_loopback("example.org")
+    (True, True, False, False)
+    """
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _names(host: str) -> frozenset[str]:
+    """Name what a browser may call this server: the address, or all of this machine's where it listens on all."""
+    if not _is_any(host):
+        return frozenset({host.lower()})
+    own = socket.gethostname()
+    try:
+        addresses = {str(info[4][0]).partition("%")[0] for info in socket.getaddrinfo(own, None)}
+    except OSError:
+        addresses = set()
+    return frozenset({own.lower(), socket.getfqdn().lower(), *LOOPBACK, *addresses})
+
+
+def _is_any(host: str) -> bool:
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _listening(options: ServeOptions) -> socket.socket:
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    ports = [PORT, 0] if options.port is None else [options.port]
+    for port in ports:
+        try:
+            return socket.create_server((options.host, port), family=family)
+        except (OSError, OverflowError) as error:
+            if port == ports[-1]:
+                why = getattr(error, "strerror", None) or str(error)
+                raise SpringtideError(
+                    f"the page cannot be served on {options.host}:{port}: {why}; give another --port or --host"
+                ) from None
+    raise AssertionError
+
+
+def _end_with_stdin(server: object) -> None:
+    """End with the process that started this one, however that ends."""
+    sys.stdin.read()
+    server.should_exit = True  # type: ignore[attr-defined]

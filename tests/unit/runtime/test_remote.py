@@ -1,0 +1,247 @@
+"""A checkpoint in an object store: nodes that have nothing in common but that store."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import polars as pl
+import pytest
+
+import springtide as st
+from springtide.runtime import inprocess
+from springtide.runtime.durability import Durability
+from springtide.runtime.engine import Engine, Options
+from springtide.runtime.identity import begin_from
+from springtide.sinks.memory import MemorySink
+from springtide.state.checkpoint import Checkpoint
+from springtide.state.copying import backup
+from springtide.state.savepoints import save, savepoints
+from springtide.state.stores import Store
+from springtide.state.verifying import verify
+from tests.stores.misbehaving import Misbehaving, served
+
+KEYS = ["k", "window_start"]
+URL = "fake://bucket/ckpt"
+
+
+def query(sink: MemorySink, rows: int = 60) -> st.Query:
+    numbers = pl.int_range(rows, eager=True)
+    frame = pl.DataFrame({"k": numbers % 7, "x": numbers, "ts": (numbers * 1_000_000).cast(st.TIME)})
+    source = st.source("rows", st.memory(frame, schema=frame.schema), ts="ts")
+    sums = source.aggregate(by="k", window=st.sliding("20s", every="5s"), total=st.sum("x"), name="sums")
+    return st.Query("remote", sums.to(sink, name="out"))
+
+
+def options(node: Path, every: str = "epoch", instances: int | None = 2, cut: int = 6) -> Options:
+    return Options(instances, rows_per_epoch=cut, durability=Durability(every=every, cache=node))
+
+
+def run(
+    sink: MemorySink, given: Options, until: int | None = None, meanwhile: Callable[[Engine], None] = lambda _: None
+) -> Engine:
+    """Run to the end, or until an epoch is committed."""
+
+    def between(engine: Engine) -> bool:
+        meanwhile(engine)
+        return until is None or engine.manifest.epoch < until
+
+    return inprocess.run(query(sink).plan(buckets=8), URL, given, between=between)
+
+
+def check(sink: MemorySink) -> None:
+    found, expected = sink.rows(), query(MemorySink()).run_reference().rows()
+    assert found.sort(KEYS).equals(expected.select(found.columns).sort(KEYS))
+
+
+@pytest.fixture
+def bucket() -> Iterator[Misbehaving]:
+    bucket = Misbehaving(7, trouble=0.0)
+    with served(bucket=bucket):
+        yield bucket
+
+
+@pytest.mark.parametrize("every", ["epoch", "1ms", "never"])
+@pytest.mark.parametrize("trouble", [0.0, 0.3])
+def test_another_node_goes_on_with_nothing_but_the_store(
+    bucket: Misbehaving, tmp_path: Path, every: str, trouble: float
+) -> None:
+    bucket.trouble = trouble
+    sink = MemorySink()
+    for node, until in enumerate([2, 5, None]):
+        run(sink, options(tmp_path / f"node{node}", every, instances=node + 1), until)
+    check(sink)
+    bucket.trouble = 0.0
+    found = verify(URL)
+    assert (found.damaged, found.unaccounted) == ((), ())
+    assert not [f for f in bucket.files if "running" in f]
+
+
+def test_s3(s3: str, tmp_path: Path) -> None:
+    sink = MemorySink()
+    bare, _, parts = s3.partition("?")
+    given = dict(p.split("=") for p in parts.split("&"))
+    for node, until in enumerate([3, None]):
+        taken = options(tmp_path / f"node{node}", "1ms")
+        checkpoint = taken.durability.checkpoint(f"{bare}/ckpt", given)
+        plan = query(sink).plan(buckets=8)
+        engine = Engine(plan, checkpoint, lambda epoch, plan=plan: inprocess.execute(plan, epoch), taken)
+        engine.begin()
+        while not engine.manifest.ended and (until is None or engine.manifest.epoch < until):
+            engine.has_work()
+            engine.run()
+        engine.close()
+    check(sink)
+    kept = [f for f in tmp_path.rglob("*") if f.is_file()]
+    assert not [f for f in kept if b"hush-hush" in f.read_bytes()], "secrets are written nowhere"
+
+
+@pytest.mark.parametrize("every", ["epoch", "1ms"])
+@pytest.mark.parametrize("seed", range(4))
+def test_caches_may_be_deleted_at_any_moment(bucket: Misbehaving, tmp_path: Path, every: str, seed: int) -> None:
+    random, sink = Random(seed), MemorySink()
+
+    def delete(engine: Engine) -> None:
+        for file in sorted(f for f in tmp_path.rglob("*.arrow") if f.is_file()):
+            if random.random() < 0.5:
+                file.unlink(missing_ok=True)
+        if random.random() < 0.3:
+            shutil.rmtree(engine.checkpoint.root / "state", ignore_errors=True)
+
+    run(sink, options(tmp_path, every), 4, delete)
+    run(sink, options(tmp_path, every), None, delete)
+    check(sink)
+
+
+def test_what_is_damaged_in_a_cache_is_fetched_again(bucket: Misbehaving, tmp_path: Path) -> None:
+    sink = MemorySink()
+    engine = run(sink, options(tmp_path), 4)
+    for file in (engine.checkpoint.root / "state").rglob("*.arrow"):
+        file.write_bytes(b"x" * file.stat().st_size)
+    run(sink, options(tmp_path))
+    check(sink)
+
+
+def test_a_restart_on_the_same_node_finds_its_cache_warm(bucket: Misbehaving, tmp_path: Path) -> None:
+    sink = MemorySink()
+    run(sink, options(tmp_path), 4)
+    before = bucket.requests["get"]
+    run(sink, options(tmp_path), 5)
+    warm = bucket.requests["get"] - before
+    run(sink, options(tmp_path / "elsewhere"), 6)
+    assert warm < bucket.requests["get"] - before - warm
+    check_names = {f.split("/")[1] for f in bucket.files}
+    assert check_names <= {"springtide.json", "manifests", "state", "outbox", "published", "history", "control"}
+
+
+def test_requests_of_an_epoch_are_few_and_do_not_grow(bucket: Misbehaving, tmp_path: Path) -> None:
+    """With four instances: a segment and a file for the sink each, the manifest, two looks at the claim, one removal."""
+    counts: list[int] = []
+
+    def note(engine: Engine) -> None:
+        counts.append(sum(bucket.requests.values()))
+
+    for every in ("epoch", "1h"):
+        counts.clear()
+        run(MemorySink(), options(tmp_path / every, every, instances=4, cut=3), None, note)
+        each = [after - before for before, after in itertools.pairwise(counts[2:])]
+        assert max(each) <= 20, each
+        bucket.files.clear()
+
+
+def test_a_store_that_was_emptied_begins_anew_whatever_the_cache_says(bucket: Misbehaving, tmp_path: Path) -> None:
+    run(MemorySink(), options(tmp_path), 4)
+    bucket.files.clear()
+    sink = MemorySink()
+    run(sink, options(tmp_path))
+    check(sink)
+
+
+def test_a_run_that_was_paused_can_do_nothing(bucket: Misbehaving, tmp_path: Path) -> None:
+    sink = MemorySink()
+    plan = query(sink).plan(buckets=8)
+    taken = options(tmp_path / "one")
+    old = Engine(plan, taken.durability.checkpoint(URL), lambda epoch: inprocess.execute(plan, epoch), taken)
+    old.begin()
+    old.has_work()
+    old.run()
+    run(sink, options(tmp_path / "two"))
+    before = dict(bucket.files)
+    old.has_work()
+    with pytest.raises(st.CheckpointError, match="was taken over by a newer run"):
+        old.run()
+    old.close()
+    stray = {f for f in bucket.files if f not in before}
+    assert all(f.startswith(("ckpt/state/", "ckpt/outbox/")) for f in stray), "what no manifest names"
+    assert {f: bucket.files[f] for f in before} == before
+    check(sink)
+
+
+def test_savepoints_are_in_the_store_too(bucket: Misbehaving, tmp_path: Path) -> None:
+    sink = MemorySink()
+    run(sink, options(tmp_path / "one", "1ms"), 4)
+    place = save(Store.at(URL), "half")
+    assert place == f"{URL}/savepoints/half"
+    assert savepoints(URL)["half"].epoch == 4
+    with pytest.raises(st.CheckpointError, match="has a savepoint half already"):
+        save(Store.at(URL), "half")
+    run(sink, options(tmp_path / "one"))
+    check(sink)
+    assert verify(place).damaged == ()
+    plan = query(MemorySink()).plan(buckets=8)
+    for target in (tmp_path / "here", "fake://bucket/there"):
+        assert begin_from(place, plan, target) == 4
+        assert begin_from(place, plan, target) == 4, "a start that is repeated goes on"
+    rest = MemorySink()
+    inprocess.run(query(rest).plan(buckets=8), "fake://bucket/there", options(tmp_path / "two"))
+    assert 0 < rest.rows().height < sink.rows().height
+
+
+def test_a_checkpoint_moves_from_a_folder_to_a_store_and_back(bucket: Misbehaving, tmp_path: Path) -> None:
+    sink = MemorySink()
+    inprocess.run(
+        query(sink).plan(buckets=8), tmp_path / "folder", options(tmp_path), between=lambda e: e.manifest.epoch < 3
+    )
+    backup(tmp_path / "folder", URL)
+    run(sink, options(tmp_path / "node"), 6)
+    backup(URL, tmp_path / "back")
+    inprocess.run(query(sink).plan(buckets=8), tmp_path / "back", options(tmp_path))
+    check(sink)
+
+
+def test_a_backup_beside_a_checkpoint_in_a_store_is_refused(bucket: Misbehaving, tmp_path: Path) -> None:
+    with pytest.raises(st.QueryError, match=r"is in an object store already .* and backup= is given as well"):
+        Durability(backup=tmp_path).checkpoint(URL)
+    with pytest.raises(st.QueryError, match="cache='s3://b/x' is not a folder"):
+        Durability(cache="s3://b/x")
+
+
+def test_a_bucket_that_is_not_there_is_refused_before_anything_starts(s3: str, tmp_path: Path) -> None:
+    place = s3.replace("s3://bucket-", "s3://no-bucket-")
+    with pytest.raises(st.CheckpointError, match=r"cannot write .*[Bb]ucket"):
+        inprocess.run(query(MemorySink()).plan(buckets=8), place, options(tmp_path))
+
+
+def test_another_query_is_refused(bucket: Misbehaving, tmp_path: Path) -> None:
+    run(MemorySink(), options(tmp_path / "one"), 1)
+    other = query(MemorySink())
+    with pytest.raises(st.CheckpointError, match=r"checkpoint fake://bucket/ckpt was written by another form"):
+        inprocess.run(other.plan(buckets=4), URL, options(tmp_path / "two"))
+
+
+def test_a_listing_that_is_behind_loses_nothing(bucket: Misbehaving, tmp_path: Path) -> None:
+    """Every listing may be without the last files: claims, manifests and segments are asked for by name."""
+    bucket.trouble, bucket.lag = 0.3, 12
+    sink = MemorySink()
+    for node in range(4):
+        run(sink, options(tmp_path / f"node{node % 2}", "never" if node % 2 else "epoch"), node * 2 + 1)
+    run(sink, options(tmp_path / "last"))
+    check(sink)
+
+
+def test_a_folder_by_its_address_is_that_folder(tmp_path: Path) -> None:
+    assert Checkpoint(tmp_path).remote is None
+    assert Checkpoint(tmp_path.as_uri()).root == tmp_path

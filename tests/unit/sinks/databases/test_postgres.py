@@ -1,0 +1,173 @@
+"""A table of PostgreSQL, on a real server."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import suppress
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import springtide as st
+from springtide.connectors import Secret
+from springtide.runtime.engine import Options
+from springtide.runtime.inprocess import run
+from springtide.sinks.databases.postgres import POSTGRES, PostgresSink
+from springtide.sinks.databases.sink import table_and_keys
+from springtide.tables.postgres import server
+from springtide.testing import check_sink
+from tests.servers.postgres import Postgres
+from tests.unit.runtime.crashing import numbers
+from tests.unit.sinks.databases.faults import BREAKS, Breaking
+from tests.unit.sinks.kinds import ROWS, Died, Runs, query_of
+
+
+def sink(postgres: Postgres, **options: Any) -> PostgresSink:
+    return st.postgres_sink(postgres.url, "numbers", **{"create": True, **options})
+
+
+# runs that are killed leave connections open, as nobody is there to close them
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_it_passes_the_suite_for_sinks(postgres: Postgres) -> None:
+    def read(name: str) -> pl.DataFrame:
+        found = postgres.ask(f"SELECT to_regclass('{name}')") != [(None,)]
+        rows = postgres.ask(f'SELECT x FROM "{name}"') if found else []
+        return pl.DataFrame({"x": [x for (x,) in rows]}, schema={"x": pl.Int64})
+
+    check_sink(lambda name: st.postgres_sink(postgres.url, name, create=True), read)
+    gc.collect()
+
+
+def broken_at(breaking: Breaking, keys: tuple[str, ...]) -> st.Query:
+    where = server("", "host=nowhere", None, None)
+    table, by = table_and_keys("test", "numbers", keys)
+    return query_of(PostgresSink(breaking, table, by, True, POSTGRES, server=where))
+
+
+def xs(postgres: Postgres) -> list[int]:
+    return [x for (x,) in postgres.ask("SELECT x FROM numbers ORDER BY x")]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("late", "error"), BREAKS)
+@pytest.mark.parametrize("keys", [(), ("x",)])
+def test_rows_are_there_once_whatever_breaks(
+    keys: tuple[str, ...], late: bool, error: type[BaseException], tmp_path: Path, postgres: Postgres
+) -> None:
+    connect = sink(postgres).server.connect
+    counting = Breaking(connect, 0, late)
+    Runs(tmp_path / "ckpt").run(broken_at(counting, keys))
+    for number in range(1, counting.operations + 1, 2 if error is Died and not keys else 5):
+        postgres.ask("DROP TABLE numbers, springtide_ledger")
+        folder = tmp_path / str(number)
+        breaking = Breaking(connect, number, late, error)
+        with suppress(st.UnavailableError):
+            Runs(folder / "ckpt").run(broken_at(breaking, keys))
+        Runs(folder / "ckpt").run(broken_at(breaking, keys))
+        assert breaking.operations >= number
+        assert xs(postgres) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("keys", [(), ("x",)])
+def test_the_server_stops_and_starts_while_a_query_runs(
+    keys: tuple[str, ...], tmp_path: Path, postgres: Postgres
+) -> None:
+    def crash(engine: Any) -> bool:
+        if engine.manifest.epoch == 1:
+            postgres.stop()
+            postgres.start()
+        return True
+
+    plan = query_of(sink(postgres, keys=keys)).plan()
+    engine = run(plan, tmp_path / "ckpt", Options(1, rows_per_epoch=3, patience=600), between=crash)
+    assert xs(postgres) == list(range(ROWS))
+    assert "works again" in str(engine.events)
+
+
+def test_a_stale_run_writes_nothing_any_more(tmp_path: Path, postgres: Postgres) -> None:
+    def take_over() -> None:
+        postgres.ask("UPDATE springtide_ledger SET generation = generation + 1")
+
+    with pytest.raises(st.SinkError, match="was taken over by the sink out of the query 'past'"):
+        Runs(tmp_path / "ckpt").run(query_of(sink(postgres)), between=take_over)
+    assert xs(postgres) == [0, 1, 2]
+
+
+def test_upserts_keep_the_latest_row(tmp_path: Path, postgres: Postgres) -> None:
+    run(query_of(sink(postgres, keys="key")).plan(), tmp_path / "ckpt", Options(1, rows_per_epoch=5))
+    last = {row["key"]: row["x"] for row in numbers(ROWS).to_dicts()}
+    assert dict(postgres.ask("SELECT key, x FROM numbers")) == last  # type: ignore[arg-type]
+
+
+def test_the_last_entry_was_deleted(tmp_path: Path, postgres: Postgres) -> None:
+    runs = Runs(tmp_path / "ckpt")
+    runs.run(query_of(sink(postgres)), epochs=2)
+    postgres.ask("DELETE FROM springtide_ledger")
+    with pytest.raises(st.SinkError, match="whether those of epoch 1 are among them cannot be told"):
+        runs.run(query_of(sink(postgres)))
+
+
+@pytest.mark.parametrize(
+    ("table", "keys", "reason"),
+    [
+        (None, (), "is not there; make it"),
+        ("x int8, ts timestamptz", (), "has no column 'key'"),
+        ("x int4, ts timestamptz, key text", (), "has 'x' as int4, and rows have Int64; make it int8"),
+        ("x int8, ts timestamptz(0), key text", (), "would round 'ts'"),
+        ("x int8, ts timestamptz, key text, more int NOT NULL", (), "needs a value for 'more'"),
+        ("x int8, ts timestamptz, key text", ("key",), "cannot be upserted by key"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused_at_the_start(
+    table: str | None, keys: tuple[str, ...], reason: str, tmp_path: Path, postgres: Postgres
+) -> None:
+    if table is not None:
+        postgres.ask(f"CREATE TABLE numbers ({table})")
+    with pytest.raises(st.SinkError, match=reason):
+        Runs(tmp_path / "ckpt").run(query_of(sink(postgres, keys=keys, create=False)))
+    assert postgres.ask("SELECT to_regclass('springtide_ledger')") == [(None,)]
+
+
+def test_values_come_as_they_are(tmp_path: Path, postgres: Postgres) -> None:
+    frame = pl.DataFrame(
+        {
+            "ts": [datetime(2024, 5, 1, 12, microsecond=7, tzinfo=UTC)] * 2,
+            "naive": [datetime(2024, 5, 1, 12), None],
+            "flag": [True, None],
+            "small": pl.Series([-5, None], dtype=pl.Int8),
+            "large": pl.Series([2**64 - 1, None], dtype=pl.UInt64),
+            "real": [0.1, float("inf")],
+            "day": [date(2024, 5, 1), None],
+            "clock": [time(12, 30, 0, 5), None],
+            "took": [timedelta(days=400, microseconds=3), None],
+            "price": [Decimal("1.50"), None],
+            "raw": [b"\x00\xff", None],
+            "many": [[1, 2], None],
+            "parts": [{"a": 1, "b": "x"}, None],
+            "text": ['"\n,é\\.', ""],
+        }
+    )
+    source = st.source("rows", st.memory(frame), ts="ts")
+    run(st.Query("values", source.to(sink(postgres))).plan(), tmp_path / "ckpt", Options(1))
+    found = postgres.ask(f"SELECT {', '.join(frame.columns)} FROM numbers ORDER BY small NULLS LAST")
+    assert found == frame.rows()
+
+
+def test_rows_that_the_table_does_not_take_end_the_run_with_the_reason(tmp_path: Path, postgres: Postgres) -> None:
+    frame = numbers(2).with_columns(key=pl.lit("a\x00b"))
+    source = st.source("rows", st.memory(frame), ts="ts")
+    with pytest.raises(st.SinkError, match="does not take the rows: invalid byte sequence"):
+        run(st.Query("nul", source.to(sink(postgres))).plan(), tmp_path / "ckpt", Options(1, patience=600))
+
+
+def test_secrets_are_nowhere() -> None:
+    made = st.postgres_sink("postgresql://me:hush-hush@db.example/calls", "heavy", options={"sslmode": "require"})
+    other = st.postgres_sink("postgresql://me@db.example/calls", "heavy", password=Secret("hush-hush"))
+    assert "hush" not in f"{made} {made!r} {made.describe()} {made.place} {other!r}"
+    assert dict(made.server.secrets)["password"].reveal() == "hush-hush"
+    with pytest.raises(st.QueryError, match="not understood") as error:
+        st.postgres_sink("postgresql://me:hush-hush@db/x?nonsense=1", "heavy")
+    assert "hush" not in str(error.value)

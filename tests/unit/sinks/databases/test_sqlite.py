@@ -1,0 +1,174 @@
+"""A table of SQLite: what holds for every database with a DB-API."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing, suppress
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import springtide as st
+from springtide.runtime.engine import Options
+from springtide.runtime.inprocess import run
+from springtide.sinks.databases.dialects import SQLITE
+from springtide.testing import check_sink
+from tests.unit.runtime.crashing import SCHEMA, numbers
+from tests.unit.sinks.databases.faults import BREAKS, Breaking
+from tests.unit.sinks.kinds import ROWS, Died, Runs, query_of
+
+
+def connect(folder: Path) -> sqlite3.Connection:
+    return sqlite3.connect(folder / "rows.db")
+
+
+def asked(folder: Path, statement: str) -> list[tuple[Any, ...]]:
+    with closing(connect(folder)) as connection:
+        found = connection.execute(statement).fetchall()
+        connection.commit()
+        return found
+
+
+def sink(folder: Path, **options: Any) -> Any:
+    return st.database_sink(partial(connect, folder), "numbers", **{"create": True, **options})
+
+
+def xs(folder: Path) -> list[int]:
+    return [x for (x,) in asked(folder, "SELECT x FROM numbers ORDER BY x")]
+
+
+def test_it_passes_the_suite_for_sinks(tmp_path: Path) -> None:
+    def read(name: str) -> pl.DataFrame:
+        if not asked(tmp_path, f"SELECT 1 FROM sqlite_master WHERE name = '{name}'"):
+            return pl.DataFrame(schema=SCHEMA)
+        return pl.DataFrame({"x": [x for (x,) in asked(tmp_path, f'SELECT x FROM "{name}"')]}, schema={"x": pl.Int64})
+
+    check_sink(lambda name: st.database_sink(partial(connect, tmp_path), name, create=True), read)
+
+
+def broken_at(breaking: Breaking, keys: tuple[str, ...] = ()) -> st.Query:
+    return query_of(st.database_sink(breaking, "numbers", keys=keys, create=True, dialect=SQLITE))
+
+
+@pytest.mark.parametrize(("late", "error"), BREAKS)
+@pytest.mark.parametrize("keys", [(), ("x",)])
+def test_rows_are_there_once_whatever_breaks(
+    keys: tuple[str, ...], late: bool, error: type[BaseException], tmp_path: Path
+) -> None:
+    (tmp_path / "whole").mkdir()
+    counting = Breaking(partial(connect, tmp_path / "whole"), 0, late)
+    Runs(tmp_path / "ckpt").run(broken_at(counting, keys))
+    assert counting.operations > 20
+    for number in range(1, counting.operations + 1, 1 if error is Died and not keys else 3):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        breaking = Breaking(partial(connect, folder), number, late, error)
+        with suppress(st.UnavailableError):
+            Runs(folder / "ckpt").run(broken_at(breaking, keys))
+        Runs(folder / "ckpt").run(broken_at(breaking, keys))
+        assert breaking.operations >= number
+        assert xs(folder) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_run_connects_again_and_looks_first(late: bool, tmp_path: Path) -> None:
+    breaking = Breaking(partial(connect, tmp_path), 25, late)
+    run(broken_at(breaking).plan(), tmp_path / "ckpt", Options(1, rows_per_epoch=3, patience=60))
+    assert breaking.operations > 25
+    assert xs(tmp_path) == list(range(ROWS))
+
+
+def test_an_upsert_keeps_the_latest_row_of_a_key_and_the_columns_of_others(tmp_path: Path) -> None:
+    asked(tmp_path, "CREATE TABLE numbers (key TEXT PRIMARY KEY, x INTEGER, ts TEXT, note TEXT)")
+    asked(tmp_path, "INSERT INTO numbers VALUES ('k1', -1, NULL, 'mine'), ('other', -2, NULL, 'mine')")
+    run(query_of(sink(tmp_path, keys="key", create=False)).plan(), tmp_path / "ckpt", Options(1, rows_per_epoch=5))
+    last = {row["key"]: row["x"] for row in numbers(ROWS).to_dicts()}
+    assert dict(asked(tmp_path, "SELECT key, x FROM numbers")) == {**last, "other": -2}
+    assert asked(tmp_path, "SELECT key FROM numbers WHERE note = 'mine' ORDER BY key") == [("k1",), ("other",)]
+
+
+@pytest.mark.parametrize(
+    ("table", "keys", "reason"),
+    [
+        (None, (), "is not there; make it, or let this sink make it"),
+        ("x INTEGER, ts TEXT", (), "has no column 'key'; add it"),
+        ("x INTEGER, ts TEXT, key TEXT", ("key",), "cannot be upserted by key"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused_at_the_start(
+    table: str | None, keys: tuple[str, ...], reason: str, tmp_path: Path
+) -> None:
+    if table is not None:
+        asked(tmp_path, f"CREATE TABLE numbers ({table})")
+    with pytest.raises(st.SinkError, match=reason):
+        Runs(tmp_path / "ckpt").run(query_of(sink(tmp_path, keys=keys, create=False)))
+    assert asked(tmp_path, "SELECT name FROM sqlite_master WHERE name = 'springtide_ledger'") == []
+
+
+def test_rows_of_another_are_refused(tmp_path: Path) -> None:
+    Runs(tmp_path / "ckpt").run(query_of(sink(tmp_path)))
+    with pytest.raises(st.SinkError, match=r"belongs to the sink out of the query 'past'.*delete its row in"):
+        Runs(tmp_path / "another").run(query_of(sink(tmp_path)))
+    assert xs(tmp_path) == list(range(ROWS))
+
+
+def test_a_ledger_without_its_entry_is_refused_while_nobody_can_tell(tmp_path: Path) -> None:
+    runs = Runs(tmp_path / "ckpt")
+    runs.run(query_of(sink(tmp_path)), epochs=2)
+    entry = asked(tmp_path, "SELECT * FROM springtide_ledger")
+    asked(tmp_path, "DELETE FROM springtide_ledger")
+    with pytest.raises(st.SinkError, match="whether those of epoch 1 are among them cannot be told; restore the entry"):
+        runs.run(query_of(sink(tmp_path)))
+    with closing(connect(tmp_path)) as connection:
+        connection.execute("INSERT INTO springtide_ledger VALUES (?, ?, ?, ?, ?, ?, ?)", entry[0])
+        connection.commit()
+    runs.run(query_of(sink(tmp_path)))
+    assert xs(tmp_path) == list(range(ROWS))
+
+
+def test_an_entry_that_goes_while_a_run_writes_ends_the_run(tmp_path: Path) -> None:
+    def forget() -> None:
+        asked(tmp_path, "DELETE FROM springtide_ledger")
+
+    with pytest.raises(st.SinkError, match="has lost its entry in"):
+        Runs(tmp_path / "ckpt").run(query_of(sink(tmp_path)), between=forget)
+
+
+def test_values_come_as_they_are(tmp_path: Path) -> None:
+    frame = pl.DataFrame(
+        {
+            "ts": [datetime(2024, 5, 1, 12, tzinfo=UTC)],
+            "flag": [True],
+            "day": [date(2024, 5, 1)],
+            "price": [Decimal("1.50")],
+            "raw": [b"\x00\xff"],
+            "none": pl.Series([None], dtype=pl.Int64),
+            "many": [[1, 2]],
+            "text": ['"\n,é'],
+        }
+    )
+    source = st.source("rows", st.memory(frame), ts="ts")
+    run(st.Query("values", source.to(sink(tmp_path))).plan(), tmp_path / "ckpt", Options(1))
+    (row,) = asked(tmp_path, f"SELECT {', '.join(frame.columns)} FROM numbers")
+    expected = ("2024-05-01T12:00:00.000000Z", 1, "2024-05-01", "1.50", b"\x00\xff", None, "[1, 2]", '"\n,é')
+    assert row == expected
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        (pl.Series("y", [float("nan")]), "cannot hold NaN, which is in 'y'"),
+        (pl.Series("y", [1], dtype=pl.UInt64), "'y' is UInt64, for which this database has no type"),
+        (pl.Series("y", [1]).cast(pl.Datetime("ns")), "'y' has nanoseconds"),
+    ],
+)
+def test_what_would_be_lost_is_refused(column: pl.Series, reason: str, tmp_path: Path) -> None:
+    frame = numbers(1).with_columns(column)
+    source = st.source("rows", st.memory(frame, schema={**SCHEMA, "y": column.dtype}), ts="ts")
+    with pytest.raises(st.SinkError, match=reason):
+        run(st.Query("values", source.to(sink(tmp_path))).plan(), tmp_path / "ckpt", Options(1))

@@ -1,0 +1,154 @@
+"""A Delta table, in a folder and in an object store, read by others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import duckdb
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+
+import springtide as st
+from springtide.runtime.engine import Options
+from springtide.runtime.inprocess import run
+from springtide.sinks.lakes import delta
+from springtide.testing import check_sink, compare
+from tests.unit.runtime.crashing import SCHEMA, numbers
+from tests.unit.sinks.kinds import PER_EPOCH, ROWS, Runs, query_of
+
+
+def xs(path: Path | str, **options: Any) -> list[int]:
+    return sorted(pl.read_delta(str(path), **options)["x"].to_list())
+
+
+def test_it_passes_the_suite_for_sinks(tmp_path: Path) -> None:
+    def read(name: str) -> pl.DataFrame:
+        there = DeltaTable.is_deltatable(str(tmp_path / name))
+        return pl.read_delta(str(tmp_path / name)) if there else pl.DataFrame(schema=SCHEMA)
+
+    check_sink(lambda name: st.delta_sink(tmp_path / name), read)
+
+
+def broken(monkeypatch: pytest.MonkeyPatch, method: str, *, late: bool) -> Callable[[], int]:
+    """Let a method of Delta's library fail at its second call, before or after it has done its work."""
+    calls = 0
+    owner = DeltaTable if method == "create_write_transaction" else delta.DeltaTarget
+    real = getattr(owner, method)
+
+    def breaks(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls != 2:
+            return real(*arguments, **named)
+        if late:
+            real(*arguments, **named)
+        raise OSError("the store is away")
+
+    monkeypatch.setattr(owner, method, breaks)
+    return lambda: calls
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("method", ["create_write_transaction", "_put", "entry"])
+def test_rows_are_there_once_whatever_breaks(
+    method: str, late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = broken(monkeypatch, method, late=late)
+    plan = query_of(st.delta_sink(tmp_path / "table")).plan()
+    run(plan, tmp_path / "ckpt", Options(1, rows_per_epoch=PER_EPOCH, patience=600))
+    assert calls() >= 2
+    assert xs(tmp_path / "table") == list(range(ROWS))
+
+
+def test_two_runs_at_once_only_one_writes(tmp_path: Path) -> None:
+    query = query_of(st.delta_sink(tmp_path / "table"))
+
+    def take_over() -> None:
+        table = DeltaTable(tmp_path / "table")
+        owner = table.metadata().configuration[delta.OWNER].replace('"generation": 1', '"generation": 2')
+        table.alter.set_table_properties({delta.OWNER: owner}, raise_if_not_exists=False)
+
+    with pytest.raises(st.SinkError, match="was taken over by the sink out of the query 'past'"):
+        Runs(tmp_path / "ckpt").run(query, between=take_over)
+    assert xs(tmp_path / "table") == [0, 1, 2]
+
+
+def test_the_last_commit_was_deleted(tmp_path: Path) -> None:
+    def forget() -> None:
+        log = sorted((tmp_path / "table" / "_delta_log").glob("*.json"))
+        log[-1].unlink()
+
+    with pytest.raises(st.SinkError, match="was taken over by"):
+        Runs(tmp_path / "ckpt").run(query_of(st.delta_sink(tmp_path / "table")), between=forget)
+
+
+def test_small_files_are_merged_and_rows_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta, "_MANY", 4)
+    source = st.source("numbers", st.memory(numbers(30), schema=SCHEMA), ts="ts")
+    run(
+        st.Query("small", source.to(st.delta_sink(tmp_path / "table"))).plan(),
+        tmp_path / "ckpt",
+        Options(2, rows_per_epoch=2),
+    )
+    table = DeltaTable(tmp_path / "table")
+    assert len(table.file_uris()) <= 5
+    assert xs(tmp_path / "table") == list(range(30))
+    assert table.transaction_version(delta.EPOCH) >= 14
+
+
+def test_a_partitioned_table_is_read_by_others(tmp_path: Path) -> None:
+    query = query_of(st.delta_sink(tmp_path / "table", partition_by="key"))
+    run(query.plan(), tmp_path / "ckpt", Options(2, rows_per_epoch=5))
+    assert DeltaTable(tmp_path / "table").metadata().partition_columns == ["key"]
+    expected = numbers(ROWS)
+    compare(pl.read_delta(str(tmp_path / "table")).select(expected.columns), expected)
+    files = [f"'{uri}'" for uri in DeltaTable(tmp_path / "table").file_uris()]
+    found = duckdb.sql(f"SELECT x FROM read_parquet([{', '.join(files)}]) ORDER BY x").fetchall()
+    assert [x for (x,) in found] == list(range(ROWS))
+
+
+def test_an_object_store(tmp_path: Path, s3: str) -> None:
+    address = urlsplit(s3)
+    known = {name: values[0] for name, values in parse_qs(address.query).items()}
+    options = {
+        "AWS_ENDPOINT_URL": f"http://{known['endpoint_override']}",
+        "AWS_ACCESS_KEY_ID": known["access_key"],
+        "AWS_SECRET_ACCESS_KEY": known["secret_key"],
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_CONDITIONAL_PUT": "etag",
+    }
+    path = f"s3://{address.netloc}/lake/numbers"
+    sink = st.delta_sink(path, options=options)
+    assert "hush" not in f"{sink!r} {sink.describe()} {sink.place}"
+    runs = Runs(tmp_path / "ckpt")
+    runs.run(query_of(sink), epochs=2)
+    runs.run(query_of(sink))
+    assert xs(path, storage_options=options) == list(range(ROWS))
+
+
+@pytest.mark.parametrize(
+    ("columns", "by", "reason"),
+    [
+        ({"x": [1]}, (), "has no column 'ts'"),
+        ({**numbers(1).to_dict(as_series=False), "x": ["1"]}, (), "has 'x' as"),
+        (numbers(1).to_dict(as_series=False), ("key",), "is partitioned by nothing"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused(
+    columns: dict[str, Any], by: tuple[str, ...], reason: str, tmp_path: Path
+) -> None:
+    pl.DataFrame(columns).write_delta(str(tmp_path / "table"))
+    with pytest.raises(st.SinkError, match=reason):
+        Runs(tmp_path / "ckpt").run(query_of(st.delta_sink(tmp_path / "table", partition_by=by)))
+    assert DeltaTable(tmp_path / "table").version() == 0
+
+
+def test_what_it_cannot_hold_is_refused_when_the_query_is_built(tmp_path: Path) -> None:
+    frame = numbers(1).with_columns(y=pl.lit(1, dtype=pl.UInt32))
+    with pytest.raises(st.QueryError, match="'y' is UInt32, for which there is no type"):
+        st.source("rows", st.memory(frame), ts="ts").to(st.delta_sink(tmp_path / "table"))

@@ -1,0 +1,126 @@
+"""Parquet files of a decent size, and in folders: exactly once through kills, and whole for whoever reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow.dataset as ds
+import pytest
+
+import springtide as st
+from springtide.connectors import Lineage, Owner, Publication
+from springtide.runtime import inprocess
+from springtide.runtime.engine import Options
+from springtide.sinks.folder import Folder
+from springtide.sinks.rolling import Layout, layout_of
+from springtide.testing import check_sink
+
+OWNER = Owner("numbers", "out", Lineage("a" * 32), generation=1)
+SCHEMA = pl.Schema({"x": pl.Int64()})
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def visible(folder: Path) -> list[Path]:
+    return sorted(folder.glob("**/*.parquet"))
+
+
+@pytest.mark.parametrize("options", [{"roll": "1h"}, {"roll": "1KB"}, {"partition_by": "x"}], ids=str)
+def test_exactly_once_whatever_is_killed(options: dict[str, Any], tmp_path: Path) -> None:
+    def read(name: str) -> pl.DataFrame:
+        files = visible(tmp_path / name)
+        return pl.concat([pl.read_parquet(f, hive_partitioning=True) for f in files]) if files else pl.DataFrame()
+
+    check_sink(lambda name: st.parquet_sink(tmp_path / name, **options), read)
+
+
+def published(folder: Folder, outbox: Path, epochs: range, clock: Clock) -> None:
+    """Publish an epoch of one row a second."""
+    for epoch in epochs:
+        file = outbox / f"{epoch}.parquet"
+        pl.DataFrame({"x": [epoch]}, schema=SCHEMA).write_parquet(file)
+        folder.publish(Publication("out", epoch, SCHEMA, (file,), (1,)))
+        clock.now += 1
+
+
+def test_epochs_of_a_second_make_a_file_a_minute(tmp_path: Path) -> None:
+    clock, out, outbox = Clock(), tmp_path / "out", tmp_path / "outbox"
+    outbox.mkdir()
+    folder = Folder(out, OWNER, Layout(seconds=60, clock=clock))
+    published(folder, outbox, range(150), clock)
+    assert len(visible(out)) == 2
+    assert pl.read_parquet(out / "*.parquet")["x"].to_list() == list(range(122))
+    folder.close()
+    assert len(visible(out)) == 3
+    assert pl.read_parquet(out / "*.parquet")["x"].to_list() == list(range(150))
+    assert [f.name for f in out.iterdir() if f.name.startswith(".part") or f.name.startswith(".rolling")] == []
+
+
+def test_what_was_held_back_is_shown_when_it_is_held_back_no_more(tmp_path: Path) -> None:
+    clock, out, outbox = Clock(), tmp_path / "out", tmp_path / "outbox"
+    outbox.mkdir()
+    published(Folder(out, OWNER, Layout(seconds=60, clock=clock)), outbox, range(3), clock)  # and it dies
+    assert visible(out) == []
+    Folder(out, replace(OWNER, generation=2, epoch=2)).close()
+    assert pl.read_parquet(out / "*.parquet")["x"].to_list() == [0, 1, 2]
+
+
+def test_other_programs_read_folders_by_their_names(tmp_path: Path) -> None:
+    rows = [
+        {"ts": n * 1_000_000, "kind": ["a b", "c/d", None, "é=1"][n % 4], "day": date(2024, 5, 1 + n % 2), "x": n}
+        for n in range(12)
+    ]
+    schema = {"ts": pl.Int64, "kind": pl.String, "day": pl.Date, "x": pl.Int64}
+    sink = st.parquet_sink(tmp_path / "out", partition_by=["day", "kind"])
+    query = st.Query("folders", st.source("rows", st.memory(rows, schema=schema), ts="ts").to(sink))
+    inprocess.run(query.plan(buckets=2), tmp_path / "ckpt", Options(1, rows_per_epoch=5))
+    expected = query.run_reference().rows().select("x", "kind", "day").sort("x")
+    found = pl.read_parquet(tmp_path / "out" / "**" / "*.parquet", hive_partitioning=True)
+    assert found.select("x", "kind", "day").sort("x").equals(expected)
+    table = ds.dataset(tmp_path / "out", format="parquet", partitioning="hive").to_table()
+    arrow = pl.from_arrow(table)
+    assert isinstance(arrow, pl.DataFrame)
+    assert arrow.sort("x")["kind"].to_list() == expected["kind"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"roll": "soon"}, "neither a time nor a size"),
+        ({"roll": 5}, "neither a time nor a size"),
+        ({"roll": "0s"}, "is nothing"),
+        ({"partition_by": ["x", "x"]}, "does not name columns"),
+        ({"partition_by": [1]}, "does not name columns"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(st.QueryError, match=problem):
+        st.parquet_sink("out", **options)
+
+
+@pytest.mark.parametrize(
+    ("by", "problem"),
+    [("y", "no column 'y'"), ("ts", "partitioned by texts, integers"), (["x"], "no column is left")],
+)
+def test_columns_that_make_no_folders_are_refused_when_the_query_is_built(by: Any, problem: str) -> None:
+    schema = {"x": pl.Int64} if by == ["x"] else {"ts": st.TIME, "x": pl.Int64}
+    stream = st.source("rows", st.memory(schema=schema), ts=None if by == ["x"] else "ts")
+    sink = st.parquet_sink("out", partition_by=by)
+    with pytest.raises(st.QueryError, match=problem):
+        stream.to(sink)
+
+
+def test_sizes_and_times_are_told_apart() -> None:
+    assert layout_of((), "128MB") == Layout(bytes=128_000_000)
+    assert layout_of("day", "5m") == Layout(("day",), seconds=300.0)
+    assert Layout(bytes=10).due(10, 0.0)
+    assert not Layout(bytes=10).due(9, 0.0)
