@@ -59,10 +59,12 @@ class DatabaseSink(LedgerSink):
     def place(self) -> Hashable:
         """Which table it is, as far as that can be told of the function that connects; the ledger tells the rest."""
         how = self.connection
-        called = (how.func, how.args, tuple(sorted(how.keywords.items()))) if isinstance(how, partial) else how
+        called: Hashable = how
+        if isinstance(how, partial):
+            called = how.func, how.args, tuple(sorted(how.keywords.items()))
         try:
             hash(called)
-        except TypeError:  # a function that cannot be compared by value: it is the same only where it is the same object
+        except TypeError:  # nothing to compare by value: only the same object is the same
             called = id(how)
         return "database", called, self.table
 
