@@ -14,7 +14,6 @@ from rich.text import Text
 from springtide.cli.formatting import clock, count, extra, rate, seconds, size, sparkline
 from springtide.cli.progress import Part, Progress
 from springtide.elastic.decisions import Decision
-from springtide.runtime.reconfiguring import event_of
 
 Event = tuple[float, str]
 """When, and what."""
@@ -80,7 +79,7 @@ def draw(
         parts = [title, Text(), _flow(progress), Text(), subqueries(progress.parts)]
     if decisions:
         parts += [Text(), _decided(decisions[-DECISIONS:])]
-    shown = {event_of(decision.instruction) for decision in decisions}
+    shown = {decision.instruction.as_event() for decision in decisions}
     others = [(at, text) for at, text in events if text not in shown]
     if others:
         parts += [Text(), *(Text.assemble((clock(at), "dim"), f"  {text}") for at, text in others[-_EVENTS:])]

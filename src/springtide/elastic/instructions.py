@@ -12,6 +12,9 @@ from springtide.state.manifest import BucketMap
 
 Kind = Literal["scale", "move", "rebalance"]
 
+BY_HAND = "asked for by hand"
+"""The reason of an instruction that a person gave."""
+
 
 @dataclass(frozen=True)
 class Instruction:
@@ -37,6 +40,15 @@ class Instruction:
         else:
             what = f"{self.kind} {self.subquery}: {len(self.moved)} of {len(self.after.owners)} buckets"
         return f"{what}; {self.reason}"
+
+    def as_event(self) -> str:
+        """Return one line that says that it was carried out."""
+        if self.kind == "scale":
+            done = f"scaled {self.subquery}: {self.before.instances} → {self.after.instances} instances"
+        else:
+            word = {"move": "moved", "rebalance": "rebalanced"}[self.kind]
+            done = f"{word} {self.subquery}: {len(self.moved)} of {len(self.after.owners)} buckets"
+        return done if self.reason == BY_HAND else f"{done}; {self.reason}"
 
     def to_json(self) -> dict[str, Any]:
         """Write it for the checkpoint."""

@@ -37,6 +37,7 @@ from springtide.runtime.options import Options
 from springtide.runtime.patience import Patience
 from springtide.runtime.planning import plan_epoch, share_out, unrepeatable
 from springtide.runtime.publishing import Publishing
+from springtide.runtime.reconfiguration import Reconfiguration
 from springtide.runtime.reconfiguring import Reconfiguring
 from springtide.runtime.recovering import Recovery, lost
 from springtide.runtime.storage import Storage
@@ -87,9 +88,7 @@ class Engine:
                     "restore that file from a copy, or start with a new checkpoint",
                 )
             self.reconfiguring = Reconfiguring(
-                plan,
-                self.manifest,
-                options.elastic,
+                Reconfiguration(plan, self.manifest, options.elastic, self._resources.most()),
                 self._resources,
                 self.note,
                 self._remember_decision,

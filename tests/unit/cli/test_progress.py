@@ -15,7 +15,6 @@ from springtide.elastic.decisions import decisions_of
 from springtide.elastic.instructions import instruct
 from springtide.elastic.policies.policy import Proposal, Trigger
 from springtide.elastic.snapshot import Latency, Snapshot, SourceLoad, SubqueryLoad
-from springtide.runtime.reconfiguring import event_of
 from springtide.state.manifest import BucketMap, Manifest, SourceState, SubqueryState
 from springtide.state.segment import Segment
 
@@ -163,7 +162,7 @@ def drawn(r: Progress, width: int = 80) -> str:
     decided = {"id": "a", "at": 0.0} | told.to_json()
     done = {"id": "a", "done": 1.0, "in_epoch": 8, "seconds": 0.5, "extra_seconds": 0.031, "bytes_moved": 9}
     decisions = decisions_of([decided, done, decided | {"id": "b"}])
-    events = [(0.0, event_of(told)), (1.0, "elasticity is paused")]
+    events = [(0.0, told.as_event()), (1.0, "elasticity is paused")]
     console.print(draw("heavy-callers", r, events, decisions, 75.0, [("output", "parquet out")], "Ctrl-C"))
     return console.export_text()
 

@@ -41,9 +41,11 @@ class Toy:
     def most(self) -> None:
         return None
 
-    def request(self, slots: int) -> bool:
-        self.asked.append(slots)
+    def grows(self) -> bool:
         return True
+
+    def request(self, slots: int) -> None:
+        self.asked.append(slots)
 
     def release(self, slots: int) -> None:
         self.kept.append(slots)

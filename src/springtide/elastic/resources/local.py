@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class LocalSlots:
     """The threads of `local[N]`; without a number, a process that runs one task after the other and can have any number of instances.
 
-    >>> LocalSlots(4).slots(), LocalSlots(4).request(8)
+    >>> LocalSlots(4).slots(), LocalSlots(4).grows()
     (4, False)
     """
 
@@ -27,9 +27,12 @@ class LocalSlots:
         """Count them: there will never be more."""
         return self.number
 
-    def request(self, slots: int) -> bool:
+    def grows(self) -> bool:
         """Say that there is nobody to ask: what is more than the slots runs one after the other."""
         return False
+
+    def request(self, slots: int) -> None:
+        """Do nothing."""
 
     def release(self, slots: int) -> None:
         """Keep them."""

@@ -23,8 +23,12 @@ class Resources(Protocol):
         """Count the slots that there can ever be; None where nobody knows."""
         ...
 
-    def request(self, slots: int) -> bool:
-        """Ask for what is missing to have so many slots, and the warm pool besides; False: what is there is all there will be."""
+    def grows(self) -> bool:
+        """Return whether slots that are requested can come; False: what is there is all there will be."""
+        ...
+
+    def request(self, slots: int) -> None:
+        """Ask for what is missing to have so many slots, and the warm pool besides."""
         ...
 
     def release(self, slots: int) -> None:

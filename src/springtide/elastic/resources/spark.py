@@ -94,16 +94,19 @@ class SparkExecutors:
         """The slots of one executor."""
         return self._each or max(1, self._all() // max(1, int(self._java.getExecutorIds().size())))
 
-    def request(self, slots: int) -> bool:
+    def grows(self) -> bool:
+        """Return whether executors can be asked for here."""
+        return self._wish is not None
+
+    def request(self, slots: int) -> None:
         """State the target, once for every change of it."""
         if self._wish is None:
-            return False
+            return
         self._claimed[id(self)] = slots
         target = self._wish.target(sum(self._claimed.values()), self.each)
         if target != self._target:
             self._target, self._expected = target, target * self.each
             self._work.put(lambda: self._state(target))
-        return True
 
     def release(self, slots: int) -> None:
         """Let executors go that are more than the target, the newest first; those that are busy stay until the next time."""
