@@ -43,7 +43,7 @@ def list_(ckpt: Place) -> None:
         saved = savepoints(ckpt)
         durable = [checkpoint.whole(m, memory=False) for m in kept]
     parts = [f"query {name}, {plural(len(kept), 'epoch')} kept, {plural(len(saved), 'savepoint')}"]
-    when = stamps([m.metrics.get("at", 0.0) for m in (*kept, *saved.values())])
+    when = stamps([m.metrics.at for m in (*kept, *saved.values())])
     if kept:
         head = ["epoch", "time", "rows in", "segments", "state", ""]
         rows = [[*_cells(m, when), "" if whole else "not durable"] for m, whole in zip(kept, durable, strict=True)]
@@ -59,7 +59,7 @@ def _cells(manifest: Manifest, when: Callable[[float], str]) -> list[str]:
     segments = list(manifest.segments())
     return [
         str(manifest.epoch),
-        when(manifest.metrics.get("at", 0.0)),
+        when(manifest.metrics.at),
         count(sum(s.accepted for s in manifest.sources.values())),
         str(len(segments)),
         size(sum(s.bytes for s in segments)),

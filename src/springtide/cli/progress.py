@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any
 
 from springtide.elastic.reports import merged
 from springtide.elastic.snapshot import Latency, Snapshot
 from springtide.state.manifest import Manifest
+from springtide.state.metrics import EpochMetrics
 
 _SPAN = 5.0
 """Seconds that a rate looks back."""
@@ -68,15 +68,6 @@ class Progress:
     """Rows in per second, of every two seconds, the last ones last."""
 
 
-@dataclass(frozen=True)
-class _Epoch:
-    at: float
-    seconds: float
-    rows: int
-    published: int
-    subqueries: Mapping[str, Any]
-
-
 class Tracker:
     """Follows a run through its manifests."""
 
@@ -84,7 +75,7 @@ class Tracker:
         """`before` is where the checkpoint was when the run began: what it counted is not this run's."""
         self._before = before
         self._newest = before
-        self._epochs: deque[_Epoch] = deque(maxlen=_KEPT)
+        self._epochs: deque[EpochMetrics] = deque(maxlen=_KEPT)
         self._bars: dict[int, float] = {}
         self._trends: dict[str, dict[int, int]] = {}
         self._snapshots: deque[Snapshot] = deque(maxlen=_KEPT)
@@ -97,10 +88,7 @@ class Tracker:
         newest = -1 if self._newest is None else self._newest.epoch
         fresh = [m for m in manifests if m.epoch > newest]
         for manifest in fresh:
-            metrics = manifest.metrics
-            epoch = _Epoch(
-                metrics["at"], metrics["seconds"], metrics["rows"], metrics["published"], metrics["subqueries"]
-            )
+            epoch = manifest.metrics
             self._spread(epoch)
             self._epochs.append(epoch)
             self._done += 1
@@ -128,12 +116,12 @@ class Tracker:
             median=median(e.seconds for e in self._epochs) if own else None,
             waits=self._snapshots[-1].latency if self._snapshots else None,
             latency=self._latency(),
-            backlog=int(newest.metrics["backlog"]) if newest is not None and own else 0,
+            backlog=newest.metrics.backlog if newest is not None and own else 0,
             parts=() if newest is None else tuple(self._part(n, newest, recent, span, measured) for n in newest.maps),
             rates=self._rates(),
         )
 
-    def _recent(self, now: float) -> tuple[list[_Epoch], float]:
+    def _recent(self, now: float) -> tuple[list[EpochMetrics], float]:
         """Return the epochs of the last seconds, and the time that they and the waiting between them took."""
         if not self._epochs:
             return [], 1.0
@@ -153,7 +141,7 @@ class Tracker:
 
     def _follow(self, manifest: Manifest) -> None:
         """Note the instances of each subquery."""
-        bar = int(manifest.metrics["at"] // _BAR)
+        bar = int(manifest.metrics.at // _BAR)
         for name, bucket_map in manifest.maps.items():
             trend = self._trends.setdefault(name, {})
             for missed in range(max(trend, default=bar) + 1, bar):
@@ -169,7 +157,7 @@ class Tracker:
         last = max(self._bars)
         return tuple(self._bars.get(bar, 0.0) / _BAR for bar in range(max(min(self._bars), last - _BARS), last))
 
-    def _spread(self, epoch: _Epoch) -> None:
+    def _spread(self, epoch: EpochMetrics) -> None:
         """Share the rows of an epoch out over the time since the one before."""
         start = self._epochs[-1].at if self._epochs else epoch.at - epoch.seconds
         length = max(epoch.at - start, 1e-6)
@@ -192,15 +180,17 @@ class Tracker:
 
         return total(self._newest) - total(self._before)
 
-    def _part(self, name: str, manifest: Manifest, recent: list[_Epoch], span: float, seen: Snapshot | None) -> Part:
+    def _part(
+        self, name: str, manifest: Manifest, recent: list[EpochMetrics], span: float, seen: Snapshot | None
+    ) -> Part:
         measured = [e.subqueries[name] for e in recent if name in e.subqueries]
         segments = manifest.state[name].segments if name in manifest.state else ()
         used = seen.utilisation(name) if seen is not None and name in seen.subqueries else ()
         return Part(
             name,
             manifest.maps[name].instances,
-            sum(sum(m["rows_in"]) for m in measured) / span if measured else None,
-            sum(sum(m["rows_out"]) for m in measured) / span if measured else None,
+            sum(sum(m.rows_in) for m in measured) / span if measured else None,
+            sum(sum(m.rows_out) for m in measured) / span if measured else None,
             fmean(used) if used else None,
             max(used) if used else None,
             sum(s.rows for s in segments),

@@ -54,13 +54,13 @@ def ago(at: float, now: float) -> str:
 
 def _epoch(manifest: Manifest, now: float) -> str:
     metrics = manifest.metrics
-    at = metrics["at"]
+    at = metrics.at
     day = f"{time.strftime('%F', time.localtime(at))} " if now - at > _DAY else ""
     lines = [
         ("last epoch", f"{manifest.epoch:,}, committed at {day}{clock(at)} ({ago(at, now)})"),
-        ("took", seconds(metrics["seconds"])),
-        ("rows", f"{count(metrics['rows'])} in, {count(metrics['published'])} out"),
-        ("backlog", plural(metrics["backlog"], "row")),
+        ("took", seconds(metrics.seconds)),
+        ("rows", f"{count(metrics.rows)} in, {count(metrics.published)} out"),
+        ("backlog", plural(metrics.backlog, "row")),
     ]
     return "\n".join(columns(lines))
 

@@ -15,6 +15,7 @@ from springtide.runtime.epoch import Epoch, Report
 from springtide.runtime.old_owners import at_old_owners
 from springtide.state.accounts import SINK, SOURCE, add
 from springtide.state.manifest import EpochLog, Manifest, SourceState, SubqueryState
+from springtide.state.metrics import EpochMetrics
 from springtide.state.segment import Segment
 
 
@@ -36,7 +37,7 @@ def manifest_after(
     generation: Generation,
     sources: Mapping[str, SourceState],
     batch: Batch | None = None,
-    metrics: Mapping[str, Any] | None = None,
+    metrics: EpochMetrics | None = None,
     elastic: Mapping[str, Any] | None = None,
     log: EpochLog | None = None,
 ) -> Manifest:
@@ -55,7 +56,7 @@ def manifest_after(
         maps={name: bucket_map for name, bucket_map in epoch.maps.items() if name not in gone},
         state={name: stored for name, stored in state.items() if name not in gone},
         outbox=tuple(outbox),
-        metrics=dict(metrics or {}),
+        metrics=metrics or EpochMetrics(),
         elastic=dict(elastic or {}),
         old_owners=old_owners,
         ended=all(s.ended for s in sources.values()),

@@ -45,6 +45,7 @@ from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError, LostError
 from springtide.state.history import History
 from springtide.state.manifest import BucketMap, Manifest
+from springtide.state.metrics import EpochMetrics
 
 Execute = Callable[[Epoch], Sequence[Report]]
 """Runs the tasks of an epoch and gives their reports."""
@@ -329,13 +330,15 @@ class Engine:
             storage.make_durable(manifest)
         return epoch, reports, manifest
 
-    def _metrics(self, reports: Sequence[Report], started: float) -> dict[str, Any]:
-        return metrics_of(self.plan, reports) | {
-            "at": self.observer.now(),
-            "seconds": round(self.options.timer() - started, 6),
-            "backlog": self.intake.backlog,
-            "events": self.events[-_EVENTS:],
-        }
+    def _metrics(self, reports: Sequence[Report], started: float) -> EpochMetrics:
+        return metrics_of(
+            self.plan,
+            reports,
+            at=self.observer.now(),
+            seconds=self.options.timer() - started,
+            backlog=self.intake.backlog,
+            events=self.events[-_EVENTS:],
+        )
 
     def _remember_decision(self, decision: dict[str, Any]) -> None:
         self.observer.decision(self.storage.lease.generation, decision)

@@ -46,7 +46,7 @@ class Exporter(Collector):
 
     def observe(self, manifest: Manifest, snapshot: Snapshot) -> None:
         """Take in an epoch."""
-        new = {("epochs", ""): 1.0, ("seconds", ""): snapshot.seconds, ("published", ""): manifest.metrics["published"]}
+        new = {("epochs", ""): 1.0, ("seconds", ""): snapshot.seconds, ("published", ""): manifest.metrics.published}
         for name, load in snapshot.subqueries.items():
             new |= {("in", name): sum(load.rows_in), ("out", name): sum(load.rows_out), ("busy", name): sum(load.busy)}
         # Made anew and not changed: somebody may be reading.

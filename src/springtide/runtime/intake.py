@@ -19,7 +19,7 @@ from springtide.runtime.ledgers import Ledgers
 from springtide.runtime.patience import Patience, of_a_connector, said
 from springtide.runtime.planning import with_times
 from springtide.sources.spark import two_topics
-from springtide.state.manifest import SourceState
+from springtide.state.manifest import InputState, SourceState
 
 States = Mapping[str, SourceState]
 
@@ -76,7 +76,7 @@ class Intake:
         self._released = epoch
         for (name, label), feed in self._feeds.items():
             state = states.get(name, SourceState())
-            position = state.position if label == _MAIN else state.attached.get(label, {}).get("position")
+            position = state.position if label == _MAIN else state.attached.get(label, InputState()).position
             if position is not None:
                 self._try(name, partial(feed.committed, position))
 
@@ -161,7 +161,7 @@ class Intake:
     def _is_news(self, name: str, states: States) -> bool:
         state = states.get(name, SourceState())
         for label, take in self.takes[name].items():
-            before = state.position if label == _MAIN else state.attached.get(label, {}).get("position")
+            before = state.position if label == _MAIN else state.attached.get(label, InputState()).position
             moved = any(time > state.times.get(_qualified(label, s), gate.BEGINNING) for s, time in take.times.items())
             if take.slices or take.ended or moved or take.position != before:
                 return True
@@ -244,18 +244,18 @@ class Intake:
     ) -> SourceState:
         """Return the state of one source; `topics` are those that tasks saw."""
         takes = self.takes.get(name, {})
-        attached: dict[str, Any] = {n: a for n, a in before.attached.items() if n not in self._detached.get(name, ())}
-        attached |= {n: {"position": t.position, "ended": t.ended} for n, t in takes.items() if n != _MAIN}
+        attached = {n: a for n, a in before.attached.items() if n not in self._detached.get(name, ())}
+        attached |= {n: InputState(t.position, t.ended) for n, t in takes.items() if n != _MAIN}
         main = takes.get(_MAIN)
         main_ended = main.ended if main is not None else _MAIN in self._connectors[name] and _is_over(before, _MAIN)
         state = replace(
-            before, times=dict(times), attached=attached | {_MAIN: {"ended": True}} if main_ended else attached
+            before, times=dict(times), attached=attached | {_MAIN: InputState(ended=True)} if main_ended else attached
         )
         if main is not None:
             state = replace(state, position=main.position)
         elif name in self._by_spark:
             state = replace(state, position=_with_topics(name, before.position, topics))
-        others = all(a["ended"] for n, a in attached.items() if n)
+        others = all(a.ended for n, a in attached.items() if n)
         return replace(state, ended=main_ended and others)
 
     def done(self) -> None:
@@ -288,7 +288,7 @@ class Intake:
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _take(self, name: str, label: str, state: SourceState) -> Take:
-        before = state.position if label == _MAIN else state.attached.get(label, {}).get("position")
+        before = state.position if label == _MAIN else state.attached.get(label, InputState()).position
         connector = self._connectors[name][label]
         position = self._ledgers.opened(name, label, connector.beginning if before is None else before)
         take = self._patience.attempt(
@@ -354,4 +354,4 @@ def _move(times: dict[str, int], stream: str, time: int) -> None:
 
 
 def _is_over(state: SourceState, label: str) -> bool:
-    return bool(state.attached.get(label, {}).get("ended", False))
+    return state.attached.get(label, InputState()).ended

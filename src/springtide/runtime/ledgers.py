@@ -59,8 +59,7 @@ class Ledgers:
     def _settled_source(self, name: str, state: SourceState) -> SourceState:
         position = self._settled(name, "", state.position)
         attached = {
-            label: of | {"position": self._settled(name, label, of["position"])} if "position" in of else of
-            for label, of in state.attached.items()
+            label: replace(of, position=self._settled(name, label, of.position)) for label, of in state.attached.items()
         }
         return replace(state, position=position, attached=attached)
 

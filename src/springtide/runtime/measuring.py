@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from springtide.connectors import Slice
 from springtide.elastic.snapshot import Latency, Snapshot, SourceLoad, SubqueryLoad
 from springtide.runtime.epoch import Epoch, Report
 from springtide.state.manifest import Manifest
+from springtide.state.metrics import EpochMetrics, SubqueryMetrics
 
 _POINTS = 16
 """As many rows of a slice stand for all of them; they came evenly between its first and its last one."""
@@ -54,19 +54,28 @@ def measure(
     return Snapshot(now, epoch.number, seconds, period, sources, subqueries, waits, slots, executors)
 
 
-def metrics_of(plan: Plan, reports: Sequence[Report]) -> dict[str, Any]:
+def metrics_of(
+    plan: Plan,
+    reports: Sequence[Report],
+    *,
+    at: float,
+    seconds: float,
+    backlog: int,
+    events: Sequence[tuple[float, str]],
+) -> EpochMetrics:
     """Return what a manifest says of an epoch's work: rows and seconds by subquery and instance."""
     subqueries, rows = {}, 0
     for q in plan.subqueries:
         own = sorted((r for r in reports if r.subquery == q.name), key=lambda r: r.instance)
-        subqueries[q.name] = {
-            "rows_in": [r.rows_in for r in own],
-            "rows_out": [r.rows_out for r in own],
-            "rejected": [r.rejected for r in own],
-            "busy": [round(r.busy, 6) for r in own],
-        }
+        subqueries[q.name] = SubqueryMetrics(
+            rows_in=tuple(r.rows_in for r in own),
+            rows_out=tuple(r.rows_out for r in own),
+            rejected=tuple(r.rejected for r in own),
+            busy=tuple(round(r.busy, 6) for r in own),
+        )
         rows += sum(r.rows_in for r in own) if q.head is None else 0
-    return {"rows": rows, "published": sum(d.rows for r in reports for d in r.outbox), "subqueries": subqueries}
+    published = sum(d.rows for r in reports for d in r.outbox)
+    return EpochMetrics(at, round(seconds, 6), rows, published, backlog, subqueries, tuple(events))
 
 
 def came(rows: int, period: float, between: float | None) -> int:

@@ -20,7 +20,7 @@ def status_of(manifest: Manifest) -> dict[str, Any]:
             name: {"instances": m.instances} | _stored(manifest.state.get(name, SubqueryState()))
             for name, m in manifest.maps.items()
         },
-        "metrics": manifest.metrics,
+        "metrics": manifest.metrics.to_json(),
     }
 
 

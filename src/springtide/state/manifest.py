@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from springtide.query.ids import BucketId, EpochNumber, Generation, InstanceId
+from springtide.state.metrics import EpochMetrics, check_metrics
 from springtide.state.parsing import parsed
 from springtide.state.segment import Segment
 from springtide.state.shapes import (
@@ -21,10 +22,10 @@ from springtide.state.shapes import (
     anything,
     each,
     flag,
+    known,
     listed,
     may,
     maybe,
-    number,
     one_of,
     path,
     record,
@@ -50,6 +51,15 @@ class NewerFormat(ValueError):
 
 
 @dataclass(frozen=True)
+class InputState:
+    """How far an input that was attached to a source was read."""
+
+    position: Any = None
+    """The connector's own words."""
+    ended: bool = False
+
+
+@dataclass(frozen=True)
 class SourceState:
     """How far a source was read."""
 
@@ -63,18 +73,28 @@ class SourceState:
     accepted: int = 0
     late: int = 0
     rejected: int = 0
-    attached: dict[str, Any] = field(default_factory=dict)
-    """Further inputs of the source by name: how far each was read, and whether it has ended."""
+    attached: dict[str, InputState] = field(default_factory=dict)
+    """Further inputs of the source by name; the empty name says whether its own connector has ended."""
 
     def ledgers(self) -> list[dict[str, Any]]:
         """Return the ledgers of the source's inputs, where these are files: see `connectors.file_ledger`."""
-        positions = [self.position, *(of.get("position") for of in self.attached.values())]
+        positions = [self.position, *(of.position for of in self.attached.values())]
         return [p["ledger"] for p in positions if isinstance(p, dict) and "ledger" in p]
 
     @property
     def files(self) -> dict[str, int]:
         """How many files were read, were read and have changed since, and were gone before they were read."""
         return {fate: sum(ledger.get(fate, 0) for ledger in self.ledgers()) for fate in FATES}
+
+    def to_json(self) -> dict[str, Any]:
+        """Write it for the manifest."""
+        return vars(self) | {"attached": {name: vars(of) for name, of in self.attached.items()}}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> SourceState:
+        """Read what `to_json` wrote."""
+        attached = {name: known(InputState, of) for name, of in data.get("attached", {}).items()}
+        return known(SourceState, data | {"attached": attached})
 
 
 @dataclass(frozen=True)
@@ -165,7 +185,7 @@ class Manifest:
     maps: dict[str, BucketMap] = field(default_factory=dict)
     state: dict[str, SubqueryState] = field(default_factory=dict)
     outbox: tuple[Delivery, ...] = ()
-    metrics: dict[str, Any] = field(default_factory=dict)
+    metrics: EpochMetrics = field(default_factory=EpochMetrics)
     elastic: dict[str, Any] = field(default_factory=dict)
     """What the elastic manager remembers."""
     old_owners: dict[str, int] = field(default_factory=dict)
@@ -206,7 +226,7 @@ class Manifest:
         body = {
             "epoch": self.epoch,
             "generation": self.generation,
-            "sources": {n: vars(s) for n, s in self.sources.items()},
+            "sources": {n: s.to_json() for n, s in self.sources.items()},
             "maps": {
                 n: {"version": m.version, "instances": m.instances, "owners": m.owners} for n, m in self.maps.items()
             },
@@ -215,7 +235,7 @@ class Manifest:
                 for n, s in self.state.items()
             },
             "outbox": [vars(d) for d in self.outbox],
-            "metrics": self.metrics,
+            "metrics": self.metrics.to_json() if self.metrics != EpochMetrics() else {},
             "elastic": self.elastic,
             "shadows": self.old_owners,
             "ended": self.ended,
@@ -245,21 +265,21 @@ class Manifest:
         return Manifest(
             epoch=body["epoch"],
             generation=body["generation"],
-            sources={n: SourceState(**s) for n, s in body["sources"].items()},
+            sources={n: SourceState.from_json(s) for n, s in body["sources"].items()},
             maps={n: BucketMap(m["version"], m["instances"], tuple(m["owners"])) for n, m in body["maps"].items()},
             state={
                 n: SubqueryState(s["marks"], tuple(Segment.from_json(x) for x in s["segments"]))
                 for n, s in body["state"].items()
             },
-            outbox=tuple(Delivery(**d) for d in body["outbox"]),
-            metrics=body["metrics"],
+            outbox=tuple(known(Delivery, d) for d in body["outbox"]),
+            metrics=EpochMetrics.from_json(body["metrics"]),
             elastic=body["elastic"],
             old_owners=body["shadows"],
             ended=body["ended"],
             batch=body["batch"],
             offsets=body.get("offsets"),
             published=body.get("published", False),
-            log=None if body.get("log") is None else EpochLog(**body["log"]),
+            log=None if body.get("log") is None else known(EpochLog, body["log"]),
             accounts=body.get("accounts", {}),
         )
 
@@ -304,23 +324,6 @@ _SEGMENT = record(
     high=SIGNED,
     crc=may(maybe(whole(most=2**32 - 1))),
 )
-_METRICS = record(
-    at=number,
-    seconds=number,
-    rows=whole(),
-    published=whole(),
-    backlog=whole(),
-    subqueries=each(_object),
-    events=may(listed(anything)),
-)
-
-
-def _metrics(where: str, value: Any) -> None:
-    """Take what was measured: all of it, or nothing where nothing was."""
-    if value != {}:
-        _METRICS(where, value)
-
-
 _SLICE = record(stream=text, position=SIGNED, rows=whole(), data=anything, source=text, time=SIGNED)
 _LOG = record(
     times=each(each(SIGNED)),
@@ -338,7 +341,7 @@ _BODY = record(
     maps=each(record(version=SIGNED, instances=whole(1, _MOST), owners=listed(whole(most=_MOST)))),
     state=each(record(marks=each(SIGNED), segments=listed(_SEGMENT))),
     outbox=listed(record(sink=text, file=path("outbox"), rows=whole(), instance=whole())),
-    metrics=_metrics,
+    metrics=check_metrics,
     elastic=_object,
     shadows=each(SIGNED),
     ended=flag,

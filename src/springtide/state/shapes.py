@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, TypeVar
 
 Check = Callable[[str, Any], None]
 """Is given the name of a part and the part; raises a ValueError."""
@@ -149,6 +150,15 @@ def record(**members: Check) -> Check:
                 raise ValueError(f"{where} has no {name}")
 
     return check
+
+
+Kept = TypeVar("Kept")
+
+
+def known(made: type[Kept], members: Mapping[str, Any]) -> Kept:
+    """Make a dataclass of the members that it knows; a newer version may have written more."""
+    names = {field.name for field in fields(made)}  # type: ignore[arg-type]
+    return made(**{name: value for name, value in members.items() if name in names})
 
 
 class _May:

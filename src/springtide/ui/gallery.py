@@ -91,6 +91,6 @@ def _line(key: str, watched: Watched, folder: Path | None) -> dict[str, Any]:
         "place": place,
         "state": now.state_of(seen),
         "epoch": last.epoch if last else None,
-        "at": last.metrics.get("at") if last else None,
+        "at": last.metrics.at if last else None,
         "instances": {name: m.instances for name, m in last.maps.items()} if last else {},
     }

@@ -43,15 +43,16 @@ def graph(identity: Mapping[str, Any], kept: Sequence[Manifest], last: Snapshot 
 def rates(kept: Sequence[Manifest]) -> dict[str, float]:
     """Return rows per second of every account, between the first and the last of the epochs that are kept.
 
+    >>> from springtide.state.metrics import EpochMetrics
     >>> def epoch(at, sent):
-    ...     return Manifest(0, 1, metrics={"at": at}, accounts={"exchange a → b": {"sent": sent}})
+    ...     return Manifest(0, 1, metrics=EpochMetrics(at), accounts={"exchange a → b": {"sent": sent}})
     >>> rates([epoch(10.0, 100), epoch(12.0, 300)])
     {'exchange a → b': 100.0}
     """
     if len(kept) < 2:
         return {}
     first, last = kept[0], kept[-1]
-    span = last.metrics.get("at", 0.0) - first.metrics.get("at", 0.0)
+    span = last.metrics.at - first.metrics.at
     if span <= 0:
         return {}
     found = {}

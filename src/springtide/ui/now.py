@@ -56,7 +56,7 @@ def now_of(seen: Seen) -> dict[str, Any]:
         "state": state_of(seen),
         "gone": seen.gone,
         "epoch": last.epoch if last else None,
-        "at": last.metrics.get("at") if last else None,
+        "at": last.metrics.at if last else None,
         "elastic": bool(last and last.elastic),
         "paused": bool(memory and memory.paused),
         "figures": _figures(seen, last, measured),
@@ -101,7 +101,7 @@ def memory_of(manifest: Manifest | None) -> ManagerState | None:
 
 def events_of(kept: Sequence[Manifest]) -> list[dict[str, Any]]:
     """Return what the kept epochs tell of, the newest first, each once."""
-    found = {(at, text): None for m in kept for at, text in m.metrics.get("events", ())}
+    found = {(at, text): None for m in kept for at, text in m.metrics.events}
     return [{"at": at, "text": text} for at, text in sorted(found, reverse=True)]
 
 
@@ -119,8 +119,8 @@ def _figures(seen: Seen, last: Manifest | None, measured: Snapshot | None) -> di
         "rows_out": sum(last.accounts[n].get("written", 0) for n in sinks) if last else 0,
         "late": sum(s.late for s in sources),
         "rejected": sum(s.rejected for s in sources),
-        "backlog": last.metrics.get("backlog", 0) if last else 0,
-        "seconds": last.metrics.get("seconds") if last else None,
+        "backlog": last.metrics.backlog if last else 0,
+        "seconds": last.metrics.seconds if last else None,
         "median": median(s.seconds for s in seen.recent) if seen.recent else None,
         "p50": waits.p50 if waits else None,
         "p95": waits.p95 if waits else None,
@@ -218,10 +218,10 @@ def epoch_of(manifest: Manifest) -> dict[str, Any]:
     segments, metrics = list(manifest.segments()), manifest.metrics
     return {
         "epoch": manifest.epoch,
-        "at": metrics.get("at"),
-        "seconds": metrics.get("seconds"),
-        "rows": metrics.get("rows"),
-        "published": metrics.get("published"),
+        "at": metrics.at,
+        "seconds": metrics.seconds,
+        "rows": metrics.rows,
+        "published": metrics.published,
         "segments": len(segments),
         "bytes": sum(s.bytes for s in segments),
         "new_bytes": sum(s.bytes for s in segments if s.epoch == manifest.epoch),

@@ -156,7 +156,7 @@ class Watched:
         if self.root is not None:
             return Checkpoint(self.root).in_use()
         last = self._manifests[-1] if self._manifests else None
-        return last is not None and not last.ended and time.time() - last.metrics.get("at", 0.0) < _FOLLOWED
+        return last is not None and not last.ended and time.time() - last.metrics.at < _FOLLOWED
 
     def _understood(self, lines: Sequence[Line]) -> tuple[list[Snapshot], list[Place]]:
         found, places = [], []
@@ -186,8 +186,8 @@ class Watched:
         """Return what was read so far."""
         kept = list(self._manifests)
         if kept:
-            end = kept[-1].metrics.get("at", 0.0)
-            kept = [m for m in kept if m.metrics.get("at", 0.0) > end - _STEADY] or kept[-1:]
+            end = kept[-1].metrics.at
+            kept = [m for m in kept if m.metrics.at > end - _STEADY] or kept[-1:]
         return Seen(self._identity, kept, self._running, tuple(self._recent), self._saved[1], self._gone)
 
     def series(self, begin: float | None, end: float | None, most: int) -> dict[str, Any]:

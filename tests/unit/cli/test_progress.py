@@ -16,6 +16,7 @@ from springtide.elastic.instructions import instruct
 from springtide.elastic.policies.policy import Proposal, Trigger
 from springtide.elastic.snapshot import Latency, Snapshot, SourceLoad, SubqueryLoad
 from springtide.state.manifest import BucketMap, Manifest, SourceState, SubqueryState
+from springtide.state.metrics import EpochMetrics, SubqueryMetrics
 from springtide.state.segment import Segment
 
 
@@ -27,17 +28,17 @@ def manifest(epoch: int, at: float, took: float = 0.5, rows: int = 1_000, backlo
         sources={"calls": SourceState(accepted=rows * (epoch + 1), late=late)},
         maps={"calls": BucketMap(0, 2, ()), "heavy": BucketMap(0, 2, (0, 1))},
         state={"heavy": SubqueryState({"window": 3}, (segment, segment))},
-        metrics={
-            "at": at,
-            "seconds": took,
-            "rows": rows,
-            "published": rows // 10,
-            "backlog": backlog,
-            "subqueries": {
-                "calls": {"rows_in": [rows, 0], "rows_out": [50, 0], "busy": [0.4, 0.0]},
-                "heavy": {"rows_in": [25, 25], "rows_out": [rows // 10, 0], "busy": [0.1, 0.3]},
+        metrics=EpochMetrics(
+            at,
+            took,
+            rows,
+            rows // 10,
+            backlog,
+            {
+                "calls": SubqueryMetrics((rows, 0), (50, 0), busy=(0.4, 0.0)),
+                "heavy": SubqueryMetrics((25, 25), (rows // 10, 0), busy=(0.1, 0.3)),
             },
-        },
+        ),
     )
 
 

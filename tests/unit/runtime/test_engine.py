@@ -260,13 +260,13 @@ def test_the_load_is_evened_out_by_hand(bench: Bench) -> None:
     bench.engine.scale("counts", 2)
     bench.engine.reconfiguring.move("counts", list(range(16)), 0)
     bench.run()
-    assert bench.engine.manifest.metrics["subqueries"]["counts"]["rows_in"][1] == 0
+    assert bench.engine.manifest.metrics.subqueries["counts"].rows_in[1] == 0
     send(bench.root, Command("rebalance", {"step": "counts"}))
     bench.engine.take_commands()
     assert set(bench.engine.maps["counts"].owners) == {0, 1}
     bench.feed.add("a", *((f"k{i % 5}", 50 + i) for i in range(50)))
     bench.run()
-    assert min(bench.engine.manifest.metrics["subqueries"]["counts"]["rows_in"]) > 0
+    assert min(bench.engine.manifest.metrics.subqueries["counts"].rows_in) > 0
     with pytest.raises(st.QueryError, match="a stateless prefix has no buckets"):
         bench.engine.reconfiguring.rebalance("feed")
 
@@ -415,7 +415,7 @@ def test_admission_a_burst_makes_more_epochs(tmp_path: Path) -> None:
     backlogs = []
     while not bench.engine.manifest.ended:
         assert bench.engine.has_work()
-        backlogs.append(bench.engine.run().metrics["backlog"])
+        backlogs.append(bench.engine.run().metrics.backlog)
     assert backlogs == [25, 15, 5, 0]
     bench.engine.close()
 
@@ -454,6 +454,6 @@ def test_counts_and_metrics(bench: Bench) -> None:
     manifest = bench.engine.run()
     state = manifest.sources["feed"]
     assert (state.accepted, state.late, state.rejected) == (2, 1, 0)
-    assert manifest.metrics["rows"] == 3
-    assert set(manifest.metrics["subqueries"]) == {"feed", "counts"}
+    assert manifest.metrics.rows == 3
+    assert set(manifest.metrics.subqueries) == {"feed", "counts"}
     assert not manifest.ended

@@ -170,7 +170,7 @@ def test_a_burst_makes_more_epochs_not_larger_ones(tmp_path: Path) -> None:
 
     def look(engine: Engine) -> bool:
         if engine.manifest.epoch >= 0:
-            taken.append((engine.manifest.metrics["rows"], engine.manifest.metrics["backlog"]))
+            taken.append((engine.manifest.metrics.rows, engine.manifest.metrics.backlog))
         return True
 
     run(made.plan(buckets=4), tmp_path, Options(2, rows_per_epoch=30), between=look)

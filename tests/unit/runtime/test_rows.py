@@ -329,7 +329,7 @@ def test_rows_that_wait_at_spark_are_a_backlog(machine: Callable[..., Machine]) 
     one.batch(rows(0, 1, 2))
     snapshot = one.engine.snapshot
     assert snapshot is not None
-    assert snapshot.backlog == 3_000_000 == one.engine.manifest.metrics["backlog"]
+    assert snapshot.backlog == 3_000_000 == one.engine.manifest.metrics.backlog
     assert not [p for p in st.Threshold().decide(snapshot, ()) if p.instances == 1]
 
 

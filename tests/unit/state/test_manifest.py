@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from springtide.query.types import END_OF_TIME
-from springtide.state.manifest import FORMAT, BucketMap, Delivery, Manifest, SourceState, SubqueryState
+from springtide.state.manifest import FORMAT, BucketMap, Delivery, InputState, Manifest, SourceState, SubqueryState
+from springtide.state.metrics import EpochMetrics, SubqueryMetrics
 from springtide.state.segment import Segment
 
 SEGMENT = Segment(
@@ -19,19 +20,12 @@ FULL = Manifest(
     generation=3,
     sources={
         "calls": SourceState({"file": "ä.csv", "row": 5}, {"0": 17, "1": END_OF_TIME}, False, 100, 2, 3),
-        "accounts": SourceState(None, {}, True),
+        "accounts": SourceState(None, {}, True, attached={"": InputState(ended=True), "b": InputState({"row": 2})}),
     },
     maps={"agg": BucketMap(2, 3, (0, 1, 2, 0)), "new": BucketMap(0, 1, (0, 0, 0, 0))},
     state={"agg": SubqueryState({"window": -4}, (SEGMENT,)), "new": SubqueryState()},
     outbox=(Delivery("out", "outbox/7/a.parquet", 5, 1),),
-    metrics={
-        "at": 1.5,
-        "seconds": 0.25,
-        "rows": 7,
-        "published": 5,
-        "backlog": 0,
-        "subqueries": {"agg": {"busy": [0.1, 0.2]}},
-    },
+    metrics=EpochMetrics(1.5, 0.25, 7, 5, 0, {"agg": SubqueryMetrics(busy=(0.1, 0.2))}, events=((1.0, "scaled"),)),
     ended=True,
 )
 

@@ -16,6 +16,7 @@ from springtide.elastic.snapshot import Snapshot, SourceLoad, SubqueryLoad
 from springtide.query.types import END_OF_TIME
 from springtide.runtime.identity import identity
 from springtide.state.manifest import BucketMap, Manifest, SourceState, SubqueryState
+from springtide.state.metrics import EpochMetrics
 from springtide.state.segment import Segment
 from springtide.ui.buckets import buckets, hottest
 from springtide.ui.decided import decisions
@@ -49,14 +50,7 @@ def manifest(epoch: int, **more: Any) -> Manifest:
         sources={"calls": SourceState(times={"a": WHEN, "b": WHEN + 5_000_000}, accepted=100 * epoch, late=epoch)},
         maps={"calls": BucketMap.even(0, 1), "sums": BucketMap.even(4, 2)},
         state={"sums": SubqueryState({}, (segment,))},
-        metrics={
-            "at": 100.0 + epoch,
-            "seconds": 0.5,
-            "rows": 100,
-            "published": 10,
-            "backlog": 3,
-            "events": [[99.0 + epoch, f"event {epoch}"]],
-        },
+        metrics=EpochMetrics(100.0 + epoch, 0.5, 100, 10, 3, events=((99.0 + epoch, f"event {epoch}"),)),
         accounts=counted,
     )
     return replace(found, **more)

@@ -209,7 +209,7 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return what was measured in the last epochs of this run."""
-        return [m.metrics | {"epoch": m.epoch} for m in self._history]
+        return [m.metrics.to_json() | {"epoch": m.epoch} for m in self._history]
 
     def events(self) -> list[tuple[float, str]]:
         """Return what happened besides epochs: when, and what."""

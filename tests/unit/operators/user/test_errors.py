@@ -121,7 +121,7 @@ def test_rows_are_rejected_one_by_one(number: int, tmp_path: Path) -> None:
     _, manifests = run_all(stream, tmp_path, rejected=stream.rejected)
     rejected = st.Query("q", stream.rejected.to(st.memory_sink())).run_reference().rows()
     assert set(rejected["k"]) == {"a", "b"}
-    counted = sum(sum(m.metrics["subqueries"]["mine"]["rejected"]) for m in manifests)
+    counted = sum(sum(m.metrics.subqueries["mine"].rejected) for m in manifests)
     assert counted == rejected.height
 
 
