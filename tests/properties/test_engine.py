@@ -20,7 +20,7 @@ from springtide.runtime import inprocess
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.reference import Result
 from springtide.state.accounts import imbalances
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
 from springtide.testing import compare
 from tests.properties.losses import Faults
 from tests.properties.queries import Case, case

@@ -15,7 +15,7 @@ from springtide.elastic.instructions import instruct
 from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.snapshot import Latency, Snapshot, SourceLoad, SubqueryLoad
 from springtide.query.errors import SpringtideError
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
 
 
 def wave(epochs: int = 120) -> list[Snapshot]:

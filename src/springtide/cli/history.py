@@ -14,11 +14,10 @@ from springtide.cli.show import show, width
 from springtide.cli.status import CheckpointPath
 from springtide.compiler.tables import GAP, columns
 from springtide.elastic.decisions import Decision, decisions_of
-from springtide.elastic.instructions import Refusal
-from springtide.elastic.manager_state import ManagerState
 from springtide.elastic.snapshot import Snapshot
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.history import History
+from springtide.state.instructions import Refusal
 from springtide.state.watched import watched
 
 _DAY = 86_400
@@ -95,7 +94,7 @@ def refusal_lines(refusals: Sequence[Refusal]) -> list[str]:
 
 def _refusals(checkpoint: Checkpoint) -> Sequence[Refusal]:
     manifest = checkpoint.latest()
-    return ManagerState.from_json(manifest.elastic).refusals if manifest is not None and manifest.elastic else ()
+    return manifest.elastic.refusals if manifest is not None and manifest.elastic else ()
 
 
 def snapshot_lines(snapshots: Sequence[Snapshot]) -> list[str]:

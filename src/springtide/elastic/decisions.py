@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from springtide.elastic.instructions import Instruction
 from springtide.elastic.protocols import Protocol
+from springtide.state.instructions import Instruction
 
 
 @dataclass(frozen=True)

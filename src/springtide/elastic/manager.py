@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from springtide.elastic.instructions import Instruction, Refusal, instruct
-from springtide.elastic.manager_state import ManagerState
+from springtide.elastic.instructions import instruct
 from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.reports import merged
 from springtide.elastic.rules import judge, resting
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
+from springtide.state.instructions import Instruction, Refusal
+from springtide.state.manager_state import ManagerState
 
 
 class Manager:
@@ -31,6 +31,7 @@ class Manager:
         """Begin, or go on with what was remembered and with the reports of before."""
         self.elastic = elastic
         self.state = state or ManagerState()
+        """What must outlive the process; reports are written one by one, by whoever keeps history."""
         self.history: deque[Snapshot] = deque(history, maxlen=elastic.remember)
         """Reports, oldest first."""
         self._gathered: list[Snapshot] = []
@@ -118,15 +119,6 @@ class Manager:
         if not self.history or subquery not in self.history[-1].subqueries:
             return ()
         return self.history[-1].bucket_loads(subquery)
-
-    def to_json(self) -> dict[str, Any]:
-        """Write what must outlive the process; reports are written one by one, by whoever keeps history."""
-        return self.state.to_json()
-
-    @staticmethod
-    def from_json(elastic: Elastic, data: dict[str, Any], history: Iterable[Snapshot] = ()) -> Manager:
-        """Go on with what `to_json` wrote."""
-        return Manager(elastic, ManagerState.from_json(data), history)
 
     # ── deciding ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

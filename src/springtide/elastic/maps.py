@@ -8,12 +8,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
 
 Floats = npt.NDArray[np.float64]
 
@@ -145,16 +144,6 @@ def _held(bucket_map: BucketMap, instances: int) -> list[list[int]]:
     for bucket, owner in enumerate(bucket_map.owners):
         has[owner].append(bucket)
     return has[:instances]
-
-
-def to_json(bucket_map: BucketMap) -> dict[str, Any]:
-    """Write a map."""
-    return {"version": bucket_map.version, "instances": bucket_map.instances, "owners": list(bucket_map.owners)}
-
-
-def from_json(data: dict[str, Any]) -> BucketMap:
-    """Read what `to_json` wrote."""
-    return replace(BucketMap(**data), owners=tuple(data["owners"]))
 
 
 # ── scaling ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from springtide.elastic.instructions import Instruction, Refusal, Rule, instruct
-from springtide.elastic.manager_state import ManagerState
+from springtide.elastic.instructions import instruct
 from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
+from springtide.state.instructions import Instruction, Refusal, Rule
+from springtide.state.manager_state import ManagerState
 
 Verdict = tuple[Instruction | None, Refusal | None]
 """What is done, and what is refused. Both, when a proposal is cut down; neither, when it changes nothing."""

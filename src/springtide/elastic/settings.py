@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from springtide.elastic.instructions import Instruction
 from springtide.elastic.policies.balancing import Balancing
 from springtide.elastic.policies.policy import Policy
 from springtide.elastic.policies.threshold import Threshold
 from springtide.elastic.protocols import ProtocolChoice, check_protocol
 from springtide.elastic.resources.sizing import Executors
 from springtide.query.errors import QueryError, shown
+from springtide.state.instructions import Instruction
 
 Veto = Callable[[Instruction], str | None]
 """Says why an instruction must not be, or None if it may."""

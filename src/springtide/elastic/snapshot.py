@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from springtide.elastic import maps
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
 
 FORMAT = 1
 
@@ -96,7 +95,7 @@ class SubqueryLoad:
 
     def to_json(self) -> dict[str, Any]:
         """Write it for the checkpoint."""
-        return {f.name: getattr(self, f.name) for f in fields(self)} | {"map": maps.to_json(self.map)}
+        return {f.name: getattr(self, f.name) for f in fields(self)} | {"map": self.map.to_json()}
 
     @property
     def most(self) -> int | None:
@@ -308,4 +307,4 @@ def _arrived(loads: Iterable[SourceLoad]) -> int:
 
 def _load(data: dict[str, Any]) -> SubqueryLoad:
     found: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
-    return SubqueryLoad(**found | {"map": maps.from_json(data["map"])})
+    return SubqueryLoad(**found | {"map": BucketMap.from_json(data["map"])})

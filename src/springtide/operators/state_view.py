@@ -15,7 +15,8 @@ from springtide.exchange.hashing import BUCKET, HASH
 from springtide.operators.tables import FIRST_SLOT
 from springtide.query.ids import EpochNumber, InstanceId
 from springtide.query.types import END_OF_TIME
-from springtide.state.manifest import BucketMap, Marks, SubqueryState
+from springtide.state.bucket_map import BucketMap
+from springtide.state.manifest import Marks, SubqueryState
 from springtide.state.segment import Segment, file_of, read_segment, write_segment
 from springtide.state.tiers import Tiers
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from springtide.elastic.instructions import Instruction
 from springtide.elastic.protocols import Protocol, ProtocolChoice
 from springtide.elastic.snapshot import Snapshot
+from springtide.state.instructions import Instruction
 from springtide.state.manifest import Manifest
 
 

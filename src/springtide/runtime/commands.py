@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from springtide.elastic import maps
-from springtide.elastic.instructions import Instruction
 from springtide.query.errors import shown
 from springtide.runtime.reconfiguring import Reconfiguring
 from springtide.state.answers import Answer, Change, write_answer
+from springtide.state.bucket_map import BucketMap
 from springtide.state.control import Command, receive
-from springtide.state.manifest import BucketMap, Manifest
+from springtide.state.instructions import Instruction
+from springtide.state.manifest import Manifest
 
 _INSTANCES, _BUCKETS = 10_000, 1 << 16
 """More than anybody can mean."""

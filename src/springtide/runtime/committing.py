@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from springtide.compiler.plan import Plan
 from springtide.exchange import gate
@@ -14,6 +13,7 @@ from springtide.query.ids import Generation
 from springtide.runtime.epoch import Epoch, Report
 from springtide.runtime.old_owners import at_old_owners
 from springtide.state.accounts import SINK, SOURCE, add
+from springtide.state.manager_state import ManagerState
 from springtide.state.manifest import EpochLog, Manifest, SourceState, SubqueryState
 from springtide.state.metrics import EpochMetrics
 from springtide.state.segment import Segment
@@ -38,7 +38,7 @@ def manifest_after(
     sources: Mapping[str, SourceState],
     batch: Batch | None = None,
     metrics: EpochMetrics | None = None,
-    elastic: Mapping[str, Any] | None = None,
+    elastic: ManagerState | None = None,
     log: EpochLog | None = None,
 ) -> Manifest:
     """Return the manifest of an epoch whose tasks are done. `live` is the plan with the old owners of this epoch.
@@ -57,7 +57,7 @@ def manifest_after(
         state={name: stored for name, stored in state.items() if name not in gone},
         outbox=tuple(outbox),
         metrics=metrics or EpochMetrics(),
-        elastic=dict(elastic or {}),
+        elastic=elastic,
         old_owners=old_owners,
         ended=all(s.ended for s in sources.values()),
         batch=batch.number if batch else before.batch,

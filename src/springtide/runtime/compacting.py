@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from springtide.state.manifest import BucketMap, SubqueryState
+from springtide.state.bucket_map import BucketMap
+from springtide.state.manifest import SubqueryState
 from springtide.state.segment import Segment
 
 CROWD = 4

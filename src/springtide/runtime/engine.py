@@ -41,10 +41,11 @@ from springtide.runtime.reconfiguration import Reconfiguration
 from springtide.runtime.reconfiguring import Reconfiguring
 from springtide.runtime.recovering import Recovery, lost
 from springtide.runtime.storage import Storage
+from springtide.state.bucket_map import BucketMap
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError, LostError
 from springtide.state.history import History
-from springtide.state.manifest import BucketMap, Manifest
+from springtide.state.manifest import Manifest
 from springtide.state.metrics import EpochMetrics
 
 Execute = Callable[[Epoch], Sequence[Report]]

@@ -10,7 +10,8 @@ from springtide.connectors import Slice
 from springtide.exchange.blob import Times
 from springtide.query.ids import EpochNumber, InstanceId
 from springtide.runtime.topology import Topology
-from springtide.state.manifest import BucketMap, Delivery, Marks, SubqueryState
+from springtide.state.bucket_map import BucketMap
+from springtide.state.manifest import Delivery, Marks, SubqueryState
 from springtide.state.segment import Segment
 from springtide.state.tiers import Tiers
 

@@ -109,12 +109,10 @@ class Exporter(Collector):
         text = "Changes of instances or buckets since the checkpoint began"
         yield self._counter("decisions", text, versions, "subquery")
         if manifest.elastic:
-            yield self._gauge(
-                "elasticity_paused", "1 while nothing changes but by hand", {(): manifest.elastic["paused"]}
-            )
+            yield self._gauge("elasticity_paused", "1 while nothing changes but by hand", {(): manifest.elastic.paused})
             refused = Counter[tuple[str, ...]]()
-            for refusal in manifest.elastic["refusals"]:
-                refused[refusal["subquery"], refusal["rule"]] += refusal["times"]
+            for refusal in manifest.elastic.refusals:
+                refused[refusal.subquery, refusal.rule] += refusal.times
             yield self._gauge("refusals", "Refused proposals that are remembered", refused, "subquery", "rule")
         for name, text, number in (
             ("slots", "Tasks that can run at once", snapshot.slots),

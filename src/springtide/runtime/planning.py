@@ -20,7 +20,8 @@ from springtide.runtime.compacting import compaction
 from springtide.runtime.epoch import Epoch, EpochInput, Taken
 from springtide.runtime.old_owners import at_old_owners
 from springtide.runtime.topology import topology
-from springtide.state.manifest import BucketMap, SubqueryState
+from springtide.state.bucket_map import BucketMap
+from springtide.state.manifest import SubqueryState
 from springtide.state.tiers import Tiers
 
 

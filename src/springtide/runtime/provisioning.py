@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from springtide.compiler.plan import Plan
-from springtide.elastic.instructions import Instruction
 from springtide.elastic.resources.sizing import Waiting
 from springtide.runtime.changes import Moment
 from springtide.runtime.topology import topology
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
+from springtide.state.instructions import Instruction
 
 
 class Provisioning:

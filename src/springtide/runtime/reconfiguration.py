@@ -16,7 +16,7 @@ from statistics import median
 
 from springtide.compiler.plan import Grid, Plan
 from springtide.elastic import maps
-from springtide.elastic.instructions import BY_HAND, Instruction, instruct
+from springtide.elastic.instructions import instruct
 from springtide.elastic.manager import Manager
 from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.protocols import Protocol, ProtocolChoice, check_protocol, choose
@@ -48,7 +48,9 @@ from springtide.runtime.changes import (
 from springtide.runtime.old_owners import at_old_owners
 from springtide.runtime.planning import Ownership
 from springtide.runtime.provisioning import Provisioning
-from springtide.state.manifest import BucketMap, Manifest, SubqueryState
+from springtide.state.bucket_map import BucketMap
+from springtide.state.instructions import BY_HAND, Instruction
+from springtide.state.manifest import Manifest, SubqueryState
 
 _NEIGHBOURS = 9
 """Epochs whose median says what an epoch takes without a change."""
@@ -65,9 +67,7 @@ class Reconfiguration:
         self._provisioning = Provisioning(plan, elastic.executors.wait if elastic and elastic.executors else 0.0)
         self._choices: dict[str, ProtocolChoice | None] = {}
         """By subquery that waits for slots: the protocol that was asked for."""
-        self.manager = Manager.from_json(elastic, manifest.elastic) if elastic and manifest.elastic else None
-        if elastic is not None and self.manager is None:
-            self.manager = Manager(elastic)
+        self.manager = None if elastic is None else Manager(elastic, manifest.elastic)
         self._choice: ProtocolChoice = elastic.protocol if elastic else "virtual"
         self._old_owners: dict[str, int] = dict(manifest.old_owners)
         """Subquery → the last window that its old owners finish (window recreation)."""

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from springtide.elastic.instructions import Instruction
 from springtide.elastic.manager import Manager
 from springtide.elastic.protocols import ProtocolChoice
 from springtide.elastic.resources.resources import Resources
@@ -17,7 +16,10 @@ from springtide.elastic.snapshot import Snapshot
 from springtide.runtime import changes
 from springtide.runtime.planning import Ownership
 from springtide.runtime.reconfiguration import Reconfiguration
-from springtide.state.manifest import BucketMap, Manifest
+from springtide.state.bucket_map import BucketMap
+from springtide.state.instructions import Instruction
+from springtide.state.manager_state import ManagerState
+from springtide.state.manifest import Manifest
 
 
 class Reconfiguring:
@@ -61,9 +63,9 @@ class Reconfiguring:
         """Return who owns what in the epoch after a manifest."""
         return self._decisions.ownership(manifest)
 
-    def remembered(self) -> dict[str, Any]:
+    def remembered(self) -> ManagerState | None:
         """Return what the manager must know when the run starts again; nothing without one."""
-        return self.manager.to_json() if self.manager else {}
+        return self.manager.state if self.manager else None
 
     # ── what people ask for ───────────────────────────────────────────────────────────────────────────────────────
 

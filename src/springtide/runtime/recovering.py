@@ -21,8 +21,9 @@ from springtide.runtime.committing import states_after
 from springtide.runtime.epoch import Epoch, Report
 from springtide.runtime.old_owners import with_old_owners
 from springtide.runtime.planning import Ownership, plan_epoch
+from springtide.state.bucket_map import BucketMap
 from springtide.state.errors import CheckpointError
-from springtide.state.manifest import BucketMap, EpochLog, Manifest
+from springtide.state.manifest import EpochLog, Manifest
 from springtide.state.segment import Segment
 from springtide.state.tiers import Tiers
 

@@ -3,7 +3,7 @@
 What one can do with state has SEEP's names (SE-2); see `springtide.state.primitives`.
 """
 
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
 from springtide.state.primitives import (
     Checkpointed,
     ProcessingState,

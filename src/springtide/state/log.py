@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from springtide.state.errors import CheckpointError
-from springtide.state.manifest import Manifest, NewerFormat
-from springtide.state.parsing import content, is_for_good, parsed
+from springtide.state.manifest import Manifest
+from springtide.state.parsing import NewerFormat, content, is_for_good, parsed
 from springtide.state.stores import Store
 
 FOLDER = "manifests"

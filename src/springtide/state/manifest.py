@@ -6,19 +6,16 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from springtide.query.ids import BucketId, EpochNumber, Generation, InstanceId
+from springtide.query.ids import EpochNumber, Generation, InstanceId
+from springtide.state.bucket_map import MOST_INSTANCES, BucketMap, check_map
+from springtide.state.manager_state import ManagerState, check_manager_state
 from springtide.state.metrics import EpochMetrics, check_metrics
-from springtide.state.parsing import parsed
+from springtide.state.parsing import NewerFormat, parsed
 from springtide.state.segment import Segment
 from springtide.state.shapes import (
     SIGNED,
-    Check,
     anything,
     each,
     flag,
@@ -38,16 +35,9 @@ FORMAT = 1
 
 FATES = ("read", "changed", "gone")
 """What may become of a file of a source: read; read, and changed since; gone before it was read."""
-_MOST = 1 << 20
-"""Instances of a subquery."""
-
 
 Marks = Mapping[str, int]
 """How far a stateful head has come, in its own words: the last window closed, the time up to which tuples were processed."""
-
-
-class NewerFormat(ValueError):
-    """A manifest that another version of Springtide wrote."""
 
 
 @dataclass(frozen=True)
@@ -98,47 +88,6 @@ class SourceState:
 
 
 @dataclass(frozen=True)
-class BucketMap:
-    """Bucket → instance, immutable and versioned (the BIM of SC-6). It takes effect at an epoch boundary."""
-
-    version: int
-    instances: int
-    owners: tuple[int, ...]
-
-    @staticmethod
-    def even(buckets: int, instances: int, version: int = 0) -> BucketMap:
-        """Deal the buckets out in turn."""
-        return BucketMap(version, instances, tuple(b % instances for b in range(buckets)))
-
-    @staticmethod
-    def grid(rows: int, columns: int, instances: int, version: int = 0) -> BucketMap:
-        """Deal the cells of a grid out in rectangles, as square as the number of instances allows: a row or a column meets few owners.
-
-        >>> BucketMap.grid(2, 4, 4).owners
-        (0, 0, 1, 1, 2, 2, 3, 3)
-        """
-        high = max(d for d in range(1, instances + 1) if instances % d == 0 and d * d <= instances)
-        wide = instances // high
-        if rows < high or columns < wide:  # more instances than such rectangles: some cells change hands cell by cell
-            return BucketMap.even(rows * columns, instances, version)
-        owners = [r * high // rows * wide + c * wide // columns for r in range(rows) for c in range(columns)]
-        return BucketMap(version, instances, tuple(owners))
-
-    def __reduce__(self) -> tuple[type[BucketMap], tuple[int, int, tuple[int, ...]]]:
-        """Go to the tasks as it was made."""
-        return BucketMap, (self.version, self.instances, self.owners)
-
-    @cached_property
-    def array(self) -> npt.NDArray[np.intp]:
-        """Return the owners for sums over many buckets."""
-        return np.array(self.owners, dtype=np.intp)
-
-    def buckets_of(self, instance: int) -> list[BucketId]:
-        """Return the buckets that an instance owns."""
-        return [BucketId(b) for b, owner in enumerate(self.owners) if owner == instance]
-
-
-@dataclass(frozen=True)
 class SubqueryState:
     """What a stateful subquery has in store."""
 
@@ -186,8 +135,8 @@ class Manifest:
     state: dict[str, SubqueryState] = field(default_factory=dict)
     outbox: tuple[Delivery, ...] = ()
     metrics: EpochMetrics = field(default_factory=EpochMetrics)
-    elastic: dict[str, Any] = field(default_factory=dict)
-    """What the elastic manager remembers."""
+    elastic: ManagerState | None = None
+    """What the elastic manager remembers; None where nothing is elastic."""
     old_owners: dict[str, int] = field(default_factory=dict)
     """Subquery → the last window that its old owners finish, while they do. On disk it is called `shadows`."""
     ended: bool = False
@@ -227,16 +176,14 @@ class Manifest:
             "epoch": self.epoch,
             "generation": self.generation,
             "sources": {n: s.to_json() for n, s in self.sources.items()},
-            "maps": {
-                n: {"version": m.version, "instances": m.instances, "owners": m.owners} for n, m in self.maps.items()
-            },
+            "maps": {n: m.to_json() for n, m in self.maps.items()},
             "state": {
                 n: {"marks": dict(s.marks), "segments": [x.to_json() for x in s.segments]}
                 for n, s in self.state.items()
             },
             "outbox": [vars(d) for d in self.outbox],
             "metrics": self.metrics.to_json() if self.metrics != EpochMetrics() else {},
-            "elastic": self.elastic,
+            "elastic": {} if self.elastic is None else self.elastic.to_json(),
             "shadows": self.old_owners,
             "ended": self.ended,
             "batch": self.batch,
@@ -266,14 +213,14 @@ class Manifest:
             epoch=body["epoch"],
             generation=body["generation"],
             sources={n: SourceState.from_json(s) for n, s in body["sources"].items()},
-            maps={n: BucketMap(m["version"], m["instances"], tuple(m["owners"])) for n, m in body["maps"].items()},
+            maps={n: BucketMap.from_json(m) for n, m in body["maps"].items()},
             state={
                 n: SubqueryState(s["marks"], tuple(Segment.from_json(x) for x in s["segments"]))
                 for n, s in body["state"].items()
             },
             outbox=tuple(known(Delivery, d) for d in body["outbox"]),
             metrics=EpochMetrics.from_json(body["metrics"]),
-            elastic=body["elastic"],
+            elastic=ManagerState.from_json(body["elastic"]) if body["elastic"] else None,
             old_owners=body["shadows"],
             ended=body["ended"],
             batch=body["batch"],
@@ -286,7 +233,6 @@ class Manifest:
 
 # ── what a manifest must look like ────────────────────────────────────────────────────────────────────────────────
 
-_object: Check = record()
 _LEDGER = record(
     files=may(listed(row(path("state"), whole(), whole(most=2**32 - 1)))),
     recent=may(listed(row(text, whole(), SIGNED, whole(), one_of(FATES)))),
@@ -316,7 +262,7 @@ _SEGMENT = record(
     file=path("state"),
     kind=text,
     epoch=SIGNED,
-    instance=whole(most=_MOST),
+    instance=whole(most=MOST_INSTANCES),
     version=SIGNED,
     rows=whole(),
     bytes=whole(),
@@ -338,11 +284,11 @@ _BODY = record(
     epoch=whole(most=10**15),
     generation=whole(),
     sources=each(_SOURCE),
-    maps=each(record(version=SIGNED, instances=whole(1, _MOST), owners=listed(whole(most=_MOST)))),
+    maps=each(check_map),
     state=each(record(marks=each(SIGNED), segments=listed(_SEGMENT))),
     outbox=listed(record(sink=text, file=path("outbox"), rows=whole(), instance=whole())),
     metrics=check_metrics,
-    elastic=_object,
+    elastic=check_manager_state,
     shadows=each(SIGNED),
     ended=flag,
     batch=maybe(whole()),
@@ -358,6 +304,3 @@ def _check(body: Any) -> None:
     _BODY("it", body)
     if without := body["state"].keys() - body["maps"].keys():
         raise ValueError(f"it has state of {sorted(without)[0]}, but does not say who owns it")
-    for name, found in body["maps"].items():
-        if any(owner >= found["instances"] for owner in found["owners"]):
-            raise ValueError(f"it.maps.{name} has owners that are not among its {found['instances']} instances")

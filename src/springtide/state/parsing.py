@@ -13,6 +13,10 @@ LONGEST = 1 << 30
 """Bytes of a file of ours that is read as a whole, at most."""
 
 
+class NewerFormat(ValueError):
+    """A part of a checkpoint that another version of Springtide wrote."""
+
+
 def parsed(data: bytes | str) -> Any:
     """Read JSON.
 

@@ -22,12 +22,13 @@ import numpy as np
 import polars as pl
 
 from springtide.query.errors import SpringtideError
+from springtide.state.bucket_map import BucketMap
 from springtide.state.copying import Progress, backup, pinned, restore, root_of
 from springtide.state.errors import CheckpointError
 from springtide.state.history import History
 from springtide.state.inside import refuse_links
 from springtide.state.log import Log
-from springtide.state.manifest import BucketMap, Manifest, SourceState
+from springtide.state.manifest import Manifest, SourceState
 from springtide.state.processing import PLACE, ProcessingState, merge, partition
 from springtide.state.resting import Resting, Source, files_of, made_durable, opened, store_of
 from springtide.state.segment import read_segment

@@ -13,7 +13,8 @@ import numpy as np
 import polars as pl
 
 from springtide.query.errors import SpringtideError
-from springtide.state.manifest import BucketMap, Marks
+from springtide.state.bucket_map import BucketMap
+from springtide.state.manifest import Marks
 
 By = Literal["hash", "range", "load"]
 

@@ -150,7 +150,7 @@ def _marker(target: Checkpoint) -> bytes | None:
 def _fitted(manifest: Manifest, subqueries: Container[str]) -> Manifest:
     """Leave out what belongs to stateless subqueries that are no more; what the elastic manager remembers may be about them."""
     maps = {n: m for n, m in manifest.maps.items() if n in subqueries or n in manifest.state}
-    return replace(manifest, maps=maps, elastic={})
+    return replace(manifest, maps=maps, elastic=None)
 
 
 def misfit(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str, str] | None:

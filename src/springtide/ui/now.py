@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Literal
 
-from springtide.elastic.manager_state import ManagerState
 from springtide.elastic.reports import merged
 from springtide.elastic.snapshot import Snapshot
-from springtide.query.errors import SpringtideError
 from springtide.query.types import END_OF_TIME
 from springtide.state.accounts import SINK, imbalances
 from springtide.state.manifest import Manifest, SourceState
@@ -43,7 +41,7 @@ def now_of(seen: Seen) -> dict[str, Any]:
     """Return everything about a query that is true now."""
     last = seen.kept[-1] if seen.kept else None
     measured = report(seen.recent)
-    memory = memory_of(last)
+    manager = last.elastic if last else None
     drawn = graph(seen.identity, seen.kept, measured)
     # In the order of the plan; a manifest has them in that of the alphabet.
     names = (
@@ -58,12 +56,12 @@ def now_of(seen: Seen) -> dict[str, Any]:
         "epoch": last.epoch if last else None,
         "at": last.metrics.at if last else None,
         "elastic": bool(last and last.elastic),
-        "paused": bool(memory and memory.paused),
+        "paused": bool(manager and manager.paused),
         "figures": _figures(seen, last, measured),
         "graph": drawn,
         "subqueries": [_subquery(name, last, measured) for name in names] if last else [],
         "sources": [_source(name, state, measured) for name, state in last.sources.items()] if last else [],
-        "refusals": [vars(r) for r in reversed(memory.refusals)] if memory else [],
+        "refusals": [vars(r) for r in reversed(manager.refusals)] if manager else [],
         "events": events_of(seen.kept),
         "unaccounted": list(imbalances(last.accounts)) if last else [],
         "savepoints": [{"name": name} | epoch_of(m) for name, m in seen.savepoints.items()],
@@ -87,16 +85,6 @@ def report(recent: Sequence[Snapshot]) -> Snapshot | None:
         return None
     end = recent[-1].time
     return merged([s for s in recent if s.time > end - RECENT] or [recent[-1]])
-
-
-def memory_of(manifest: Manifest | None) -> ManagerState | None:
-    """Return what the elastic manager remembers, if there is one whose words are understood."""
-    if manifest is None or not manifest.elastic:
-        return None
-    try:
-        return ManagerState.from_json(manifest.elastic)
-    except SpringtideError:
-        return None
 
 
 def events_of(kept: Sequence[Manifest]) -> list[dict[str, Any]]:

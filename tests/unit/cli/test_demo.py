@@ -14,7 +14,7 @@ from springtide.elastic.decisions import Decision, Outcome
 from springtide.elastic.instructions import instruct
 from springtide.elastic.policies.policy import Proposal
 from springtide.query.steps import Source
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
 
 
 def test_query_of_the_demo_finds_who_talks_too_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,11 @@ import pytest
 from typer.testing import Result
 
 import springtide as st
-from springtide.elastic.policies.policy import Trigger
 from springtide.runtime import inprocess
 from springtide.runtime.engine import Engine, Options
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.history import History
+from springtide.state.instructions import Trigger
 
 Run = Callable[..., Result]
 

@@ -13,9 +13,11 @@ from springtide.cli.plain_view import PlainView
 from springtide.cli.progress import Progress, Tracker
 from springtide.elastic.decisions import decisions_of
 from springtide.elastic.instructions import instruct
-from springtide.elastic.policies.policy import Proposal, Trigger
+from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.snapshot import Latency, Snapshot, SourceLoad, SubqueryLoad
-from springtide.state.manifest import BucketMap, Manifest, SourceState, SubqueryState
+from springtide.state.bucket_map import BucketMap
+from springtide.state.instructions import Trigger
+from springtide.state.manifest import Manifest, SourceState, SubqueryState
 from springtide.state.metrics import EpochMetrics, SubqueryMetrics
 from springtide.state.segment import Segment
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from springtide.elastic.snapshot import Snapshot, SourceLoad, SubqueryLoad
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
 
 
 def measured(

@@ -6,8 +6,9 @@ from typing import Any
 
 from springtide.elastic.decisions import Outcome, decisions_of
 from springtide.elastic.instructions import instruct
-from springtide.elastic.policies.policy import Proposal, Trigger
-from springtide.state.manifest import BucketMap
+from springtide.elastic.policies.policy import Proposal
+from springtide.state.bucket_map import BucketMap
+from springtide.state.instructions import Trigger
 
 
 def decided(key: str, at: float, subquery: str = "heavy", **wish: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from springtide.elastic.manager import Manager
 from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot, SourceLoad, SubqueryLoad
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
 from tests.unit.elastic.measured import measured
 
 

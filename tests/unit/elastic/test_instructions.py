@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from springtide.elastic.instructions import Instruction, Refusal, instruct
-from springtide.elastic.policies.policy import Proposal, Trigger
-from springtide.state.manifest import BucketMap
+from springtide.elastic.instructions import instruct
+from springtide.elastic.policies.policy import Proposal
+from springtide.state.bucket_map import BucketMap
+from springtide.state.instructions import Instruction, Refusal, Trigger
 
 OWN = BucketMap.even(6, 2, version=4)
 

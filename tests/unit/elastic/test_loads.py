@@ -12,7 +12,7 @@ from springtide.elastic import maps
 from springtide.elastic.loads import steady_loads
 from springtide.elastic.policies.balancing import Balancing
 from springtide.elastic.snapshot import Snapshot
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
 from tests.unit.elastic.measured import measured
 
 EVEN = BucketMap.even(60, 6)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from springtide.elastic.instructions import Instruction
 from springtide.elastic.manager import Manager
 from springtide.elastic.policies.balancing import Balancing
 from springtide.elastic.policies.manual import Manual
@@ -18,8 +17,10 @@ from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.policies.threshold import SC_10
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot, SourceLoad, SubqueryLoad
-from springtide.query.errors import SpringtideError
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
+from springtide.state.instructions import Instruction
+from springtide.state.manager_state import ManagerState, check_manager_state
+from springtide.state.parsing import NewerFormat
 from tests.unit.elastic.measured import measured
 
 NOW = Elastic(every=5, grace=10, patience=1, balancing=None)
@@ -314,7 +315,9 @@ def test_by_hand_the_last_known_loads_count() -> None:
 def again(manager: Manager) -> Manager:
     """What a new process has of it."""
     history = [Snapshot.from_json(json.loads(json.dumps(s.to_json()))) for s in manager.history]
-    return Manager.from_json(manager.elastic, json.loads(json.dumps(manager.to_json())), history)
+    kept = json.loads(json.dumps(manager.state.to_json()))
+    check_manager_state("elastic", kept)
+    return Manager(manager.elastic, ManagerState.from_json(kept), history)
 
 
 def test_a_restart_goes_on_with_grace_patience_and_what_is_under_way() -> None:
@@ -337,8 +340,8 @@ def test_a_pause_outlives_a_restart() -> None:
 
 
 def test_another_format_is_refused() -> None:
-    with pytest.raises(SpringtideError, match="memory of format 9"):
-        Manager.from_json(NOW, Manager(NOW).to_json() | {"format": 9})
+    with pytest.raises(NewerFormat, match="format 9"):
+        check_manager_state("elastic", ManagerState().to_json() | {"format": 9})
 
 
 @given(some.lists(some.sampled_from([0.2, 0.7, 1.4, 3.0, 9.0]), min_size=1, max_size=12), some.integers(0, 3))

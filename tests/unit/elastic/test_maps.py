@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as some
 
 from springtide.elastic import maps
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
 
 
 @some.composite
@@ -190,4 +190,4 @@ def test_balanced_load_deviates_by_less_than_two_percent(seed: int) -> None:
 
 def test_a_map_comes_back_from_json() -> None:
     own = BucketMap.even(5, 2, version=3)
-    assert maps.from_json(maps.to_json(own)) == own
+    assert BucketMap.from_json(own.to_json()) == own

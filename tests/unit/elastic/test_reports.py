@@ -8,7 +8,7 @@ import pytest
 
 from springtide.elastic.reports import merged
 from springtide.elastic.snapshot import Latency
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
 from tests.unit.elastic.measured import measured
 
 

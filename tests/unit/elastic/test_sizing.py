@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from springtide.elastic import sizing
 from springtide.elastic.sizing import Work, fewer_changes, fewest, grown, shrunk, taken
 from springtide.elastic.snapshot import Snapshot, SourceLoad, SubqueryLoad
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
 
 works = some.lists(some.tuples(some.integers(0, 2), some.floats(0.01, 2)), min_size=1, max_size=3).map(
     lambda found: {f"s{i}": Work(level, seconds) for i, (level, seconds) in enumerate(found)}

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from springtide.elastic.snapshot import Latency, Snapshot, SourceLoad, SubqueryLoad
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
 from tests.unit.elastic.measured import measured
 
 

@@ -12,7 +12,8 @@ from springtide.operators.state_view import StateView
 from springtide.operators.tables import ALIVE, VERSION
 from springtide.operators.versions import find, keyed, newest
 from springtide.runtime.epoch import Epoch
-from springtide.state.manifest import BucketMap, SubqueryState
+from springtide.state.bucket_map import BucketMap
+from springtide.state.manifest import SubqueryState
 from springtide.state.segment import Segment
 from springtide.state.tiers import Tiers
 

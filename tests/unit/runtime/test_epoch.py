@@ -12,7 +12,8 @@ from springtide.connectors import Slice
 from springtide.runtime.compacting import ADOPTED, CROWD, FULL, compaction
 from springtide.runtime.epoch import Report
 from springtide.runtime.planning import assign_slices, with_times
-from springtide.state.manifest import BucketMap, Delivery, SubqueryState
+from springtide.state.bucket_map import BucketMap
+from springtide.state.manifest import Delivery, SubqueryState
 from springtide.state.segment import Segment
 
 BEGINNING = -(2**63)

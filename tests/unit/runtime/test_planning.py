@@ -15,7 +15,8 @@ from springtide.runtime.committing import Batch, manifest_after, states_after, w
 from springtide.runtime.epoch import Epoch, EpochInput, Report, Taken
 from springtide.runtime.old_owners import with_old_owners
 from springtide.runtime.planning import Ownership, plan_epoch, share_out, unrepeatable
-from springtide.state.manifest import BucketMap, Delivery, Manifest, SourceState, SubqueryState
+from springtide.state.bucket_map import BucketMap
+from springtide.state.manifest import Delivery, Manifest, SourceState, SubqueryState
 from springtide.state.segment import Segment
 from springtide.state.tiers import Tiers
 

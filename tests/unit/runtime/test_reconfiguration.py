@@ -16,7 +16,6 @@ import polars as pl
 import pytest
 
 import springtide as st
-from springtide.elastic.instructions import Instruction
 from springtide.query.ids import EpochNumber, Generation, InstanceId
 from springtide.runtime.changes import (
     Action,
@@ -41,7 +40,9 @@ from springtide.runtime.changes import (
 )
 from springtide.runtime.old_owners import at_old_owners
 from springtide.runtime.reconfiguration import Reconfiguration
-from springtide.state.manifest import BucketMap, Manifest, SubqueryState
+from springtide.state.bucket_map import BucketMap
+from springtide.state.instructions import Instruction
+from springtide.state.manifest import Manifest, SubqueryState
 from springtide.state.segment import Segment
 from tests.unit.elastic.measured import measured
 
@@ -253,7 +254,7 @@ def test_what_waited_when_the_run_ended_waits_again_unless_the_map_is_another() 
     machine = started(elastic())
     machine.handle(Scale("heavy", 4), Moment(0.0, 1, grows=True))
     assert machine.manager is not None
-    left = replace(NOTHING, maps=dict(machine.maps), elastic=machine.manager.to_json())
+    left = replace(NOTHING, maps=dict(machine.maps), elastic=machine.manager.state)
     again = Reconfiguration(plan(), left, elastic())
     assert [type(a) for a in again.handle(Start(), Moment(0.0, 1, grows=True))] == [
         RequestSlots,

@@ -18,9 +18,10 @@ from springtide.runtime.engine import Engine, Options
 from springtide.runtime.epoch import Epoch, Report
 from springtide.runtime.publishing import Publishing
 from springtide.runtime.recovering import batches, partitioned
+from springtide.state.bucket_map import BucketMap
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import LostError
-from springtide.state.manifest import BucketMap, EpochLog, Manifest
+from springtide.state.manifest import EpochLog, Manifest
 from springtide.state.segment import Segment
 from tests.unit.runtime.crashing import every_row_is_there_once, files_to_files, write_input
 

@@ -23,7 +23,8 @@ from springtide.query.errors import SpringtideError
 from springtide.runtime import inprocess
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.epoch import Epoch, Report
-from springtide.state.manifest import BucketMap, Manifest
+from springtide.state.bucket_map import BucketMap
+from springtide.state.manifest import Manifest
 from springtide.state.segment import read_segment
 from springtide.testing import END, FAIL, PAUSE, MemorySink, at, compare, streams, table
 

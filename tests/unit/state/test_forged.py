@@ -30,6 +30,8 @@ LOG: dict[str, Any] = {
     "memory": None,
 }
 
+ELASTIC: dict[str, Any] = {"format": 1, "paused": False, "underway": {}, "changed": {}, "wishes": {}, "refusals": []}
+
 BODIES: dict[str, Callable[[Any, str], Any]] = {
     "a segment": lambda body, path: body["state"]["aggregate"]["segments"][0].update(file=path),
     "rows for a sink": lambda body, path: body["outbox"].append(
@@ -110,6 +112,12 @@ def test_a_path_that_leads_out_is_refused(stopped: Path, what: str, path: str) -
         lambda body: body["state"]["aggregate"]["segments"][0].update(bytes=-1),
         lambda body: body["metrics"].update(at=float("nan")),
         lambda body: body["metrics"].pop("seconds"),
+        lambda body: body["metrics"].update(events=["scaled"]),
+        lambda body: body["metrics"]["subqueries"]["aggregate"].update(rows_in=[-1]),
+        lambda body: body["sources"]["numbers"].update(attached={"more": {"ended": "yes"}}),
+        lambda body: body.update(elastic={"format": 1}),
+        lambda body: body.update(elastic=ELASTIC | {"underway": {"aggregate": {}}}),
+        lambda body: body.update(elastic=ELASTIC | {"refusals": [7]}),
         lambda body: body.pop("maps"),
         lambda body: body.update(log=7),
         lambda body: body.update(log={name: part for name, part in LOG.items() if name != "buffers"}),

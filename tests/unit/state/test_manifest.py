@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from springtide.query.types import END_OF_TIME
-from springtide.state.manifest import FORMAT, BucketMap, Delivery, InputState, Manifest, SourceState, SubqueryState
+from springtide.state.bucket_map import BucketMap
+from springtide.state.instructions import Refusal
+from springtide.state.manager_state import ManagerState
+from springtide.state.manifest import FORMAT, Delivery, InputState, Manifest, SourceState, SubqueryState
 from springtide.state.metrics import EpochMetrics, SubqueryMetrics
 from springtide.state.segment import Segment
 
@@ -26,6 +29,9 @@ FULL = Manifest(
     state={"agg": SubqueryState({"window": -4}, (SEGMENT,)), "new": SubqueryState()},
     outbox=(Delivery("out", "outbox/7/a.parquet", 5, 1),),
     metrics=EpochMetrics(1.5, 0.25, 7, 5, 0, {"agg": SubqueryMetrics(busy=(0.1, 0.2))}, events=((1.0, "scaled"),)),
+    elastic=ManagerState(
+        paused=True, changed={"agg": 1.5}, refusals=(Refusal(1.0, 6, "agg", "limit", "9", "too many"),)
+    ),
     ended=True,
 )
 

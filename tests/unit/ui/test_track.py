@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from springtide.elastic.snapshot import Latency, Snapshot, SourceLoad, SubqueryLoad
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
 from springtide.ui.tail import Place
 from springtide.ui.track import EMPTY, Track, series
 

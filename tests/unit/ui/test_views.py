@@ -10,12 +10,13 @@ import polars as pl
 import pytest
 
 import springtide as st
-from springtide.elastic.instructions import Refusal
-from springtide.elastic.manager_state import ManagerState
 from springtide.elastic.snapshot import Snapshot, SourceLoad, SubqueryLoad
 from springtide.query.types import END_OF_TIME
 from springtide.runtime.identity import identity
-from springtide.state.manifest import BucketMap, Manifest, SourceState, SubqueryState
+from springtide.state.bucket_map import BucketMap
+from springtide.state.instructions import Refusal
+from springtide.state.manager_state import ManagerState
+from springtide.state.manifest import Manifest, SourceState, SubqueryState
 from springtide.state.metrics import EpochMetrics
 from springtide.state.segment import Segment
 from springtide.ui.buckets import buckets, hottest
@@ -138,9 +139,9 @@ def test_what_holds_the_merged_time_back() -> None:
 
 def test_refusals_come_newest_first_and_damage_to_them_hides_nothing_else() -> None:
     memory = ManagerState(paused=True).refused(Refusal(1.0, 1, "sums", "grace", "3 instances", "too soon"))
-    found = now_of(seen(kept=[manifest(3, elastic=memory.to_json())]))
+    found = now_of(seen(kept=[manifest(3, elastic=memory)]))
     assert (found["elastic"], found["paused"], found["refusals"][0]["why"]) == (True, True, "too soon")
-    assert now_of(seen(kept=[manifest(3, elastic={"format": 1})]))["refusals"] == []
+    assert now_of(seen(kept=[manifest(3, elastic=None)]))["refusals"] == []
 
 
 def test_buckets_with_load_state_and_owner() -> None:

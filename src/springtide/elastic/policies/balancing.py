@@ -9,9 +9,10 @@ import numpy as np
 
 from springtide.elastic import maps
 from springtide.elastic.loads import steady_loads
-from springtide.elastic.policies.policy import Proposal, Trigger
+from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.snapshot import Snapshot
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
+from springtide.state.instructions import Trigger
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from springtide.elastic.policies.policy import Proposal, Trigger
+from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.snapshot import Snapshot
+from springtide.state.instructions import Trigger
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 
 from springtide.elastic import experience, sizing
 from springtide.elastic.forecast import Forecast, Forecaster, Series, Trend
-from springtide.elastic.policies.policy import Proposal, Trigger
+from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.sizing import Work
 from springtide.elastic.snapshot import Snapshot
+from springtide.state.instructions import Trigger
 
 POINTS = 8
 """Moments ahead that are looked at."""

@@ -7,19 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from springtide.elastic.snapshot import Snapshot
-
-
-@dataclass(frozen=True)
-class Trigger:
-    """The measurement that led to a proposal, and the bound that it crossed."""
-
-    metric: str
-    value: float
-    bound: float
-
-    def __str__(self) -> str:
-        """Return a short description."""
-        return f"{self.metric} {self.value:.3g} {'>' if self.value > self.bound else '<'} {self.bound:.3g}"
+from springtide.state.instructions import Trigger
 
 
 @dataclass(frozen=True)

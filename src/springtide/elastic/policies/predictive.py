@@ -14,8 +14,9 @@ import numpy as np
 
 from springtide.elastic import sizing
 from springtide.elastic.forecast import Forecaster, Linear, Series
-from springtide.elastic.policies.policy import Proposal, Trigger
+from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.snapshot import Snapshot
+from springtide.state.instructions import Trigger
 
 Activity = Literal["low", "medium", "high", "critical"]
 Decision = Literal["scale-in", "nothing", "scale-out"]

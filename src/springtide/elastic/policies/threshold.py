@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from springtide.elastic.policies.policy import Proposal, Trigger
+from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.snapshot import Snapshot
+from springtide.state.instructions import Trigger
 
 ROUNDING = 1e-9
 """What is above a whole number by less than this is not there."""

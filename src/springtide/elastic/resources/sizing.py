@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from springtide.elastic.instructions import Instruction
+from springtide.state.instructions import Instruction
 
 
 @dataclass(frozen=True)

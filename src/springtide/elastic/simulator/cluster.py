@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from springtide.elastic import maps
-from springtide.elastic.instructions import Instruction
 from springtide.elastic.manager import Manager
 from springtide.elastic.settings import Elastic
 from springtide.elastic.simulator.model import SOURCE, Model
 from springtide.elastic.simulator.traces import Trace
 from springtide.elastic.snapshot import Latency, Snapshot, SourceLoad, SubqueryLoad
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
+from springtide.state.instructions import Instruction
 
 Floats = npt.NDArray[np.float64]
 

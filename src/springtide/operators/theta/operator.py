@@ -27,7 +27,8 @@ from springtide.operators.theta.kernel import NUMBER, ThetaKernel, last, numbere
 from springtide.query import steps
 from springtide.query.types import END_OF_TIME, TS
 from springtide.query.windows import LastN
-from springtide.state.manifest import BucketMap, Marks
+from springtide.state.bucket_map import BucketMap
+from springtide.state.manifest import Marks
 
 SIDES = ("left", "right")
 """The tables with the tuples of each side, and the marks of how far each side has come."""

@@ -8,8 +8,8 @@ import pytest
 
 from springtide.elastic import maps
 from springtide.elastic.policies.balancing import Balancing, hot, rebalancing
-from springtide.elastic.policies.policy import Trigger
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
+from springtide.state.instructions import Trigger
 from tests.unit.elastic.measured import measured
 
 EVEN = BucketMap.even(64, 4)

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from springtide.elastic.policies.bottleneck import Bottleneck
-from springtide.elastic.policies.policy import Trigger
 from springtide.elastic.snapshot import Snapshot, SourceLoad, SubqueryLoad
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
+from springtide.state.instructions import Trigger
 from tests.unit.elastic.measured import measured
 
 

@@ -10,7 +10,7 @@ from springtide.elastic.policies.learned import Learned
 from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot, SubqueryLoad
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
 from tests.unit.elastic.measured import measured
 
 

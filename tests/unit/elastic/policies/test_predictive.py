@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from springtide.elastic.manager import Manager
-from springtide.elastic.policies.policy import Trigger
 from springtide.elastic.policies.predictive import MATRIX, Estimate, Predictive, expected
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot, SourceLoad, SubqueryLoad
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
+from springtide.state.instructions import Trigger
 from tests.unit.elastic.measured import measured
 
 

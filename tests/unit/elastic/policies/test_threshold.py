@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from springtide.elastic.policies.policy import Proposal, Trigger
+from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.policies.threshold import PRESETS, SC_10, SM_10, ST_8, Threshold
 from springtide.elastic.snapshot import Snapshot, SourceLoad, SubqueryLoad
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
+from springtide.state.instructions import Trigger
 from tests.unit.elastic.measured import measured
 
 

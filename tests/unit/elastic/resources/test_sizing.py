@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 import springtide as st
-from springtide.elastic.instructions import Instruction, instruct
+from springtide.elastic.instructions import instruct
 from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.resources.sizing import Waiting, leaving
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
+from springtide.state.instructions import Instruction
 
 
 @pytest.mark.parametrize(

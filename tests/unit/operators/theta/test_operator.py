@@ -19,7 +19,7 @@ from springtide.operators.theta.operator import shares
 from springtide.query.steps import Sink
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.inprocess import run
-from springtide.state.manifest import BucketMap
+from springtide.state.bucket_map import BucketMap
 from springtide.testing import MemorySink, compare
 
 COLUMNS = {"ts": st.TIME, "x": pl.Int64, "k": pl.String}

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from springtide.elastic.instructions import Instruction, Refusal
-from springtide.query.errors import SpringtideError
+from springtide.state.instructions import Instruction, Refusal, check_instruction, check_refusal
+from springtide.state.parsing import NewerFormat
+from springtide.state.shapes import anything, each, flag, known, listed, record, whole
 
 Value = TypeVar("Value")
 
@@ -57,7 +58,7 @@ class ManagerState:
         return replace(self, refusals=(*rest, counted)[-REFUSALS:])
 
     def to_json(self) -> dict[str, Any]:
-        """Write it for the checkpoint."""
+        """Write it for the manifest."""
         return {
             "format": FORMAT,
             "paused": self.paused,
@@ -68,24 +69,34 @@ class ManagerState:
         }
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> ManagerState:
-        """Read what `to_json` wrote."""
-        try:
-            if data["format"] == FORMAT:
-                return ManagerState(
-                    paused=data["paused"],
-                    underway={name: Instruction.from_json(i) for name, i in data["underway"].items()},
-                    changed=data["changed"],
-                    wishes={name: tuple(wishes) for name, wishes in data["wishes"].items()},
-                    refusals=tuple(Refusal(**r) for r in data["refusals"]),
-                )
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise SpringtideError(
-                f"what the last manifest remembers of elasticity is damaged ({error!r}); start without elastic= once"
-            ) from None
-        raise SpringtideError(
-            f"a manager's memory of format {data['format']}, this version of Springtide reads {FORMAT}; use a newer version"
+    def from_json(data: Mapping[str, Any]) -> ManagerState:
+        """Read what `to_json` wrote and `check_manager_state` took."""
+        return ManagerState(
+            paused=data["paused"],
+            underway={name: Instruction.from_json(i) for name, i in data["underway"].items()},
+            changed=data["changed"],
+            wishes={name: tuple(wishes) for name, wishes in data["wishes"].items()},
+            refusals=tuple(known(Refusal, r) for r in data["refusals"]),
         )
+
+
+_STATE = record(
+    paused=flag,
+    underway=each(check_instruction),
+    changed=each(anything),
+    wishes=each(listed(whole())),
+    refusals=listed(check_refusal),
+)
+
+
+def check_manager_state(where: str, value: Any) -> None:
+    """Take what a manager remembers, or nothing where there is none."""
+    if value == {}:
+        return
+    record(format=whole())(where, value)
+    if value["format"] != FORMAT:
+        raise NewerFormat(f"has {where} of format {value['format']}, this version of Springtide reads {FORMAT}")
+    _STATE(where, value)
 
 
 def _without(mapping: Mapping[str, Value], key: str) -> dict[str, Value]:
