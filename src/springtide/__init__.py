@@ -44,6 +44,7 @@ from springtide.query.windows import last_n, session, sliding, tumbling
 from springtide.runtime.durability import Durability
 from springtide.runtime.query import Query
 from springtide.runtime.spark.session import session as spark_session
+from springtide.runtime.standby import Standby, StandbyEnded
 from springtide.sinks.callback import callback
 from springtide.sinks.console import console
 from springtide.sinks.databases.postgres import postgres_sink
@@ -92,6 +93,8 @@ __all__ = [
     "SinkError",
     "Snapshot",
     "SpringtideError",
+    "Standby",
+    "StandbyEnded",
     "Stream",
     "Threshold",
     "Trend",

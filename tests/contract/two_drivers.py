@@ -180,6 +180,7 @@ class _paused:  # noqa: N801 - a context manager
         self._patches.append(mock.patch.object(uploads, "uploads", _uploads))
         self._patches.append(mock.patch.object(tiers, "uploads", _uploads))
         self._patches.append(mock.patch.object(storage, "Relay", mock.Mock()))
+        self._patches.append(mock.patch.object(storage, "Pulse", mock.Mock()))
         if not locks:
             self._patches.append(mock.patch.object(fcntl, "flock", return_value=None))
 

@@ -1,7 +1,7 @@
 """What tests run in a process of its own, with a small Spark session of its own: python -m tests.spark.child WHAT FOLDER ….
 
 `whole` runs the query of `tests.unit.runtime.crashing` to its end; `stopped` runs one without end and stops it twice, after its
-epoch and at once; `chaos` runs one of `tests.chaos.queries` until it is stopped. What Spark says while it starts is not ours:
+epoch and at once; `chaos` runs one of `tests.chaos.queries` until it is stopped; `standby` runs one without end, or waits while another does. What Spark says while it starts is not ours:
 everything after the line STARTED is.
 """
 
@@ -27,7 +27,9 @@ def main(what: str, folder: Path, *more: str) -> None:
     master = more[-1] if what == "chaos" else "local[2,4]"
     spark = st.spark_session(master, **SETTINGS | {"spark_executorEnv_PYTHONPATH": os.environ.get("PYTHONPATH", "")})
     print(STARTED, file=sys.stderr, flush=True)
-    if what == "chaos":
+    if what == "standby":
+        stand_by(spark, folder, *more)
+    elif what == "chaos":
         (folder / "application").write_text(spark.sparkContext.applicationId)
         torment(spark, folder, *more)
     elif what == "whole":
@@ -45,6 +47,18 @@ def main(what: str, folder: Path, *more: str) -> None:
                 time.sleep(0.01)
             run.stop(at_once=at_once)
     spark.stop()
+
+
+def stand_by(spark: Any, folder: Path, name: str, lease: str = "") -> None:
+    """Run a query, or stand by for another run of it, until there is a file `end`; files tell how far it has come."""
+    standby = st.Standby("2s", lease or None, told=lambda what: (folder / f"{name}-waits").write_text(what))
+    run = endless(folder, "sums").start(
+        spark, checkpoint=folder / "checkpoint", instances=2, buckets=8, rows_per_epoch=5, standby=standby
+    )
+    (folder / f"{name}-leads").touch()
+    while run.active and not (folder / "end").exists():
+        run.wait(0.1)
+    run.stop()
 
 
 def torment(spark: Any, folder: Path, name: str, instances: str, durability: str, _: str) -> None:

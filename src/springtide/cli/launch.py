@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ from springtide.runtime.clocks import SteadyClock
 from springtide.runtime.durability import Durability
 from springtide.runtime.identity import begin_from, identity
 from springtide.runtime.query import Query
+from springtide.runtime.standby import Standby, StandbyEnded
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError
 from springtide.state.mirror import Mirror
@@ -68,6 +69,8 @@ class RunOptions:
     """What a new checkpoint begins with."""
     ui: bool = False
     """Whether a page in the browser shows the run too."""
+    standby: Standby | None = None
+    """Whether, and how, it waits while another run of the query is at work."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,7 @@ def launch(
     started = clock()
     with Interrupts() as interrupts:
         try:
+            standby = _told(options.standby, interrupts, console)
             run = query.start(
                 spark,
                 checkpoint=root,
@@ -137,11 +141,17 @@ def launch(
                 metrics_port=options.metrics[1] if options.metrics else None,
                 metrics_host=options.metrics[0] if options.metrics else LOOPBACK,
                 durability=options.durability,
+                standby=standby,
             )
+            if standby is not None:
+                started = clock()
             _follow(run, view, tracker, interrupts, clock)
             seconds = clock() - started
         except (QueryError, CheckpointError):
             raise
+        except StandbyEnded as error:
+            console.print(f"{query.name}: {error}", markup=False, soft_wrap=True)
+            raise typer.Exit(130 if interrupts.stop_wanted else 0) from None
         except SpringtideError as error:
             raise CommandError(f"{error}; Spark's log is {log}") from None
         finally:
@@ -160,14 +170,26 @@ def prepare(plan: Plan, options: RunOptions, root: str) -> Checkpoint:
         checkpoint.remote.check_writable()
     if options.savepoint is not None and checkpoint.remote is not None:
         begin_from(options.savepoint, plan, checkpoint)
-    if (store := checkpoint.remote or durability.store) is not None:
+    if (store := checkpoint.remote or durability.store) is not None and options.standby is None:
         Mirror(checkpoint, store).fill(identity(plan))
-    if checkpoint.remote is not None:
+    if checkpoint.remote is not None or options.standby is not None:
         return checkpoint
     if options.savepoint is not None:
         begin_from(options.savepoint, plan, checkpoint)
     checkpoint.make(identity(plan))
     return checkpoint
+
+
+def _told(standby: Standby | None, interrupts: Interrupts, console: Console) -> Standby | None:
+    """Have a run that stands by say what it waits for, and let Ctrl-C end that."""
+    if standby is None:
+        return None
+
+    def say(what: str) -> None:
+        console.print(what, markup=False, soft_wrap=True)
+        console.file.flush()
+
+    return replace(standby, told=say, cancelled=lambda: interrupts.stop_wanted)
 
 
 def _follow(run: Run, view: LiveView | PlainView, tracker: Tracker, interrupts: Interrupts, clock: SteadyClock) -> None:

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from springtide.cli.elasticity import POLICIES, parse_elastic
+from springtide.cli.errors import CommandError
 from springtide.cli.formatting import count, plural, rate, seconds
 from springtide.cli.launch import LOOPBACK, Finished, RunOptions, launch, places
 from springtide.cli.load import file_of, load_query, module_of
@@ -18,9 +19,10 @@ from springtide.elastic.protocols import ProtocolChoice as Protocol
 from springtide.query.steps import Sink
 from springtide.runtime.durability import EPOCH, RETAIN, Durability
 from springtide.runtime.query import Query
+from springtide.runtime.standby import AFTER, Standby
 from springtide.sinks.memory import MemorySink
 
-_ELASTIC, _METRICS, _DURABILITY = "Elasticity", "Metrics", "Durability"
+_ELASTIC, _METRICS, _DURABILITY, _STANDBY = "Elasticity", "Metrics", "Durability", "Standby"
 
 
 def run(
@@ -95,6 +97,28 @@ def run(
     retain: Annotated[
         int, typer.Option(metavar="N", min=1, rich_help_panel=_DURABILITY, help="Keep the last N checkpoints.")
     ] = RETAIN,
+    standby: Annotated[
+        bool,
+        typer.Option(
+            "--standby",
+            rich_help_panel=_STANDBY,
+            help="Wait while another run of the query is at work, and go on when it is gone.",
+        ),
+    ] = False,
+    after: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME", rich_help_panel=_STANDBY, help="Take a run for dead that gives no sign of life for so long."
+        ),
+    ] = AFTER,
+    lease: Annotated[
+        str | None,
+        typer.Option(
+            metavar="zk://HOST:PORT/PATH",
+            rich_help_panel=_STANDBY,
+            help="Let a ZooKeeper notice instead. Implies --standby.",
+        ),
+    ] = None,
     savepoint: Annotated[
         str | None,
         typer.Option(
@@ -111,8 +135,24 @@ def run(
     settings = parse_elastic(elastic, least, most, policy, protocol, folder=file_of(file).parent)
     metrics = None if metrics_port is None else (metrics_host, metrics_port)
     durable = Durability(durability, backup, retain)
+    standing = Standby(after, lease) if standby or lease is not None else None
+    if standing is not None and checkpoint is None:
+        raise CommandError(
+            "--standby needs --checkpoint: what two runs share; give a folder or an address that both see"
+        )
     options = RunOptions(
-        master, checkpoint, instances or (), trigger, rows_per_epoch, plain, settings, metrics, durable, savepoint, ui
+        master,
+        checkpoint,
+        instances or (),
+        trigger,
+        rows_per_epoch,
+        plain,
+        settings,
+        metrics,
+        durable,
+        savepoint,
+        ui,
+        standing,
     )
     finished = launch(query, options, console, module=module_of(file))
     summary(query, finished, console)

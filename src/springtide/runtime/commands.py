@@ -55,6 +55,11 @@ class Commands:
         self.stopped = False
         """Whether the run was told to stop while it waited for something."""
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether somebody told the query to stop, and not only this run."""
+        return bool(self._stops)
+
     def take(self, change: Reconfiguring) -> bool:
         """Do what people ask for, from the next epoch on; return whether the run is to stop."""
         stop = self.stopped

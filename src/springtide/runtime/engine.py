@@ -79,7 +79,16 @@ class Engine:
             self._sources, options.rows_per_epoch, options.timer, self.patience, self._ledgers, self.note
         )
         self.storage = self.patience.attempt(
-            "restore", lambda: Storage(checkpoint, identity(plan), options.durability, options.timer, self.note)
+            "restore",
+            lambda: Storage(
+                checkpoint,
+                identity(plan),
+                options.durability,
+                options.timer,
+                self.note,
+                options.turn,
+                options.signs,
+            ),
         )
         self.publishing = Publishing(plan, self.storage, self.patience, self.note)
         try:
@@ -98,7 +107,7 @@ class Engine:
             )
             self.reconfiguring.begin(options.instances, options.usual)
         except BaseException:
-            self.storage.lease.release()
+            self.storage.release()
             raise
 
     def begin(self) -> None:
@@ -136,7 +145,7 @@ class Engine:
             except SpringtideError as error:  # the sinks have the rows; the next start finds out by itself
                 self.note(str(error))
             try:
-                self.storage.close()
+                self.storage.close(stopped=self._commands.is_ending)
             except Exception as error:
                 self._commands.ended(self.manifest.epoch, str(error))
                 raise

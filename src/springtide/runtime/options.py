@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from springtide.elastic.settings import Elastic
 from springtide.runtime.durability import Durability
+from springtide.state.claims import Turn
 
 ROWS_PER_EPOCH = 4_000_000
 
@@ -28,6 +29,10 @@ class Options:
     """When state is made durable, and where."""
     patience: float = 0.0
     """Seconds for which what fails because something outside is not there is tried again."""
+    turn: Turn | None = None
+    """Of a run that stood by: what it has seen of the checkpoint that it takes over."""
+    signs: float | None = None
+    """Seconds between two signs of life for those who stand by; None: as the checkpoint's place has them."""
     clock: Callable[[], float] = field(default=time.time)
     """The time of day, for people, and for how long rows waited."""
     timer: Callable[[], float] = field(default=time.monotonic)

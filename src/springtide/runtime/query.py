@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -22,6 +22,7 @@ from springtide.runtime import reference
 from springtide.runtime.durability import Durability, durability_of
 from springtide.runtime.identity import begin_from
 from springtide.runtime.options import ROWS_PER_EPOCH, Options
+from springtide.runtime.standby import Standby, standby_of
 from springtide.sources.spark import SparkSource
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ class Query(Graph):
         durability: Durability | Length | None = None,
         savepoint: str | Path | None = None,
         storage_options: Mapping[str, Any] | None = None,
+        standby: bool | Standby | None = None,
     ) -> Run:
         """Run the query on a Spark session, in epochs, until its input ends or it is stopped.
 
@@ -132,6 +134,9 @@ class Query(Graph):
         `checkpoint` is a folder that all executors see, or the address of an object store: "s3://bucket/folder", "gs://…", "az://…", "abfss://…". Its
         credentials come from where the store's own tools have them, or from `storage_options` ({"access_key": …}), which are written down nowhere.
 
+        With `standby` (True, or `st.Standby(…)`) this waits, with Spark started and workers warm, for as long as another run of the query is at work, and returns
+        when that one is gone and this run has taken over; if there is none, at once.
+
         With `metrics_port` the run serves its figures to Prometheus there (0: on any free port, see `run.metrics_url`), to this machine
         alone unless `metrics_host` says otherwise.
         """
@@ -145,19 +150,28 @@ class Query(Graph):
         patient = micros_of(f"{self.name} (query)", patience, "patience") / 1e6
         rows = self._admitted(rows_per_epoch)
         options = Options(instances, rows, usual, elastic_of(elastic), durable, patient)
-        plan, exporter = self.plan(buckets=buckets), None
+        plan = self.plan(buckets=buckets)
         if savepoint is not None:
             begin_from(savepoint, plan, place)
-        if metrics_port is not None:
-            from springtide.runtime.exporting import Exporter
 
-            exporter = Exporter(self.name, metrics_port, metrics_host)
-        try:
-            return Run(plan, spark, place, options, trigger, exporter)
-        except BaseException:
-            if exporter is not None:
-                exporter.close()
-            raise
+        def begin(options: Options, resign: Callable[[], None] | None = None) -> Run:
+            exporter = None
+            if metrics_port is not None:
+                from springtide.runtime.exporting import Exporter
+
+                exporter = Exporter(self.name, metrics_port, metrics_host)
+            try:
+                return Run(plan, spark, place, options, trigger, exporter, resign)
+            except BaseException:
+                if exporter is not None:
+                    exporter.close()
+                raise
+
+        if (standing := standby_of(standby)) is None:
+            return begin(options)
+        from springtide.runtime.spark.standing import stand_by
+
+        return stand_by(spark, plan, place, standing, options, begin)
 
     def _admitted(self, rows_per_epoch: int | None) -> int:
         """Return the rows that an epoch takes at most; refuse to bound what Spark alone reads."""

@@ -20,13 +20,14 @@ from springtide.runtime.persisting import Persister, kept_after
 from springtide.runtime.recovering import lost, missing
 from springtide.state import private
 from springtide.state.checkpoint import Checkpoint
-from springtide.state.claims import Lease
+from springtide.state.claims import Lease, Turn
 from springtide.state.errors import CheckpointError
 from springtide.state.inside import refuse_links
 from springtide.state.manifest import Manifest
 from springtide.state.mirror import Mirror
 from springtide.state.published import FILE as PUBLISHED
 from springtide.state.published import Published, read_published, write_published
+from springtide.state.pulse import EVERY, Pulse
 from springtide.state.relay import Relay
 from springtide.state.segment import epoch_of
 
@@ -44,15 +45,22 @@ class Storage:
         durability: Durability,
         timer: Callable[[], float],
         note: Callable[[str], None],
+        turn: Turn | None = None,
+        signs: float | None = None,
     ) -> None:
-        """Take the checkpoint; an empty one is filled from its backup."""
+        """Take the checkpoint; an empty one is filled from its backup.
+
+        Somebody who stood by has a `turn`. Whoever stands by is to see `signs` of life so often, in seconds.
+        """
         self.checkpoint, self._retain, self._note = checkpoint, durability.retain, note
         store = checkpoint.remote or durability.store
         self._mirror = Mirror(checkpoint, store) if store is not None else None
         if checkpoint.remote is not None:
             checkpoint.remote.check_writable()
         refuse_links(checkpoint.root)
-        self.lease: Lease = (self._mirror or checkpoint).acquire(identity)
+        self._signs = signs if signs is not None else EVERY if checkpoint.remote is not None else None
+        self._pulse: Pulse | None = None
+        self.lease: Lease = (self._mirror or checkpoint).acquire(identity, turn)
         if self._mirror is not None and self._mirror.restored and checkpoint.remote is None:
             note(f"the checkpoint was restored from {self._mirror.url}")
         self.tiers, self._parent = durability.tiers(checkpoint), durability.parent
@@ -60,10 +68,12 @@ class Storage:
         self._relay: Relay | None = None
         self.leaving: set[str] = set()
         """Files of epochs that were forgotten with the last one. The disk may remember those until the next record is made."""
+        if self._signs is not None:  # from now on: whoever stands by is to see at once that there is a run again
+            self._pulse = Pulse(store or checkpoint.store, self._signs, lambda: self.lease.is_lost())
         try:
             self.kept: list[Manifest] = checkpoint.history()
         except BaseException:
-            self.lease.release()
+            self.release()
             raise
 
     @property
@@ -274,8 +284,8 @@ class Storage:
             self.persister.checkpoint(manifest)
         return manifest.epoch
 
-    def close(self) -> None:
-        """Make the state durable, and let the checkpoint go."""
+    def close(self, *, stopped: bool = False) -> None:
+        """Make the state durable, and let the checkpoint go; `stopped`: nobody who stands by is to go on."""
         try:
             if self.in_background and self.manifest.epoch not in self.persister.whole:
                 self.make_durable()
@@ -288,6 +298,12 @@ class Storage:
             self._relay.close()
         if self._mirror is not None:
             self._mirror.close()
+        self.release(stopped=stopped)
+
+    def release(self, *, stopped: bool = False) -> None:
+        """Let another run have the checkpoint."""
+        if self._pulse is not None:
+            self._pulse.close(stopped=stopped)
         self.lease.release()
 
 

@@ -29,7 +29,7 @@ from typing import Any
 
 from springtide.state import disk
 from springtide.state.caches import Cache
-from springtide.state.claims import Lease, new_token, take
+from springtide.state.claims import Lease, Turn, new_token, take
 from springtide.state.errors import CheckpointError
 from springtide.state.forms import changes
 from springtide.state.log import NEWER, Log
@@ -132,15 +132,18 @@ class Checkpoint:
 
     # ── opening ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def acquire(self, identity: dict[str, Any]) -> Lease:
-        """Take the checkpoint for one run of one query, making it if it is not there. An older run can neither commit nor publish from now on."""
-        descriptor, token = self.lock(), new_token()
+    def acquire(self, identity: dict[str, Any], turn: Turn | None = None) -> Lease:
+        """Take the checkpoint for one run of one query, making it if it is not there. An older run can neither commit nor publish from now on.
+
+        Somebody who stood by has a `turn`, and is refused if another was faster.
+        """
+        descriptor, token = self.lock(replacing=turn is not None), new_token()
         try:
             if self.found() is None and self.log.store.create(MARKER, marker_of(identity, Lineage.new())):
                 lease = Lease.first(self.log, token)
             else:
                 self.check(identity)
-                lease = self.claim(token)
+                lease = self.claim(token, turn)
                 self._renew(identity)
         except BaseException:
             os.close(descriptor)
@@ -157,17 +160,22 @@ class Checkpoint:
         finally:
             os.close(descriptor)
 
-    def claim(self, token: str) -> Lease:
-        """Take over from whatever run was the last one."""
+    def claim(self, token: str, turn: Turn | None = None) -> Lease:
+        """Take over from whatever run was the last one; with a `turn` only from the one that was seen."""
         while True:
             records = self.log.read()
             records.manifests()  # what is damaged is found before anything changes
+            if turn is not None:
+                turn.check(records)
             lease = take(self.log, records, token)
             if lease is not None:
                 return lease
 
-    def lock(self, may_have: Container[str] = ()) -> int:
-        """Keep other runs of this machine out; give the lock. The folder must be a checkpoint, empty, or have nothing but what it `may_have`."""
+    def lock(self, may_have: Container[str] = (), *, replacing: bool = False) -> int:
+        """Keep other runs of this machine out; give the lock. The folder must be a checkpoint, empty, or have nothing but what it `may_have`.
+
+        `replacing` puts a new lock in the place of one that a run holds which is taken for dead: it may only be paused, and would hold it for ever.
+        """
         if self.root.exists() and not self.root.is_dir():
             raise self._error("is a file", "give an empty or a new folder")
         if self.found() is None and self.root.exists():
@@ -179,6 +187,10 @@ class Checkpoint:
         if self.cache is not None:
             self.cache.here()
         disk.make_folder(self.root)
+        if replacing and self.in_use():
+            fresh = disk.beside(self.root / "lock")
+            fresh.touch(0o644)
+            fresh.replace(self.root / "lock")
         descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             self._lock(descriptor)

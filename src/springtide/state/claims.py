@@ -15,6 +15,25 @@ from springtide.state.log import CLAIMS, FIRST, Claim, Log, Records, Slot, is_cl
 from springtide.state.manifest import Manifest
 
 
+class Overtaken(CheckpointError):
+    """Somebody who stood by was not the first to take over: another run has the checkpoint now."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What somebody who stands by has seen of a checkpoint whose run is gone: they take it over only if nothing has happened since."""
+
+    made: bool
+    """Whether there was a checkpoint at all."""
+    last: Slot | None
+    """The last record of its log."""
+
+    def check(self, records: Records) -> None:
+        """Refuse to take over if somebody has committed or claimed something meanwhile."""
+        if not self.made or (records.last if records else None) != self.last:
+            raise Overtaken(records.url, "was taken over by another run", "go on standing by")
+
+
 @dataclass
 class Lease:
     """The right to write: this run's next slot in a log, for as long as nobody else has it."""

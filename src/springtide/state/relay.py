@@ -3,16 +3,12 @@
     control/ID.json      left in the store by somebody; brought to the folder of the run, and removed from the store when it is gone there
     control/ID.result    the answer; brought to the store whenever it changes
     history/…            brought to the store every few seconds
-    running              who runs, since when it was last heard of; removed when the run ends
 
 The run works on its own folder (`springtide.state.control`) and knows nothing of this. A run that lost its checkpoint changes nothing in the store.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -23,11 +19,11 @@ from springtide.state.claims import Lease
 from springtide.state.errors import CheckpointError
 from springtide.state.stores import Store
 
-CONTROL, HISTORY, RUNNING = "control", "history", "running"
+CONTROL, HISTORY = "control", "history"
 _LOOK = 1.0
 """Seconds between two looks for commands; each is one listing."""
 _BEAT = 10.0
-"""Seconds between two signs of life, and between two copies of the history."""
+"""Seconds between two copies of the history."""
 
 
 class Relay:
@@ -46,14 +42,14 @@ class Relay:
         self._thread.start()
 
     def close(self) -> None:
-        """Bring the last answers out, and say that nobody runs."""
+        """Bring the last answers out."""
         self._over.set()
         self._thread.join()
         with suppress(OSError, CheckpointError):
             if not self._lease().is_lost():
                 self._bring_out(CONTROL)
                 self._bring_out(HISTORY)
-                self._store.delete(RUNNING, *self._done())
+                self._store.delete(*self._done())
 
     def _run(self) -> None:
         while True:
@@ -72,8 +68,6 @@ class Relay:
             self._brought -= set(self._done())
             if due:
                 self._bring_out(HISTORY)
-                who = {"by": f"process {os.getpid()} on {socket.gethostname()}", "at": time.time()}
-                self._store.write(RUNNING, json.dumps(who).encode())
                 self._beat = time.monotonic()
 
     def _bring_in(self) -> None:

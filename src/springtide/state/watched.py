@@ -12,8 +12,8 @@ from pathlib import Path
 from springtide.state.checkpoint import MARKER, Checkpoint
 from springtide.state.errors import CheckpointError
 from springtide.state.log import Log
-from springtide.state.parsing import parsed
-from springtide.state.relay import CONTROL, RUNNING
+from springtide.state.pulse import read_sign
+from springtide.state.relay import CONTROL
 from springtide.state.resting import Resting
 from springtide.state.stores import Store
 
@@ -78,7 +78,7 @@ class Watched(Resting):
 
     def _heard(self) -> bool:
         try:
-            at = float(parsed(self.store.read(RUNNING))["at"])
-        except (FileNotFoundError, ValueError, KeyError, TypeError, CheckpointError):
+            sign = read_sign(self.store)
+        except CheckpointError:
             return False
-        return time.time() - at < _HEARD
+        return sign is not None and not sign.stopped and time.time() - sign.at < _HEARD

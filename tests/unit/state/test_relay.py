@@ -14,6 +14,7 @@ from springtide.runtime import inprocess
 from springtide.sinks.memory import MemorySink
 from springtide.state.answers import Answer, read_answer, write_answer
 from springtide.state.control import Command, receive, send
+from springtide.state.pulse import Pulse
 from springtide.state.relay import Relay
 from springtide.state.stores import Store
 from springtide.state.watched import Watched, watched
@@ -50,6 +51,8 @@ def test_a_command_comes_in_and_its_answer_goes_out(bucket: Misbehaving, relay: 
     seen = watched(STORE)
     assert isinstance(seen, Watched)
     assert not seen.in_use()
+    pulse = Pulse(Store.at(STORE), 3_600.0, lambda: False)
+    pulse.beat()
     relay.once()
     seen._looked = -1e9
     assert seen.in_use()
@@ -70,6 +73,7 @@ def test_a_command_comes_in_and_its_answer_goes_out(bucket: Misbehaving, relay: 
     assert answer is not None
     assert (answer.status, answer.epoch) == ("done", 7)
     relay.close()
+    pulse.close()
     seen._looked = -1e9
     assert not seen.in_use()
 

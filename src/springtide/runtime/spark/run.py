@@ -60,8 +60,9 @@ class Run:
         options: Options,
         trigger: str | None,
         exporter: Exporter | None = None,
+        resign: Callable[[], None] | None = None,
     ) -> None:
-        """Start the query; the exporter is the run's from now on."""
+        """Start the query; the exporter is the run's from now on. `resign` lets the next of those begin who stand by."""
         durable = options.durability
         is_local = str(spark.sparkContext.master).startswith("local")
         if durable.seconds > 0 and durable.memory is None and checkpoint.remote is None and not is_local:
@@ -85,7 +86,7 @@ class Run:
         self._working = threading.Lock()
         self._failure: BaseException | None = None
         self._history: list[Manifest] = []
-        self._exporter = exporter
+        self._exporter, self._resign = exporter, resign
         self._available_now = trigger == AVAILABLE_NOW
         self._paced = trigger is not None and not self._available_now
         self._pace, self._last_epoch = 0.0, 0.0
@@ -355,6 +356,11 @@ class Run:
                 self._engine.close()
             if self._exporter is not None:
                 self._exporter.close()
+        except Exception as error:
+            self._failure = self._failure or _readable(error)
+        try:
+            if self._resign is not None:
+                self._resign()
         except Exception as error:
             self._failure = self._failure or _readable(error)
         finally:

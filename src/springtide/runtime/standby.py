@@ -1,0 +1,168 @@
+"""Standing by (SM-6): a run that waits, with Spark started and workers warm, until the one at work is gone, and then goes on.
+
+    st.Standby(after="5s")                        the signs of life in the checkpoint's own store; no further service
+    st.Standby(lease="zk://host:2181/calls")      a lock in ZooKeeper, which notices by itself
+
+Whoever is wrong about a run that is only slow or paused does no harm: a take-over is a claim in the log, and behind it the older run can neither
+commit nor publish (`springtide.state.claims`). Of several who stand by one has the next claim; the others go on waiting.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from springtide.query.errors import QueryError, SpringtideError
+from springtide.query.types import Length, micros_of
+from springtide.runtime.durability import Durability
+from springtide.state.checkpoint import MARKER, Checkpoint
+from springtide.state.claims import Turn
+from springtide.state.errors import CheckpointError
+from springtide.state.log import Log
+from springtide.state.pulse import read_sign
+from springtide.state.stores import Store
+from springtide.state.watching import Verdict, Watcher
+
+AFTER = "5s"
+_WHERE = "(standby)"
+_LOOKS = 5
+"""Looks, and signs of life, in the time after which a run is taken for dead."""
+
+
+class StandbyEnded(SpringtideError):
+    """A run that stood by is not needed: somebody stopped the query, or the waiting."""
+
+
+@dataclass(frozen=True)
+class Standby:
+    """How a run stands by, and how the run at work lets others do so. Both are started in the same way; the first one works.
+
+    >>> st.Standby(after="2s").seconds
+    2.0
+    """
+
+    after: Length = AFTER
+    """How long a run may give no sign of life before it is taken for dead."""
+    lease: str | None = None
+    """A ZooKeeper that notices instead: zk://host:port/path, with several hosts separated by commas."""
+    told: Callable[[str], None] | None = field(default=None, compare=False, repr=False)
+    """Hears, in words, what this run waits for."""
+    cancelled: Callable[[], bool] | None = field(default=None, compare=False, repr=False)
+    """Asked now and then while it waits: True ends the waiting with `StandbyEnded`."""
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense."""
+        if not micros_of(_WHERE, self.after, "after") >= 100_000:
+            raise QueryError(_WHERE, f"after={self.after!r} is too short", 'give at least "100ms"; "5s" is usual')
+        if self.lease is not None and not self.lease.startswith("zk://"):
+            raise QueryError(_WHERE, f"lease={self.lease!r} is not understood", 'write it like "zk://host:2181/path"')
+
+    @property
+    def seconds(self) -> float:
+        """The time after which a run is taken for dead."""
+        return micros_of(_WHERE, self.after, "after") / 1e6
+
+    @property
+    def signs(self) -> float:
+        """The time between two signs of life of a run at work."""
+        return self.seconds / _LOOKS
+
+
+def standby_of(given: bool | Standby | None) -> Standby | None:
+    """Understand what a user gives: nothing, yes, or all of it."""
+    if given is None or given is False:
+        return None
+    return Standby() if given is True else given
+
+
+class Lead(Protocol):
+    """Who is at work, as those see it who stand by."""
+
+    def wait(self, keep_warm: Callable[[], None]) -> Turn:
+        """Wait until it is this run's turn; call `keep_warm` now and then."""
+        ...
+
+    def resign(self) -> None:
+        """Let the next one begin."""
+        ...
+
+
+def lead_of(standby: Standby, checkpoint: Checkpoint, durability: Durability) -> Lead:
+    """Return what tells a run whether it is its turn."""
+    seen = Seen(checkpoint, checkpoint.remote or durability.store or checkpoint.store)
+    if standby.lease is not None:
+        from springtide.runtime.zookeeper import ZooKeeperLead
+
+        return ZooKeeperLead(standby, seen)
+    return StoreLead(standby, seen)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A checkpoint as somebody sees it who stands by."""
+
+    checkpoint: Checkpoint
+    store: Store
+    """Where its log and the signs of life are."""
+
+    def turn(self) -> Turn:
+        """Return what there is now: the claim is made only if it is still so."""
+        slots = Log(self.store).slots()
+        return Turn(self.store.exists(MARKER), slots[-1] if slots else None)
+
+    def is_locked(self) -> bool:
+        """Return whether a run of this machine holds the folder; it need not give signs of life."""
+        return self.checkpoint.remote is None and self.checkpoint.found() is not None and self.checkpoint.in_use()
+
+
+class StoreLead:
+    """Signs of life in the checkpoint's store."""
+
+    def __init__(
+        self,
+        standby: Standby,
+        seen: Seen,
+        timer: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Look at nothing yet."""
+        self._standby, self._seen, self._timer, self._sleep = standby, seen, timer, sleep
+
+    def wait(self, keep_warm: Callable[[], None]) -> Turn:
+        """Wait until the run at work is gone, or has handed over. A store that is away tells nothing: the waiting goes on."""
+        watcher, first, told = Watcher(self._standby.seconds), True, ""
+        while True:
+            try:
+                sign = read_sign(self._seen.store)
+                turn = self._seen.turn() if sign is None or sign == watcher.sign else None
+                watcher = watcher.saw(sign, turn, self._timer())
+                verdict = watcher.verdict(self._timer(), first=first)
+                if sign is None and self._seen.is_locked():
+                    verdict = Verdict.WAIT
+                if verdict is Verdict.GO:
+                    return turn or self._seen.turn()
+                if verdict is Verdict.END:
+                    raise StandbyEnded("somebody stopped the query while this run stood by; start it again to go on")
+                told, first = self._say(f"standing by for {sign.by if sign else 'another run'}", told), False
+            except (OSError, CheckpointError) as error:
+                told = self._say(f"standing by; the store cannot be read: {error}", told)
+                watcher = Watcher(self._standby.seconds)
+            keep_warm()
+            check_cancelled(self._standby)
+            self._sleep(self._standby.signs)
+
+    def resign(self) -> None:
+        """Do nothing: a run that ends removes its sign."""
+
+    def _say(self, what: str, before: str) -> str:
+        if what != before and self._standby.told is not None:
+            self._standby.told(what)
+        return what
+
+
+def check_cancelled(standby: Standby) -> None:
+    """End the waiting if somebody wants that."""
+    if standby.cancelled is not None and standby.cancelled():
+        raise StandbyEnded("the waiting was ended before it was this run's turn")

@@ -1,0 +1,62 @@
+"""A lock in ZooKeeper tells who is at work (SM-6): its server notices that a run is gone, by the session that is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from springtide.query.errors import QueryError, SpringtideError
+from springtide.runtime.standby import Seen, Standby, check_cancelled
+from springtide.state.claims import Turn
+
+try:
+    from kazoo.client import KazooClient
+    from kazoo.exceptions import KazooException, LockTimeout
+    from kazoo.handlers.threading import KazooTimeoutError
+except ImportError:  # pragma: no cover - the extra is not there
+    raise QueryError("(standby)", "a lease in ZooKeeper needs kazoo", "pip install 'springtide[zookeeper]'") from None
+
+_CONNECT = 15.0
+"""Seconds in which a server must answer at the start."""
+
+
+class ZooKeeperLead:
+    """Holds, or waits for, the lock of a query.
+
+    A run whose session is over has lost the lock, and may not know it yet. It goes on for as long as nobody has claimed its checkpoint: if ZooKeeper is
+    away, so is everybody who could be told to take over.
+    """
+
+    def __init__(self, standby: Standby, seen: Seen) -> None:
+        """Connect; a server that does not answer is an error now, not when it is needed."""
+        self._standby, self._seen = standby, seen
+        hosts, _, path = str(standby.lease).removeprefix("zk://").partition("/")
+        self._client = KazooClient(hosts=hosts, timeout=standby.seconds)
+        try:
+            self._client.start(timeout=_CONNECT)
+        except KazooTimeoutError:
+            raise SpringtideError(
+                f"step (standby): ZooKeeper does not answer at {hosts}; check the address, and that it runs"
+            ) from None
+        self._lock = self._client.Lock(f"/{path.strip('/') or 'springtide'}")
+
+    def wait(self, keep_warm: Callable[[], None]) -> Turn:
+        """Wait for the lock."""
+        told = False
+        while True:
+            check_cancelled(self._standby)
+            try:
+                if self._lock.acquire(timeout=self._standby.signs):
+                    return self._seen.turn()
+            except LockTimeout:
+                pass
+            except KazooException:  # the session was lost while it waited: it is made again
+                self._lock.cancel()
+            if not told and self._standby.told is not None:
+                self._standby.told(f"standing by for whoever holds {self._standby.lease}")
+                told = True
+            keep_warm()
+
+    def resign(self) -> None:
+        """Release the lock; a session that is over has released it already."""
+        self._client.stop()
+        self._client.close()

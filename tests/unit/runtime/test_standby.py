@@ -1,0 +1,124 @@
+"""Standing by: what a run that waits does with a leader that works, dies, ends or is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import springtide as st
+from springtide.runtime.standby import Seen, StandbyEnded, StoreLead, standby_of
+from springtide.state.checkpoint import Checkpoint
+from springtide.state.log import Slot
+from springtide.state.manifest import Manifest
+from springtide.state.pulse import RUNNING, Sign
+from springtide.state.stores import Store
+from tests.unit.state.test_checkpoint import IDENTITY
+
+
+class Waiting:
+    """A run that stands by, whose time passes only while it sleeps; what happens then is up to the test."""
+
+    def __init__(self, root: Path, **given: object) -> None:
+        self.root, self.now, self.told = root, 0.0, list[str]()
+        self.happens: dict[int, Callable[[], object]] = {}
+        self.looks = self.warmed = 0
+        standby = st.Standby("5s", told=self.told.append, **given)  # type: ignore[arg-type]
+        checkpoint = Checkpoint(root)
+        self.lead = StoreLead(standby, Seen(checkpoint, checkpoint.store), lambda: self.now, self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.looks += 1
+        assert self.looks < 100, "it waits for ever"
+        self.happens.get(self.looks, lambda: None)()
+
+    def sign(self, number: int, **more: object) -> Callable[[], None]:
+        text = Sign("process 1 on a", 0.0, 1.0, number, **more).encode()  # type: ignore[arg-type]
+        return lambda: Store.at(self.root).write(RUNNING, text)
+
+    def warm(self) -> None:
+        self.warmed += 1
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    lease = Checkpoint(tmp_path / "ckpt").acquire(IDENTITY)
+    lease.commit(Manifest(epoch=0, generation=lease.generation))
+    lease.release()
+    return tmp_path / "ckpt"
+
+
+def test_nobody_runs(root: Path, tmp_path: Path) -> None:
+    assert Waiting(root).lead.wait(lambda: None).last == Slot(0, 1)
+    nothing = Waiting(tmp_path / "new").lead.wait(lambda: None)
+    assert (nothing.made, nothing.last) == (False, None)
+
+
+def test_it_waits_while_there_are_signs_and_goes_on_after_them(root: Path) -> None:
+    waiting = Waiting(root)
+    waiting.sign(0)()
+    waiting.happens = {n: waiting.sign(n) for n in range(1, 11)}
+    waiting.lead.wait(waiting.warm)
+    assert waiting.now == 15.0
+    assert waiting.warmed == 15
+    assert waiting.told == ["standing by for process 1 on a"]
+
+
+def test_a_run_that_hands_over_is_followed_at_once(root: Path) -> None:
+    waiting = Waiting(root)
+    waiting.sign(0)()
+    waiting.happens = {2: (root / RUNNING).unlink}
+    waiting.lead.wait(waiting.warm)
+    assert waiting.now == 2.0
+
+
+def test_a_query_that_is_stopped_needs_no_standby(root: Path) -> None:
+    waiting = Waiting(root)
+    waiting.sign(0)()
+    waiting.happens = {2: waiting.sign(1, stopped=True)}
+    with pytest.raises(StandbyEnded, match="somebody stopped the query"):
+        waiting.lead.wait(waiting.warm)
+    Waiting(root).lead.wait(lambda: None)  # started afterwards it goes on
+
+
+def test_a_run_without_signs_is_known_by_its_lock(root: Path) -> None:
+    lease, waiting = Checkpoint(root).acquire(IDENTITY), Waiting(root)
+    waiting.happens = {7: lease.release}
+    waiting.lead.wait(waiting.warm)
+    assert waiting.now == 7.0
+
+
+def test_the_waiting_can_be_ended(root: Path) -> None:
+    waiting = Waiting(root, cancelled=lambda: True)
+    waiting.sign(0)()
+    with pytest.raises(StandbyEnded, match="was ended"):
+        waiting.lead.wait(waiting.warm)
+
+
+def test_a_store_that_is_away_is_no_dead_run(root: Path) -> None:
+    waiting = Waiting(root)
+    waiting.sign(0)()
+
+    def away() -> None:
+        (root / RUNNING).unlink()
+        (root / RUNNING).mkdir()
+
+    def back() -> None:
+        (root / RUNNING).rmdir()
+        waiting.sign(1)()
+
+    waiting.happens = {2: away, 30: back}
+    waiting.lead.wait(waiting.warm)
+    assert waiting.now == 35.0
+    assert "cannot be read" in waiting.told[1]
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    with pytest.raises(st.QueryError, match="too short"):
+        st.Standby("1ms")
+    with pytest.raises(st.QueryError, match="zk://"):
+        st.Standby(lease="etcd://there")
+    assert standby_of(None) is standby_of(False) is None
+    assert standby_of(True) == st.Standby()
