@@ -270,7 +270,7 @@ class Maker:
             return self.random.choice(options[1:])  # here the order has most parts
         if _is_key(dtype):
             options += [st.count_distinct(name), st.approx_distinct(name, k=64), st.approx_frequent(name, 3)]
-        if not isinstance(dtype, pl.List):
+        if not isinstance(dtype, pl.List | pl.Struct):
             options += [st.min(name), st.max(name)]
         if dtype.is_numeric() or isinstance(dtype, pl.Duration) or dtype == pl.Boolean:
             options += [st.sum(name), st.mean(name)]

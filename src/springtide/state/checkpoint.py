@@ -58,7 +58,23 @@ def _ancestor(where: str, value: Any) -> None:
     whole()(where, value[1])
 
 
-_LAYOUT = record(keys=may(names), aggregates=may(names), size=may(whole(1)), every=may(whole(1)))
+_ABOUT_STATE = record(
+    columns=may(text),
+    tables=may(names),
+    keys=may(names),
+    aggregates=may(names),
+    size=may(whole(1)),
+    every=may(whole(1)),
+)
+
+
+def _layout(where: str, value: Any) -> None:
+    """Take what is said of the state of a step; the size of a window and its advance are only of use together."""
+    _ABOUT_STATE(where, value)
+    if ("size" in value) != ("every" in value):
+        raise ValueError(f"{where} has a size or an advance, but not both")
+
+
 _MARKER = record(
     identity=record(
         query=text,
@@ -66,7 +82,7 @@ _MARKER = record(
         buckets=whole(),
         hash=anything,
         polars=text,
-        state=may(each(_LAYOUT)),
+        state=may(each(_layout)),
         forms=may(each(each(listed(text)))),
     ),
     id=may(text),

@@ -190,10 +190,19 @@ def test_what_sinks_have_is_never_written_into_a_file_of_somebody_else(stopped: 
     every_row_is_there_once(stopped)
 
 
-def test_keys_that_are_named_twice_are_refused(stopped: Path) -> None:
+@pytest.mark.parametrize(
+    "forged",
+    [{"keys": ["k", "k"]}, {"tables": [{"panes": 1}]}, {"tables": 7}, {"columns": None}, {"every": None}, {"size": 0}],
+    ids=str,
+)
+def test_what_is_said_of_the_state_is_as_a_run_says_it(stopped: Path, forged: dict[str, Any]) -> None:
     path = stopped / "checkpoint" / "springtide.json"
     marker = json.loads(path.read_bytes())
-    marker["identity"]["state"]["aggregate"]["keys"] = ["k", "k"]
+    said = marker["identity"]["state"]["aggregate"]
+    said |= forged
+    marker["identity"]["state"]["aggregate"] = {
+        name: value for name, value in said.items() if value is not None or name == "columns"
+    }
     path.write_text(json.dumps(marker))
     with pytest.raises(st.CheckpointError, match=r"damaged springtide\.json"):
         run(stopped)
