@@ -21,6 +21,7 @@ from typing import TypeVar
 from unittest import mock
 
 from springtide.state import addresses, stores
+from springtide.state.backend import FileInfo
 
 T = TypeVar("T")
 
@@ -41,6 +42,8 @@ class Misbehaving:
         self._changes: list[tuple[str, bytes | None]] = []
         """The last changes: a file, and what was there before."""
         self._in_a_row = 0
+        self._clock, self._written = 0, dict[str, int]()
+        """How many writes there were, and which of them was the last to each file."""
 
     # ── what a backend does ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -90,6 +93,13 @@ class Misbehaving:
     def size(self, path: str) -> int | None:
         return self._call("head", lambda: len(self.files[path]) if path in self.files else None)
 
+    def infos(self, folder: str) -> dict[str, FileInfo]:
+        return {path: self._info(path, size) for path, size in self.list(folder).items()}
+
+    def info(self, path: str) -> FileInfo | None:
+        size = self.size(path)
+        return None if size is None else self._info(path, size)
+
     def delete(self, paths: Sequence[str]) -> None:
         def delete() -> None:
             for path in paths:
@@ -127,6 +137,12 @@ class Misbehaving:
     def _set(self, path: str, data: bytes) -> None:
         self._changes.append((path, self.files.get(path)))
         self.files[path] = data
+        self._clock += 1
+        self._written[path] = self._clock
+
+    def _info(self, path: str, size: int) -> FileInfo:
+        at = self._written.get(path, 0)
+        return FileInfo(size, (1_700_000_000 + at) * 10**9, f"{at}")
 
 
 class Within:
@@ -156,6 +172,13 @@ class Within:
 
     def size(self, path: str) -> int | None:
         return self._bucket.size(self._prefix + path)
+
+    def infos(self, folder: str) -> dict[str, FileInfo]:
+        found = self._bucket.infos(f"{self._prefix}{folder}".rstrip("/"))
+        return {path.removeprefix(self._prefix): info for path, info in found.items()}
+
+    def info(self, path: str) -> FileInfo | None:
+        return self._bucket.info(self._prefix + path)
 
     def delete(self, paths: Sequence[str]) -> None:
         self._bucket.delete([self._prefix + path for path in paths])

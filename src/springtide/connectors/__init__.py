@@ -47,7 +47,8 @@ from springtide.connectors.sink import (
 from springtide.connectors.source import MISFIT, POSITION, UNLIMITED, Feed, Read, Slice, Source, Take
 from springtide.query.connectors import ONE_STREAM, Rows
 from springtide.state.disk import flush, make_folder
-from springtide.state.errors import LostError
+from springtide.state.errors import AwayError, CheckpointError, LostError
+from springtide.state.stores import Store
 
 __all__ = [
     "MISFIT",
@@ -56,6 +57,8 @@ __all__ = [
     "UNLIMITED",
     "Advice",
     "ArrowFiles",
+    "AwayError",
+    "CheckpointError",
     "Entry",
     "Feed",
     "LedgerSink",
@@ -71,6 +74,7 @@ __all__ = [
     "Sink",
     "Slice",
     "Source",
+    "Store",
     "Take",
     "Target",
     "Writer",

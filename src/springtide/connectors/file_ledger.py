@@ -10,8 +10,7 @@ file stand for earlier ones.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import astuple, dataclass, field
 from typing import Any, Literal
 
@@ -37,6 +36,12 @@ class FileRecord:
     """When it was changed last, in nanoseconds, as its folder said when it was read."""
     rows: int
     fate: Fate = "read"
+    tag: str = ""
+    """What else told this version of it from another: in an object store its ETag."""
+
+    def written(self) -> list[Any]:
+        """Return it as plain JSON."""
+        return [*astuple(self)][: None if self.tag else -1]
 
 
 @dataclass(frozen=True)
@@ -48,10 +53,15 @@ class Found:
     path: str
     size: int
     modified: int
+    tag: str = ""
 
     def record(self, rows: int, fate: Fate = "read") -> FileRecord:
         """Write down what became of it."""
-        return FileRecord(self.name, self.size, self.modified, rows, fate)
+        return FileRecord(self.name, self.size, self.modified, rows, fate, self.tag)
+
+
+Look = Callable[[str, str], Found | None]
+"""Looks at a file by its name and its path; None when it is not there any more."""
 
 
 @dataclass
@@ -107,7 +117,7 @@ class Ledger:
         """Write down what became of a file."""
         self._new[record.name] = record
 
-    def look_again(self, paths: Mapping[str, str]) -> list[tuple[FileRecord, FileRecord]]:
+    def look_again(self, paths: Mapping[str, str], look: Look) -> list[tuple[FileRecord, FileRecord]]:
         """Find files that are not what they were when they were read; give each as it was and as it is. Each change is found once."""
         names = list(paths)
         if self.base.turn is not None and len(names) > _LOOKED_AT:
@@ -118,8 +128,8 @@ class Ledger:
             self.base.turn = 0
         changed = []
         for name in filter(self.is_done, names):
-            was, now = self.get(name), found(name, paths[name])
-            if was is None or now is None or (was.size, was.modified) == (now.size, now.modified):
+            was, now = self.get(name), look(name, paths[name])
+            if was is None or now is None or (was.size, was.modified, was.tag) == (now.size, now.modified, now.tag):
                 continue
             changed.append((was, now.record(was.rows, "changed")))
             self.add(changed[-1][1])
@@ -143,14 +153,5 @@ class Ledger:
             if (was := self._committed(record.name)) is not None:
                 counts[was.fate] -= 1
             counts[record.fate] += 1
-        recent = [*self._written.get("recent", ()), *(list(astuple(r)) for r in self._new.values())]
+        recent = [*self._written.get("recent", ()), *(r.written() for r in self._new.values())]
         return self._written | counts | {"recent": recent}
-
-
-def found(name: str, path: str) -> Found | None:
-    """Look at a file; None when it is not there any more."""
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        return None
-    return Found(name, path, status.st_size, status.st_mtime_ns)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from springtide.connectors import Outbox, Owner, ParquetFiles, Sink, Writer
+from springtide.connectors import CheckpointError, Outbox, Owner, ParquetFiles, Sink, Store, Writer
 from springtide.query.errors import QueryError, shown
-from springtide.query.places import local, scheme_of, without_secrets
+from springtide.query.places import local, scheme_of
 from springtide.query.types import Length
+from springtide.sinks import bucket
 from springtide.sinks.columns import nested
 from springtide.sinks.folder import Folder
 from springtide.sinks.ledger import look, refuse
@@ -25,6 +27,8 @@ class ParquetSink(Sink):
 
     path: str
     layout: Layout = field(default_factory=Layout, repr=False)
+    store: Store | None = field(default=None, repr=False)
+    """Where they go, if that is an object store."""
 
     @property
     def outbox(self) -> Outbox:
@@ -48,19 +52,28 @@ class ParquetSink(Sink):
     @property
     def place(self) -> str:
         """Where the rows go: no two sinks can share it."""
-        return os.path.realpath(self.path)
+        return os.path.realpath(self.path) if self.store is None else self.path
 
     def admit(self, owner: Owner) -> None:
         """Refuse a folder with files of others, or of epochs that the run does not have."""
+        if self.store is not None:
+            bucket.check(self.store, owner)
+            return
         refuse(Path(self.path), look(Path(self.path)), owner)
 
     def open(self, owner: Owner) -> Writer:
         """Claim the folder for a run."""
+        if self.store is not None:
+            return bucket.Bucket(self.store, owner, self.layout)
         return Folder(Path(self.path), owner, self.layout)
 
 
 def parquet_sink(
-    path: str | Path, *, partition_by: str | Sequence[str] = (), roll: Length | None = None
+    path: str | Path,
+    *,
+    partition_by: str | Sequence[str] = (),
+    roll: Length | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> ParquetSink:
     """Write rows to a folder of Parquet files, each row exactly once. Readers may take files away at any time.
 
@@ -71,6 +84,9 @@ def parquet_sink(
     them when that time has passed or that much has come, and when the run ends, in one file and in one step. With `partition_by` the
     values of these columns are in the names of folders, as `out/day=2024-05-01/part-….parquet`, and not in the files.
 
+    The folder may be one of an object store, `s3://bucket/folder`, with `storage_options` where the environment and profiles do not say enough. There
+    a file has its name at once and is whole; `_springtide/` in it says whose the folder is. Who takes files away leaves those that the newest record in it names.
+
     >>> st.parquet_sink("out/").describe()
     'parquet out/'
     >>> st.parquet_sink("out/", partition_by="day", roll="5m").describe()
@@ -80,7 +96,18 @@ def parquet_sink(
         raise QueryError("(parquet_sink)", f"{shown(path)} is not a path", "give the folder to write to")
     folder = local(path)
     if folder is None:
-        where, hint = without_secrets(path), "give a folder; st.spark_sink writes to wherever Spark can"
-        raise QueryError("(parquet_sink)", f"{where} is not a folder of a mounted file system", hint)
+        return _in_store(path, layout_of(partition_by, roll), storage_options)
+    if storage_options:
+        hint = "leave storage_options out, or give an address such as s3://bucket/folder"
+        raise QueryError("(parquet_sink)", f"{path} is a path, which has no options of a store", hint)
     where = str(path) if scheme_of(path) is None else str(folder)
     return ParquetSink(where, layout_of(partition_by, roll))
+
+
+def _in_store(path: str | Path, layout: Layout, options: Mapping[str, Any] | None) -> ParquetSink:
+    try:
+        store = Store.at(path, options)
+    except CheckpointError as error:
+        hint = f"{error.hint}; st.spark_sink writes to wherever Spark can"
+        raise QueryError("(parquet_sink)", f"{error.path} {error.problem}", hint) from None
+    return ParquetSink(store.url.partition("?")[0].rstrip("/"), layout, store)

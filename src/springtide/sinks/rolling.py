@@ -48,6 +48,11 @@ class Layout:
         """Whether files are held back: to put them together, or to share their rows out to folders."""
         return bool(self.partition_by) or self.seconds is not None or self.bytes is not None
 
+    @property
+    def waits(self) -> bool:
+        """Whether files are held back for longer than their epoch."""
+        return self.seconds is not None or self.bytes is not None
+
     def due(self, held: int, since: float) -> bool:
         """Tell whether it is time to put together what is held back: so many bytes, since that moment."""
         if self.seconds is None and self.bytes is None:

@@ -14,8 +14,9 @@ import polars as pl
 from springtide.connectors import Read, Slice
 from springtide.query.errors import QueryError, nearest, shown
 from springtide.query.types import schema_from
-from springtide.sources.files import judged, path_text
+from springtide.sources.files import judged
 from springtide.sources.lines import BOM, LineSource, first_line, raw
+from springtide.sources.places import place_of
 from springtide.sources.texts import check_types, others, typed
 
 _SPECIAL = r"\.+*?()|[]{}^$#&-~"
@@ -35,7 +36,7 @@ class Csv(LineSource):
         """Read the lines, split them into fields, convert the fields."""
         file = part.data[0]
         data, lines, faults = self.load(part)
-        names = _names(first_line(file), self.separator) if self.header else list(self.columns)
+        names = _names(first_line(file, self.where), self.separator) if self.header else list(self.columns)
         if wrong := self._wrong_header(names):
             reason = f"{os.path.basename(file)}: {wrong}"
             faults = dict.fromkeys(range(lines.len()), reason)
@@ -60,6 +61,7 @@ def csv(
     follow: bool = False,
     header: bool = True,
     separator: str = ",",
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Csv:
     """Read the CSV files of a folder (or a file, or a pattern), in the order of their names.
 
@@ -67,6 +69,9 @@ def csv(
     columns, in whatever order; without, they are those of the schema. An empty field is null, `""` an empty text. The input ends with
     the last file; with `follow` the query waits for more lines in it and for new files, under whatever names: each is read once, in the
     order in which they come.
+
+    The path may be the address of an object store, `s3://bucket/folder`, with `storage_options` where the environment and profiles do not
+    say enough. A file there is whole when it is there, and is listed about once a second.
 
     A line with too many or too few fields, or with a value that is not of its column's type, is at the stream's `rejected`.
 
@@ -79,7 +84,9 @@ def csv(
         raise QueryError(
             "(csv)", f"separator={shown(separator)} is not one character", "write for example ';' or '\\t'"
         )
-    return Csv(path=path_text("csv", path), follow=follow, columns=columns, header=header, separator=separator)
+    return Csv(
+        where=place_of("csv", path, storage_options), follow=follow, columns=columns, header=header, separator=separator
+    )
 
 
 def read_fields(

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import glob
-import os
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import polars as pl
 
-from springtide.connectors import POSITION, Read, Slice, Source, Take
-from springtide.connectors.file_ledger import NOTHING_READ, FileRecord, Found, Ledger, found
+from springtide.connectors import POSITION, AwayError, CheckpointError, Feed, Owner, Read, Slice, Source, Take
+from springtide.connectors.file_ledger import NOTHING_READ, FileRecord, Found, Ledger
 from springtide.query.connectors import ONE_STREAM
-from springtide.query.errors import QueryError, SpringtideError, shown
-from springtide.query.places import local, scheme_of, without_secrets
+from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.types import END_OF_TIME
+from springtide.sources.places import Bucket, Place
 from springtide.values.fitting import row_text
 
 STILL_WRITTEN = 60.0
 """A file that cannot be read and was changed in the last so many seconds may become one that can."""
-_UNFINISHED = (".tmp", ".partial")
 _COUNTED = 256
 """Files that are looked into to say how many rows wait."""
 
@@ -56,24 +52,40 @@ class FileSource(Source):
     grows: ClassVar[bool] = False
     """Rows may be added to a file while it is the last one."""
 
-    path: str
+    where: Place
     follow: bool = False
     positions: bool = True
+
+    @property
+    def path(self) -> str:
+        """The folder, file or pattern, as it was written."""
+        return self.where.path
+
+    def open(self, owner: Owner) -> Feed:
+        """Refuse a store that cannot be reached before anything is read."""
+        if isinstance(self.where, Bucket):
+            try:
+                self.where.check()
+            except CheckpointError as error:
+                if isinstance(error, AwayError):
+                    raise
+                raise QueryError(owner.step, f"{error.path} {error.problem}", error.hint) from None
+        return self
 
     @abstractmethod
     def schema(self) -> pl.Schema:
         """Names and types of the columns."""
 
     @abstractmethod
-    def pieces(self, file: str, ts: str | None, *, whole: bool) -> Iterable[Piece] | None:
+    def pieces(self, file: Found, ts: str | None, *, whole: bool) -> Iterable[Piece] | None:
         """List what is in a file; `whole` says that nothing will be added to it. None: it cannot be read yet."""
 
     @abstractmethod
-    def rows_in(self, file: str) -> int:
+    def rows_in(self, file: Found) -> int:
         """Return how many rows a file has, at least about, without reading it."""
 
     @abstractmethod
-    def place(self, file: str, start: int, stop: int) -> list[Any]:
+    def place(self, file: Found, start: int, stop: int) -> list[Any]:
         """Return where a task finds the rows from `start` to `stop` of a file."""
 
     @abstractmethod
@@ -86,14 +98,12 @@ class FileSource(Source):
 
     def files(self) -> list[str]:
         """List the files that are there now, by name. Names that begin with . or _ or end with .tmp or .partial are not meant."""
-        path = os.path.abspath(self.path)
-        if os.path.isdir(path):
-            with os.scandir(path) as entries:
-                listed = [e.path for e in entries if e.name.endswith(self.suffixes) and e.is_file()]
-        else:
-            listed = [f for f in ([path] if os.path.exists(path) else glob.glob(path)) if os.path.isfile(f)]
-        names = ((f, os.path.basename(f)) for f in listed)
-        return sorted(f for f, name in names if not name.startswith((".", "_")) and not name.endswith(_UNFINISHED))
+        return [*self.where.listed(self.suffixes).values()]
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether rows may be added to a file where these are."""
+        return self.grows and self.where.grows
 
     def take(self, position: Any, limit: int, ts: str | None) -> Take:
         """Take the next rows, file after file."""
@@ -105,7 +115,7 @@ class FileSource(Source):
                 behind.append(file)
                 continue
             done, last = look.done(file), file is look.queue[-1]
-            pieces = self.pieces(file.path, ts, whole=not (self.follow and last))
+            pieces = self.pieces(file, ts, whole=not (self.follow and last and self.where.grows))
             if pieces is None:  # somebody is still writing it: it comes later
                 look.wait_for(file)
                 continue
@@ -117,10 +127,10 @@ class FileSource(Source):
                 if stop <= start:
                     continue
                 greatest = piece.greatest if (start, stop) == (piece.first, end) else None
-                place, there = self.place(file.path, start, stop), file.modified / 1e9
+                place, there = self.place(file, start, stop), file.modified / 1e9
                 slices.append(Slice(ONE_STREAM, look.rows, stop - start, place, greatest, arrived=(there, there)))
                 taken, rows, look.rows = taken + stop - start, stop, look.rows + stop - start
-            look.read(file, rows, left, open_ended=self.follow and self.grows and last)
+            look.read(file, rows, left, open_ended=self.follow and self.may_grow and last)
             backlog += left
         ended = not self.follow and not behind and backlog == 0
         times = {ONE_STREAM: END_OF_TIME} if ended else {}
@@ -129,17 +139,8 @@ class FileSource(Source):
 
     def _rows_behind(self, files: Sequence[Found]) -> int:
         """Return how many rows wait in files; of many files only some are looked into."""
-        counted = sum(self.rows_in(f.path) for f in files[:_COUNTED])
+        counted = sum(self.rows_in(f) for f in files[:_COUNTED])
         return counted if len(files) <= _COUNTED else counted * len(files) // _COUNTED
-
-    def root(self) -> str:
-        """Return what all files have before their names in positions: a folder may be moved, or named in another way."""
-        path = os.path.abspath(self.path)
-        if os.path.isdir(path):
-            return os.path.join(path, "")
-        while glob.has_magic(path) and not os.path.exists(path):
-            path = os.path.dirname(path)
-        return os.path.join(path if os.path.isdir(path) else os.path.dirname(path), "")
 
 
 class _Look:
@@ -147,11 +148,14 @@ class _Look:
 
     def __init__(self, source: FileSource, position: Any) -> None:
         """List the files and compare them with the ledger."""
-        self._source, self._before, self._root = source, position or {}, source.root()
+        self._source, self._before, self._where = source, position or {}, source.where
         self.ledger, self.notes = Ledger(self._before.get("ledger")), list[str]()
-        self._begun = {k: v for k, v in self._before.items() if k in ("file", "row", "left", "size")} or dict(_NONE)
+        self._begun = {k: v for k, v in self._before.items() if k in ("file", "row", "left", "size", "tag")} or dict(
+            _NONE
+        )
         self.rows: int = self._before.get("rows", 0)
         paths = self._listed()
+        self._root = self._where.root()
         if self._before and "ledger" not in self._before:
             self._adopt(paths)
         self._check_missing(paths)
@@ -166,7 +170,8 @@ class _Look:
     def read(self, file: Found, rows: int, left: int, *, open_ended: bool) -> None:
         """Write down how far a file was read; lines may be added to one that is `open_ended`."""
         if left or open_ended:
-            self._begun = {"file": file.name, "row": rows, "size": file.size} | ({"left": left} if left else {})
+            self._begun = {"file": file.name, "row": rows, "size": file.size}
+            self._begun |= ({"left": left} if left else {}) | ({"tag": file.tag} if file.tag else {})
         else:
             self._close(file.record(rows))
 
@@ -181,8 +186,8 @@ class _Look:
         moved = any(after[k] != self._before.get(k, _NONE.get(k, 0)) for k in ("file", "row", "rows"))
         return after if moved or self.ledger.is_new else (self._before or None)
 
-    def _listed(self) -> dict[str, str]:
-        return {f[len(self._root) :]: f for f in self._source.files()}
+    def _listed(self, *, again: bool = False) -> dict[str, str]:
+        return self._where.listed(self._source.suffixes, again=again)
 
     def _close(self, record: FileRecord) -> None:
         self.ledger.add(record)
@@ -191,9 +196,9 @@ class _Look:
     def _adopt(self, paths: Mapping[str, str]) -> None:
         """Begin the ledger of a position that has none: then every name up to the last one counted as read."""
         last = self._begun["file"]
-        is_read = not self._begun.get("left") and not self._source.grows
+        is_read = not self._begun.get("left") and not self._source.may_grow
         for name in (n for n in paths if n < last or (n == last and is_read)):
-            if (file := found(name, paths[name])) is not None:
+            if (file := self._where.look(name, paths[name])) is not None:
                 self.ledger.add(file.record(self._begun["row"] if name == last else 0))
         if self.ledger.is_done(last):
             self._begun = dict(_NONE)
@@ -211,7 +216,7 @@ class _Look:
         if not paths and not source.follow:
             if begun["file"] or not self.ledger.is_empty:
                 raise FileNotFoundError(f"there is no file in {self._root} any more")
-            if not os.path.isdir(source.path):
+            if not self._where.is_folder():
                 raise SpringtideError(
                     f"there is no file {source.path}; check the path, or wait for it with follow=True"
                 )
@@ -221,7 +226,7 @@ class _Look:
         some = self._found(paths)
         if self._source.follow and some:
             # A folder that grows while it is listed may show a file and not an earlier one, which came before it.
-            newest, again = some[-1], self._listed()
+            newest, again = some[-1], self._listed(again=True)
             self._check_missing(again)
             some = [f for f in self._found(again) if _by_age(f) <= _by_age(newest)]
         name = self._begun["file"]
@@ -233,19 +238,20 @@ class _Look:
             self._close(FileRecord(name, self._begun.get("size", 0), 0, self._begun["row"]))
             return others
         size = self._begun.get("size", begun.size)
-        if begun.size < size or (begun.size > size and not self._source.grows):
+        is_other = begun.tag != self._begun.get("tag", begun.tag)
+        if is_other or begun.size < size or (begun.size > size and not self._source.may_grow):
             self._close(begun.record(self._begun["row"], "changed"))
             self.notes.append(f"{begun.path} {_change(size, begun.size)} while it was read: {_ONCE}")
             return others
         return [begun, *others]
 
     def _found(self, paths: Mapping[str, str]) -> list[Found]:
-        some = [found(name, paths[name]) for name in self.ledger.unread(paths.keys())]
+        some = [self._where.look(name, paths[name]) for name in self.ledger.unread(paths.keys())]
         order = _by_age if self._source.follow else _by_name
         return sorted((f for f in some if f is not None), key=order)
 
     def _report(self, paths: Mapping[str, str]) -> None:
-        for was, now in self.ledger.look_again(paths):
+        for was, now in self.ledger.look_again(paths, self._where.look):
             self.notes.append(f"{paths[now.name]} {_change(was.size, now.size)} since it was read: {_ONCE}")
         for name in self.ledger.miss(paths):
             self.notes.append(f"{self._root}{name} is gone and was not read: put it back if its rows are wanted")
@@ -266,17 +272,6 @@ def _by_age(file: Found) -> tuple[int, str]:
 
 def _by_name(file: Found) -> tuple[int, str]:
     return 0, file.name
-
-
-def path_text(kind: str, path: Any) -> str:
-    """Take a path as users write it."""
-    if not isinstance(path, str | Path) or not str(path):
-        raise QueryError(f"({kind})", f"{shown(path)} is not a path", "give the folder, a file or a pattern")
-    found = local(path)
-    if found is None:
-        where, hint = without_secrets(path), "give a folder, a file or a pattern; st.spark reads whatever Spark can"
-        raise QueryError(f"({kind})", f"{where} is not a path of a mounted file system", hint)
-    return str(path) if scheme_of(path) is None else str(found)
 
 
 def judged(

@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 
 from springtide.connectors import Read, Slice
 from springtide.query.types import schema_from
-from springtide.sources.files import judged, path_text
+from springtide.sources.files import judged
 from springtide.sources.lines import LineSource
 from springtide.sources.objects import ObjectReader, row_of
+from springtide.sources.places import place_of
 from springtide.sources.texts import check_types, typed
 
 
@@ -32,12 +33,21 @@ class Json(LineSource):
         return judged(part, rows, numbers.gather(fits), rejected)
 
 
-def json(path: str | Path, *, schema: Mapping[str, Any], follow: bool = False) -> Json:
+def json(
+    path: str | Path,
+    *,
+    schema: Mapping[str, Any],
+    follow: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Json:
     """Read the newline-delimited JSON files of a folder (or a file, or a pattern), in the order of their names.
 
     Each line is an object with a row's columns by name; a column that is not there is null. Times are ISO 8601 texts, decimals are numbers
     or texts. The input ends with the last file; with `follow` the query waits for more lines in it and for new files, under whatever names:
     each is read once, in the order in which they come.
+
+    The path may be the address of an object store, `s3://bucket/folder`, with `storage_options` where the environment and profiles do not
+    say enough. A file there is whole when it is there, and is listed about once a second.
 
     A line that is not an object, has a column that the schema does not have, or a value that is not of its column's type, is at
     the stream's `rejected`.
@@ -47,4 +57,4 @@ def json(path: str | Path, *, schema: Mapping[str, Any], follow: bool = False) -
     """
     columns = schema_from("(json)", "schema", schema)
     check_types("(json)", columns, nested=True)
-    return Json(path=path_text("json", path), follow=follow, columns=columns)
+    return Json(where=place_of("json", path, storage_options), follow=follow, columns=columns)

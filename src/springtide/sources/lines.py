@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, ClassVar
@@ -12,14 +11,18 @@ import numpy as np
 import polars as pl
 
 from springtide.connectors import Slice
+from springtide.connectors.file_ledger import Found
 from springtide.query.errors import SpringtideError
 from springtide.sources.files import FileSource, Piece
+from springtide.sources.places import Disk, Place, check_tag
 
 _CHUNK = 1 << 20
 BOM = b"\xef\xbb\xbf"
 """The byte order mark that some programs put before UTF-8."""
 _NEWLINE = 10
 _KEPT = 4096
+DISK = Disk("")
+"""Where a file is that is named by its path alone."""
 
 
 @dataclass
@@ -27,7 +30,9 @@ class LineFile:
     """A file as lines, which are counted once; if the file grows, the count continues."""
 
     path: str
-    changed: int = 0
+    where: Place = DISK
+    changed: tuple[int, str] = (0, "")
+    """When it was written last, and what else tells this version from others."""
     size: int = 0
     marks: list[int] = field(default_factory=lambda: [0])
     """How many line ends there are before each chunk, and in all."""
@@ -46,20 +51,22 @@ class LineFile:
         """How many lines there are, with a last one that has no end yet."""
         return self.ends + (not self.terminated)
 
-    def refresh(self) -> None:
-        """Count what is new."""
-        status = os.stat(self.path)
-        if (status.st_mtime_ns, status.st_size) == (self.changed, self.size):
+    def refresh(self, found: Found | None = None) -> None:
+        """Count what is new; `found` is what is known of the file already."""
+        found = found or self.where.now(self.path)
+        if found is None:
+            raise FileNotFoundError(f"{self.path} is not there any more")
+        if ((found.modified, found.tag), found.size) == (self.changed, self.size):
             return
-        if status.st_size <= self.size:  # not what it was: begin again
+        if found.size <= self.size or not self.where.grows:  # not what it was: begin again
             self.marks = [0]
         whole = len(self.marks) - 2 if len(self.marks) > 1 else 0  # the last chunk may have been a part
         del self.marks[whole + 1 :]
-        with open(self.path, "rb") as file:
+        with self.where.open(self.path) as file:
             head = file.read(len(BOM))
             self.first = len(BOM) if head == BOM else 0
-            self._count(file, whole, status.st_size)
-        self.changed, self.size = status.st_mtime_ns, status.st_size
+            self._count(file, whole, found.size)
+        self.changed, self.size = (found.modified, found.tag), found.size
 
     def _count(self, file: BinaryIO, chunk: int, size: int) -> None:
         """Count line ends from a chunk on, up to `size`: what is written meanwhile is for the next time."""
@@ -77,7 +84,7 @@ class LineFile:
         if line > self.ends:
             return self.size
         chunk = bisect_left(self.marks, line) - 1
-        with open(self.path, "rb") as file:
+        with self.where.open(self.path) as file:
             file.seek(chunk * _CHUNK)
             data = np.frombuffer(file.read(_CHUNK), dtype=np.uint8)
         ends = np.flatnonzero(data == _NEWLINE)
@@ -87,28 +94,28 @@ class LineFile:
 _known: dict[str, LineFile] = {}
 
 
-def line_file(path: str) -> LineFile:
+def line_file(path: str, where: Place = DISK, found: Found | None = None) -> LineFile:
     """Return a file, counted."""
-    file = _known.pop(path, None) or LineFile(path)
-    file.refresh()
+    file = _known.pop(path, None)
+    file = file if file is not None and file.where is where else LineFile(path, where)
+    file.refresh(found)
     _known[path] = file
     if len(_known) > _KEPT:
         del _known[next(iter(_known))]
     return file
 
 
-def estimated_lines(path: str) -> int:
+def estimated_lines(path: str, size: int) -> int:
     """Return how many lines a file has: as counted, or by its size and the lines of the file that was counted last."""
-    size = os.stat(path).st_size
     if path in _known and _known[path].size == size:
         return _known[path].lines
     last = next(reversed(_known.values()), None)
     return -(-size * last.lines // last.size) if last is not None and last.lines else size
 
 
-def first_line(path: str) -> bytes:
+def first_line(path: str, where: Place = DISK) -> bytes:
     """Read the first line of a file, without its end."""
-    with open(path, "rb") as file:
+    with where.open(path) as file:
         return file.readline().removeprefix(BOM).rstrip(b"\r\n")
 
 
@@ -148,24 +155,26 @@ class LineSource(FileSource):
         """Names and types of the columns."""
         return self.columns
 
-    def pieces(self, file: str, ts: str | None, *, whole: bool) -> list[Piece]:
+    def pieces(self, file: Found, ts: str | None, *, whole: bool) -> list[Piece]:
         """Return all lines of a file; the last one only when it has its end or nothing will be added to it."""
-        lines = line_file(file)
+        lines = line_file(file.path, self.where, file)
         return [Piece(0, max(0, (lines.lines if whole else lines.ends) - self.header))]
 
-    def rows_in(self, file: str) -> int:
+    def rows_in(self, file: Found) -> int:
         """Return how many rows a file has."""
-        return max(0, estimated_lines(file) - self.header)
+        return max(0, estimated_lines(file.path, file.size) - self.header)
 
-    def place(self, file: str, start: int, stop: int) -> list[Any]:
+    def place(self, file: Found, start: int, stop: int) -> list[Any]:
         """Return which bytes have the rows."""
-        lines = line_file(file)
-        return [file, lines.offset(start + self.header), lines.offset(stop + self.header)]
+        lines = line_file(file.path, self.where, file)
+        bytes_of = [file.path, lines.offset(start + self.header), lines.offset(stop + self.header)]
+        return [*bytes_of, file.tag] if file.tag else bytes_of
 
     def load(self, part: Slice) -> tuple[bytes, pl.Series, dict[int, str]]:
         """Read the bytes of a slice and split them into lines; give the reason for each that is none by its number."""
-        path, start, stop = part.data
-        with open(path, "rb") as file:
+        path, start, stop, *tag = part.data
+        check_tag(self.where, path, tag)
+        with self.where.open(path) as file:
             file.seek(start)
             data = file.read(stop - start)
         lines, reasons = split_lines(data)

@@ -14,10 +14,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from springtide.connectors import Read, Slice, rows_as_json
+from springtide.connectors import CheckpointError, Read, Slice, rows_as_json
+from springtide.connectors.file_ledger import Found
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.types import FIRST_TIME, LAST_TIME, schema_from, type_text
-from springtide.sources.files import FileSource, Piece, path_text
+from springtide.sources.files import FileSource, Piece
+from springtide.sources.places import Bucket, Place, place_of
+from springtide.sources.row_groups import footer, scanned
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -37,54 +40,64 @@ class Parquet(FileSource):
     def _columns(self) -> pl.Schema:
         if self.declared is not None:
             return self.declared
-        files = self.files()
-        if not files:
+        try:
+            listed = self.where.listed(self.suffixes)
+        except CheckpointError as error:
+            raise QueryError("(parquet)", f"{error.path} {error.problem}", error.hint) from None
+        if not listed:
             raise QueryError(
                 "(parquet)",
                 f"there is no Parquet file in {self.path}",
                 "check the path, or give schema={'ts': st.TIME, ...} to start before files come",
             )
+        name, path = next(iter(listed.items()))
+        first = self.where.look(name, path)
         try:
-            return pl.Schema(pl.read_parquet_schema(files[0]))
+            return _schema(self.where, path, first)
         except (OSError, pl.exceptions.PolarsError) as error:
-            problem = f"{files[0]} cannot be read ({str(error).splitlines()[0]})"
+            problem = f"{path} cannot be read ({str(error).splitlines()[0]})"
             raise QueryError("(parquet)", problem, "check that it is a Parquet file") from None
 
-    def pieces(self, file: str, ts: str | None, *, whole: bool) -> tuple[Piece, ...] | None:
+    def pieces(self, file: Found, ts: str | None, *, whole: bool) -> tuple[Piece, ...] | None:
         """List the row groups of a file; None for one that cannot be read, if new files are waited for."""
-        changed = os.stat(file).st_mtime_ns
         try:
-            groups = _row_groups(file, changed, ts)
+            groups = _row_groups(self.where, file.path, file, ts)
         except (pa.ArrowException, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
+            if isinstance(error, FileNotFoundError) or (isinstance(error, OSError) and error.errno is not None):
                 raise  # the disk's fault, not the file's
             if self.follow:  # it is waited for, and does not keep others from being read
                 return None
             problem = str(error).splitlines()[0]
-            raise SpringtideError(f"{file} is not a Parquet file ({problem}); repair it or take it away") from None
-        if ts is None or not self._misfits(_schema(file, changed)):
+            raise SpringtideError(f"{file.path} is not a Parquet file ({problem}); repair it or take it away") from None
+        if ts is None or not self._misfits(_schema(self.where, file.path, file)):
             return groups
         return tuple(Piece(g.first, g.rows) for g in groups)  # rows that are rejected do not move time
 
-    def rows_in(self, file: str) -> int:
+    def rows_in(self, file: Found) -> int:
         """Count the rows of a file."""
         return sum(p.rows for p in self.pieces(file, None, whole=True) or ())
 
-    def place(self, file: str, start: int, stop: int) -> list[Any]:
+    def place(self, file: Found, start: int, stop: int) -> list[Any]:
         """Return where a task finds rows."""
-        return [file, start, os.stat(file).st_size]
+        return [file.path, start, file.size, file.tag] if file.tag else [file.path, start, file.size]
 
     def read(self, part: Slice) -> Read:
         """Scan the rows lazily: only the columns that the query needs are read."""
-        file, start, *size = part.data  # older manifests have no size
-        if size and os.stat(file).st_size != size[0]:
+        file, start, *known = part.data  # older manifests have no size
+        now = self.where.now(file)
+        if now is None:
+            raise FileNotFoundError(f"{file} is not there any more")
+        if known and [now.size, now.tag] != [*known, ""][:2]:
             raise SpringtideError(
                 f"{file} was changed while it was read; write new files under new names, and start again to go on"
             )
-        frame = pl.scan_parquet(file, glob=False)
-        found = frame.collect_schema()
+        if isinstance(self.where, Bucket):
+            frame, found = scanned(self.where, now, start, part.rows)
+        else:
+            frame = pl.scan_parquet(file, glob=False)
+            found = frame.collect_schema()
+            frame = frame.slice(start, part.rows)
         columns = self.schema()
-        frame = frame.slice(start, part.rows)
         if wrong := self._misfits(found):
             return Read(
                 pl.LazyFrame(schema=columns),
@@ -102,27 +115,36 @@ class Parquet(FileSource):
         return wrong + [f"there is no column {n!r} in the source's schema" for n in found if n not in columns]
 
 
-def parquet(path: str | Path, *, schema: Mapping[str, Any] | None = None, follow: bool = False) -> Parquet:
+def parquet(
+    path: str | Path,
+    *,
+    schema: Mapping[str, Any] | None = None,
+    follow: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Parquet:
     """Read the Parquet files of a folder (or a file, or a pattern), in the order of their names.
 
     The input ends with the last file; with `follow` the query waits for new ones, under whatever names: each is read once, in the order in
     which they come. A file that cannot be read yet is then waited for while others are read; without `follow` it is an error.
 
+    The path may be the address of an object store, `s3://bucket/folder`, with `storage_options` where the environment and profiles do not
+    say enough. A file there is whole when it is there, and is listed about once a second.
+
     >>> st.parquet("cdr/", schema={"src": pl.String, "ts": st.TIME}).describe()
     'parquet cdr/'
     """
     declared = None if schema is None else schema_from("(parquet)", "schema", schema)
-    return Parquet(path=path_text("parquet", path), follow=follow, declared=declared)
+    return Parquet(where=place_of("parquet", path, storage_options), follow=follow, declared=declared)
 
 
 @lru_cache(maxsize=65536)
-def _schema(file: str, changed: int) -> pl.Schema:
-    return pl.Schema(pl.read_parquet_schema(file))
+def _schema(where: Place, path: str, version: Found | None) -> pl.Schema:
+    return pl.Schema(pl.read_parquet_schema(footer(where, path)))
 
 
 @lru_cache(maxsize=65536)
-def _row_groups(file: str, changed: int, ts: str | None) -> tuple[Piece, ...]:
-    meta = pq.ParquetFile(file).metadata
+def _row_groups(where: Place, path: str, version: Found, ts: str | None) -> tuple[Piece, ...]:
+    meta = pq.ParquetFile(footer(where, path)).metadata
     names = [meta.schema.column(i).path for i in range(meta.num_columns)]
     column = names.index(ts) if ts in names else None
     groups, first = [], 0

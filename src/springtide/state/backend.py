@@ -16,8 +16,20 @@ After an `OSError` nobody knows whether a write has happened. `springtide.state.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """What a place says of a file without reading it: who compares two of them knows whether it is still the same file."""
+
+    size: int
+    modified: int
+    """When it was written last, in nanoseconds."""
+    tag: str = ""
+    """What else tells one version from another (an ETag), if the place has it."""
 
 
 class Backend(Protocol):
@@ -49,6 +61,14 @@ class Backend(Protocol):
 
     def size(self, path: str) -> int | None:
         """Return the bytes of a file; None if there is none."""
+        ...
+
+    def infos(self, folder: str) -> dict[str, FileInfo]:
+        """Return the files below a folder with what the place says of each."""
+        ...
+
+    def info(self, path: str) -> FileInfo | None:
+        """Return what the place says of a file; None if there is none."""
         ...
 
     def delete(self, paths: Sequence[str]) -> None:

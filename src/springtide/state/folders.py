@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from springtide.state import disk
+from springtide.state.backend import FileInfo
 from springtide.state.parsing import LONGEST, content
 
 
@@ -68,6 +69,19 @@ class Folder:
     def size(self, path: str) -> int | None:
         """Return the bytes of a file."""
         return _size(self._root / path)
+
+    def infos(self, folder: str) -> dict[str, FileInfo]:
+        """Return the files below a folder with what the file system says of each."""
+        found = {path: self.info(path) for path in self.list(folder)}
+        return {path: info for path, info in found.items() if info is not None}
+
+    def info(self, path: str) -> FileInfo | None:
+        """Return what the file system says of a file."""
+        try:
+            found = (self._root / path).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return FileInfo(found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
 
     def delete(self, paths: Sequence[str]) -> None:
         """Remove files."""

@@ -235,7 +235,7 @@ class Manifest:
 
 _LEDGER = record(
     files=may(listed(row(path("state"), whole(), whole(most=2**32 - 1)))),
-    recent=may(listed(row(text, whole(), SIGNED, whole(), one_of(FATES)))),
+    recent=may(listed(row(text, whole(), SIGNED, whole(), one_of(FATES), more=(text,)))),
     read=may(whole()),
     changed=may(whole()),
     gone=may(whole()),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from springtide.state import profiles
 from springtide.state.addresses import bucket_of, options_of, scheme_of
+from springtide.state.backend import FileInfo
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -100,6 +101,24 @@ class Objects:
         except FileNotFoundError:
             return None
 
+    def infos(self, folder: str) -> dict[str, FileInfo]:
+        """Return the files below a folder with what the store says of each."""
+        import obstore
+
+        with _errors():
+            pages = obstore.list(self._store, folder or None, chunk_size=_STEP)
+            return {meta["path"]: _info(meta) for page in pages for meta in page}
+
+    def info(self, path: str) -> FileInfo | None:
+        """Return what the store says of a file."""
+        import obstore
+
+        try:
+            with _errors():
+                return _info(obstore.head(self._store, path))
+        except FileNotFoundError:
+            return None
+
     def delete(self, paths: Sequence[str]) -> None:
         """Remove files, many with one request where the store can."""
         import obstore
@@ -111,6 +130,11 @@ class Objects:
             if len(paths) > 1:  # one of them was not there, and nobody knows what became of the others
                 for path in paths:
                     self.delete([path])
+
+
+def _info(meta: Any) -> FileInfo:
+    modified = round(meta["last_modified"].timestamp() * 1e6) * 1000
+    return FileInfo(int(meta["size"]), modified, (meta["e_tag"] or meta["version"] or "").strip('"'))
 
 
 @contextmanager

@@ -116,12 +116,13 @@ def names(where: str, value: Any) -> None:
     _require(len(set(value)) == len(value), where, "a list of names that are all different")
 
 
-def row(*checks: Check) -> Check:
-    """Take a list with one member for each check."""
+def row(*checks: Check, more: Sequence[Check] = ()) -> Check:
+    """Take a list with one member for each check; those of `more` may be missing at the end."""
 
     def check(where: str, value: Any) -> None:
-        _require(isinstance(value, list) and len(value) == len(checks), where, f"a list of {len(checks)}")
-        for place, (member, item) in enumerate(zip(checks, value, strict=True)):
+        fits = isinstance(value, list) and len(checks) <= len(value) <= len(checks) + len(more)
+        _require(fits, where, f"a list of {len(checks)}")
+        for place, (member, item) in enumerate(zip((*checks, *more), value, strict=False)):
             member(f"{where}[{place}]", item)
 
     return check

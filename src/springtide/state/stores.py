@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from springtide.query.places import local, without_secrets
 from springtide.state import addresses, disk, objects
-from springtide.state.backend import Backend
+from springtide.state.backend import Backend, FileInfo
 from springtide.state.errors import AwayError, CheckpointError
 from springtide.state.folders import Folder
 from springtide.state.parsing import is_for_good
@@ -116,6 +116,15 @@ class Store:
         """Return the files below a folder, by path, with their bytes. A folder that is not there has none."""
         found = self._try("list", folder or "its files", lambda: self._backend.list(folder))
         return {path: found[path] for path in sorted(found) if not path.endswith(disk.PARTIAL)}
+
+    def infos(self, folder: str = "") -> dict[str, FileInfo]:
+        """Return the files below a folder, by path, with what the place says of each."""
+        found = self._try("list", folder or "its files", lambda: self._backend.infos(folder))
+        return {path: found[path] for path in sorted(found) if not path.endswith(disk.PARTIAL)}
+
+    def info(self, path: str) -> FileInfo | None:
+        """Return what the place says of a file; None if there is none."""
+        return self._try("look at", path, lambda: self._backend.info(path))
 
     def list(self, folder: str = "") -> list[str]:
         """Return the paths of the files below a folder."""

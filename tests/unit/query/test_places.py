@@ -32,20 +32,38 @@ def nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize(
     ("take", "hint"),
     [
-        (lambda a: st.parquet_sink(a), "st.spark_sink"),
-        (lambda a: st.parquet(a), "st.spark reads"),
-        (lambda a: st.json(a, schema=SCHEMA), "st.spark reads"),
-        (lambda a: st.csv(a, schema=SCHEMA), "st.spark reads"),
         (lambda a: st.Durability("5s", memory=a), "backup="),
         (lambda a: st.Durability(cache=a), "a disk of each node"),
     ],
-    ids=["parquet_sink", "parquet", "json", "csv", "memory", "cache"],
+    ids=["memory", "cache"],
 )
 def test_an_address_is_no_folder(take: Callable[[Any], Any], hint: str, written: str | Path) -> None:
     with pytest.raises(st.SpringtideError, match="of a mounted file system") as caught:
         take(written)
     assert hint in str(caught.value)
     assert "s3://bucket/folder" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("written", ["hdfs://key:secret@bucket/folder", Path(ADDRESS)], ids=["unknown", "path"])
+@pytest.mark.parametrize(
+    ("take", "hint"),
+    [
+        (lambda a: st.parquet_sink(a), "st.spark_sink"),
+        (lambda a: st.parquet(a), "st.spark reads"),
+        (lambda a: st.json(a, schema=SCHEMA), "st.spark reads"),
+        (lambda a: st.csv(a, schema=SCHEMA), "st.spark reads"),
+    ],
+    ids=["parquet_sink", "parquet", "json", "csv"],
+)
+def test_sources_and_sinks_take_addresses_that_are_known(
+    take: Callable[[Any], Any], hint: str, written: str | Path
+) -> None:
+    with pytest.raises(st.QueryError) as caught:
+        take(written)
+    assert "is not known: hdfs://" in str(caught.value) or "as text" in str(caught.value)
+    assert hint in str(caught.value) or isinstance(written, Path)
+    assert "://bucket/folder" in str(caught.value)
     assert "secret" not in str(caught.value)
 
 

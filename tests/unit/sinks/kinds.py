@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import re
-from collections.abc import Callable
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import springtide as st
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.inprocess import execute
 from springtide.state.checkpoint import Checkpoint
+from springtide.state.stores import Store
+from tests.stores.misbehaving import Misbehaving, served
 from tests.unit.runtime.crashing import SCHEMA, numbers
 
 ROWS, PER_EPOCH = 12, 3
@@ -76,6 +79,38 @@ class Folder(Sink):
         for file in sorted(self.path.glob("part-*.parquet")):
             self.given.append((int(file.name.split("-")[1]), pl.read_parquet(file)["x"].to_list()))
             file.unlink()
+
+
+class InStore(Sink):
+    """Parquet files in an object store. Whoever takes some away leaves those that the newest record names."""
+
+    remembers = True
+
+    def __init__(self, folder: Path, address: str, seen_at: str | None = None) -> None:
+        super().__init__(folder)
+        self.address, self.store = address, Store.at(seen_at or address)
+
+    def connector(self) -> Any:
+        return st.parquet_sink(self.address)
+
+    def there(self) -> list[str]:
+        return [f for f in self.store.list() if f.endswith(".parquet")]
+
+    def numbers(self, file: str) -> list[int]:
+        return pl.read_parquet(io.BytesIO(self.store.read(file)))["x"].to_list()
+
+    def rows(self) -> list[int]:
+        return sorted([*super().rows(), *(x for f in self.there() for x in self.numbers(f))])
+
+    def rows_once(self) -> list[int]:
+        return self.rows()
+
+    def consume(self) -> None:
+        records = [f for f in self.store.list("_springtide") if f.endswith(".json")]
+        on_their_way = json.loads(self.store.read(max(records)))["files"] if records else []
+        for file in set(self.there()) - set(on_their_way):
+            self.given.append((int(file.rpartition("/")[2].split("-")[1]), self.numbers(file)))
+            self.store.delete(file)
 
 
 class Memory(Sink):
@@ -169,6 +204,22 @@ KINDS: dict[str, Callable[[Path], Sink]] = {
     "spark": OfSpark,
     "console": Screen,
 }
+
+
+IN_STORES = ("s3", "store", *(f"misbehaving-{seed}" for seed in range(2)))
+"""Kinds of stores that Parquet files can be in."""
+
+
+@contextmanager
+def stored(kind: str, folder: Path, s3: Callable[[], str]) -> Iterator[InStore]:
+    """Have such a sink in a store: a server's, one in this process, or one that misbehaves."""
+    if kind == "s3":
+        yield InStore(folder, s3().replace("?", "/out?"))
+        return
+    seed = int(kind.partition("-")[2] or 0)
+    bucket = Misbehaving(seed, trouble=0.0 if kind == "store" else 0.2)
+    with served(bucket=bucket, view=Misbehaving(trouble=0.0, lag=0, files=bucket.files)):
+        yield InStore(folder, "fake://bucket/out", "fake://view/out")
 
 
 def query_of(sink: Any, rows: int = ROWS, name: str = "past") -> st.Query:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,20 @@ from springtide.runtime import engine as engine_module
 from springtide.runtime import publishing
 from springtide.sinks import spark as spark_module
 from springtide.state.errors import LostError
-from tests.unit.sinks.kinds import EPOCHS, KINDS, ROWS, Died, Folder, MadeUp, Runs, Sink, query_of
+from tests.unit.sinks.kinds import EPOCHS, IN_STORES, KINDS, ROWS, Died, Folder, MadeUp, Runs, Sink, query_of, stored
 
 ALL = list(range(ROWS))
 
 
-@pytest.fixture(params=KINDS)
-def sink(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sink:
+@pytest.fixture(params=[*KINDS, *IN_STORES])
+def sink(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sink]:
     monkeypatch.setattr(spark_module, "_session", MadeUp)
     monkeypatch.setattr(spark_module, "spark_schema", lambda schema: schema)
-    return KINDS[request.param](tmp_path)
+    if request.param in KINDS:
+        yield KINDS[request.param](tmp_path)
+        return
+    with stored(request.param, tmp_path, lambda: str(request.getfixturevalue("s3"))) as made:
+        yield made
 
 
 def dying(monkeypatch: pytest.MonkeyPatch, place: str, visit: int) -> None:

@@ -99,11 +99,13 @@ def test_only_so_many_files_are_remembered(tmp_path: Path, monkeypatch: pytest.M
 def test_estimates(tmp_path: Path) -> None:
     for name, data in {"a": b"12\n34\n", "b": b"12345\n", "c": b""}.items():
         (tmp_path / name).write_bytes(data)
-    assert estimated_lines(str(tmp_path / "b")) == 6  # nothing is known: at most one line per byte
+    assert (
+        estimated_lines(str(tmp_path / "b"), (tmp_path / "b").stat().st_size) == 6
+    )  # nothing is known: at most one line per byte
     line_file(str(tmp_path / "a"))
-    assert estimated_lines(str(tmp_path / "a")) == 2
-    assert estimated_lines(str(tmp_path / "b")) == 2
-    assert estimated_lines(str(tmp_path / "c")) == 0
+    assert estimated_lines(str(tmp_path / "a"), (tmp_path / "a").stat().st_size) == 2
+    assert estimated_lines(str(tmp_path / "b"), (tmp_path / "b").stat().st_size) == 2
+    assert estimated_lines(str(tmp_path / "c"), (tmp_path / "c").stat().st_size) == 0
 
 
 @pytest.mark.parametrize(

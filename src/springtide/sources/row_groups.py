@@ -1,0 +1,63 @@
+"""Parquet files of an object store: what is read of them is their ends and the columns of the row groups that are wanted, by range."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+from polars.io.plugins import register_io_source
+
+from springtide.connectors.file_ledger import Found
+from springtide.sources.places import Bucket, Place
+
+_MAGIC = b"PAR1"
+_END = 8
+"""Bytes at the end of a file: how long its footer is, and the magic word."""
+_TAIL = 1 << 16
+"""Bytes at the end of a file that are fetched first; most footers are shorter."""
+
+
+def footer(where: Place, path: str) -> str | io.BytesIO:
+    """Return what says how a file is built: the file itself where it is at hand, else its footer as a file without rows."""
+    if not isinstance(where, Bucket):
+        return path
+    with where.open(path) as file:
+        size = file.seek(0, io.SEEK_END)
+        file.seek(max(0, size - _TAIL))
+        tail = file.read(_TAIL)
+        length = int.from_bytes(tail[-_END:-4], "little") + _END
+        if len(tail) < _END or not tail.endswith(_MAGIC) or length + 4 > size:
+            raise pa.ArrowInvalid("it does not end as a Parquet file does")
+        if length > len(tail):
+            file.seek(size - length)
+            tail = file.read(length)
+    return io.BytesIO(_MAGIC + tail[-length:])
+
+
+def scanned(where: Bucket, file: Found, start: int, rows: int) -> tuple[pl.LazyFrame, pl.Schema]:
+    """Return so many rows of a file from `start` on, read when they are wanted, and the columns that it has."""
+    described = footer(where, file.path)
+    assert isinstance(described, io.BytesIO)
+    schema, meta = pl.Schema(pl.read_parquet_schema(described)), pq.ParquetFile(described).metadata
+
+    def read(
+        columns: list[str] | None, predicate: pl.Expr | None, limit: int | None, batch: int | None
+    ) -> Iterator[pl.DataFrame]:
+        wanted = pl.Schema({n: schema[n] for n in columns or schema})
+        first, left = 0, rows if limit is None else min(rows, limit)
+        reader = pq.ParquetFile(pa.PythonFile(where.ranged(file), mode="r"), metadata=meta, pre_buffer=True)
+        for number in range(meta.num_row_groups):
+            there = meta.row_group(number).num_rows
+            skipped = max(0, start - first)
+            first += there
+            if skipped >= there or left <= 0:
+                continue
+            frame = pl.DataFrame(reader.read_row_group(number, columns=[*wanted], use_threads=False))
+            frame = frame.slice(skipped, left).cast(wanted).select([*wanted])
+            left -= frame.height
+            yield frame if predicate is None else frame.filter(predicate)
+
+    return register_io_source(read, schema=schema), schema
