@@ -5,7 +5,7 @@
 #   scripts/setup.sh java    a Java for Spark; its home is written to .venv/java-home
 #   scripts/setup.sh postgres   a PostgreSQL for tests; without one they are skipped
 #   scripts/setup.sh browser a Chromium for the tests of the page; they are skipped where there is none
-#   scripts/setup.sh kafka   a Kafka broker for the tests; without it those that need one are skipped
+#   scripts/setup.sh kafka   a Kafka broker and a schema registry for the tests; without them those that need one are skipped
 #   scripts/setup.sh lock    a new requirements.lock from pyproject.toml; further arguments go to `uv pip compile`
 #
 # PYTHON=… names the interpreter to build .venv with; JAVA_HOME the Java to use.
@@ -188,6 +188,6 @@ case "${1:-}" in
     postgres) setup_postgres ;;
     browser) setup_browser ;;
     lock) shift; setup_lock "$@" ;;
-    kafka) .venv/bin/python -m tests.kafka.jars ;;
+    kafka) .venv/bin/python -m tests.kafka.jars && .venv/bin/python -m tests.kafka.registry ;;
     *) die "usage: scripts/setup.sh venv | java | browser | postgres | kafka | lock" ;;
 esac

@@ -62,6 +62,7 @@ from springtide.sources.parquet import parquet
 from springtide.sources.profiles import constant, sine, steps, trace
 from springtide.sources.spark import spark
 from springtide.state.errors import CheckpointError
+from springtide.topics.registry import schema_registry
 from springtide.topics.sink import kafka_sink
 from springtide.topics.source import kafka
 
@@ -129,6 +130,7 @@ __all__ = [
     "parquet",
     "parquet_sink",
     "postgres_sink",
+    "schema_registry",
     "session",
     "sine",
     "sliding",

@@ -2,22 +2,67 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import polars as pl
 
 from springtide.query.types import TS, type_text
+from springtide.topics import avro, protobuf, wire
+from springtide.topics.avro_schemas import Unreadable, schema_of
+from springtide.topics.protobuf import Message
+from springtide.topics.registry import Registered, Registry
 
-FORMATS = ("json", "text", "bytes")
+FORMATS = ("json", "avro", "protobuf", "text", "bytes")
 
 
-def unfit(schema: pl.Schema, format: str, key: str | None) -> str | None:
+@dataclass(frozen=True)
+class Coding:
+    """How rows become the values of records."""
+
+    format: str
+    registry: Registry | None = None
+    """Where the schema is registered that a value's head names; None: values have no head."""
+    subject: str = ""
+    message: Message | None = None
+
+    def unfit(self, schema: pl.Schema) -> str | None:
+        """Say why rows with these columns cannot be written; None if they can."""
+        if self.format == "protobuf":
+            assert self.message is not None
+            return self.message.unfit(schema)
+        if self.format == "avro":
+            try:
+                schema_of(schema, self.record)
+            except Unreadable as error:
+                return str(error)
+        return None
+
+    @property
+    def record(self) -> str:
+        """The name that rows have as records of Avro."""
+        return "".join(c if c.isascii() and c.isalnum() else "_" for c in f"row_{self.subject}")
+
+    def head(self, schema: pl.Schema) -> bytes:
+        """Return what comes before each value; the schema is registered for it."""
+        if self.registry is None:
+            return b""
+        if self.format == "avro":
+            found = Registered("AVRO", json.dumps(schema_of(schema, self.record)))
+            return wire.head(self.registry.register(self.subject, found))
+        assert self.message is not None
+        return wire.head(self.registry.register(self.subject, protobuf.written(self.message))) + self.message.indexes
+
+
+def unfit(schema: pl.Schema, coding: Coding, key: str | None) -> str | None:
     """Say why rows with these columns cannot be written; None if they can."""
+    format = coding.format
     if key is not None and schema.get(key) not in (pl.String, pl.Binary):
         found = f"is {type_text(schema[key])}" if key in schema else "is not there"
         return f"the key is to be the column {key!r}, which {found}: it must be text or bytes"
-    if format == "json":
-        return None
+    if format not in ("text", "bytes"):
+        return coding.unfit(schema)
     wanted = pl.String() if format == "text" else pl.Binary()
     if schema.get("value") != wanted:
         return f"value={format!r} writes the column 'value', which must be there as {type_text(wanted)}"
@@ -25,10 +70,16 @@ def unfit(schema: pl.Schema, format: str, key: str | None) -> str | None:
     return f"value={format!r} would leave the column {others[0]!r} out" if others else None
 
 
-def encoded(rows: pl.DataFrame, format: str, key: str | None) -> tuple[Sequence[bytes | None], Sequence[bytes | None]]:
-    """Return the values and the keys of the records."""
+def encoded(
+    rows: pl.DataFrame, coding: Coding, key: str | None, head: bytes
+) -> tuple[Sequence[bytes | None], Sequence[bytes | None]]:
+    """Return the values and the keys of the records; `head` comes before each value that has a schema."""
     keys: Sequence[bytes | None] = [None] * rows.height if key is None else rows[key].cast(pl.Binary).to_list()
-    column = _objects(rows) if format == "json" else rows["value"]
+    if coding.format == "avro":
+        return [head + value for value in avro.encode(rows)], keys
+    if coding.message is not None:
+        return [head + value for value in protobuf.encode(rows, coding.message)], keys
+    column = _objects(rows) if coding.format == "json" else rows["value"]
     return column.cast(pl.Binary).to_list(), keys
 
 

@@ -18,8 +18,11 @@ import polars as pl
 from springtide.connectors import Advice, Entry, LedgerSink, Owner, Publication, Target, failpoint, refusal
 from springtide.query.errors import QueryError, SinkError, shown
 from springtide.topics.client import ANSWER, Client, asking, describe, offsets
-from springtide.topics.encoding import FORMATS, encoded, unfit
+from springtide.topics.encoding import FORMATS, Coding, encoded, unfit
+from springtide.topics.protobuf import Message, imports
+from springtide.topics.readers import check_avro
 from springtide.topics.records import Range, Reader
+from springtide.topics.registry import Refused, Registry, Unknown, registry_of
 
 _STEP = "(kafka_sink)"
 HEADER = "springtide"
@@ -43,7 +46,7 @@ class KafkaSink(LedgerSink):
 
     client: Client
     topic: str
-    format: str
+    coding: Coding
     key: str | None
     writer: str
 
@@ -65,7 +68,7 @@ class KafkaSink(LedgerSink):
 
     def check(self, schema: pl.Schema) -> str | None:
         """Say what cannot be written."""
-        return unfit(schema, self.format, self.key)
+        return unfit(schema, self.coding, self.key)
 
     def connect(self, owner: Owner) -> Target:
         """Connect to the brokers; the ledger's topic is made if there is none."""
@@ -82,6 +85,14 @@ class KafkaTarget(Target):
         self._is_known = False
         self._known: Entry | None = None
         describe(self._admin, [sink.topic])
+        try:
+            self._head = sink.coding.head(owner.schema)
+        except (Refused, Unknown) as error:
+            raise SinkError(
+                owner.step,
+                f"the schema registry does not take the schema of these rows under the subject {sink.coding.subject}: {error}",
+                "bring the columns back to what they were, give the sink another topic, or another subject=…",
+            ) from None
         self._id = self._find_ledger()
 
     def entry(self) -> Entry | None:
@@ -158,7 +169,7 @@ class KafkaTarget(Target):
     def _produce(self, publication: Publication) -> None:
         prefix, number = f"{publication.query}/{publication.sink}/{publication.epoch}/", 0
         for file in publication.files:
-            values, keys = encoded(pl.read_ipc(file), self._sink.format, self._sink.key)
+            values, keys = encoded(pl.read_ipc(file), self._sink.coding, self._sink.key, self._head)
             for value, key in zip(values, keys, strict=True):
                 self._put(self._sink.topic, value, key, headers=[(HEADER, f"{prefix}{number}".encode())])
                 number += 1
@@ -269,8 +280,11 @@ def kafka_sink(
     servers: str | Sequence[str],
     topic: str,
     *,
-    value: Literal["json", "text", "bytes"] = "json",
+    value: Literal["json", "avro", "protobuf", "text", "bytes"] = "json",
     key: str | None = None,
+    registry: Registry | str | None = None,
+    subject: str | None = None,
+    message: Any = None,
     writer: str = "",
     config: Mapping[str, Any] | None = None,
 ) -> KafkaSink:
@@ -278,6 +292,10 @@ def kafka_sink(
 
     Values are JSON objects with all columns, or, as "text" or "bytes", the column `value`. `key` names a column of text or bytes that
     becomes the key, and decides the partition as in Java's clients. Each record has the header `springtide`: query/sink/epoch/number.
+
+    Avro values are records with all columns, Protobuf values are of the class `message`, with a field for each column. Their schema is
+    registered in the `registry` (an address, or `st.schema_registry`) under the `subject`, else `<topic>-value`; without a registry, the values
+    are bare.
 
     A topic has one writer, which a ledger in the topic `<topic>.ledger` remembers. If several sinks are to write to one topic (for
     rejected rows, say), give each a `writer` name of its own.
@@ -292,4 +310,22 @@ def kafka_sink(
         raise QueryError(_STEP, f"topic={shown(topic)}", "give the name of a topic")
     if value not in FORMATS:
         raise QueryError(_STEP, f"value={shown(value)}", f"it is one of {', '.join(FORMATS)}")
-    return KafkaSink(client=client, topic=topic, format=value, key=key, writer=writer)
+    coding = _coding(value, registry_of(registry), subject or f"{topic}-value", message)
+    return KafkaSink(client=client, topic=topic, coding=coding, key=key, writer=writer)
+
+
+def _coding(value: str, registry: Registry | None, subject: str, message: Any) -> Coding:
+    if value == "avro":
+        check_avro(_STEP)
+    if registry is not None and value not in ("avro", "protobuf"):
+        raise QueryError(_STEP, f"registry= is for Avro and Protobuf, not for {value!r}", "leave it out")
+    if (message is not None) != (value == "protobuf"):
+        raise QueryError(_STEP, f"value={value!r}, message={shown(message)}", "give message= for value='protobuf' only")
+    kind = Message.of(_STEP, message) if message is not None else None
+    if kind is not None and registry is not None and (other := imports(kind)):
+        raise QueryError(
+            _STEP,
+            f"the file of {kind.name} imports {other[0]}, which would have to be registered too",
+            "put the messages into one file, or write bare messages: leave registry= out",
+        )
+    return Coding(value, registry, subject, kind)

@@ -17,12 +17,16 @@ from springtide.query.errors import shown as shown_value
 from springtide.query.types import TIME, micros, schema_from
 from springtide.sources.texts import check_types
 from springtide.topics import records, values
+from springtide.topics.avro import AvroReader
 from springtide.topics.client import Client
 from springtide.topics.feed import KafkaFeed, Place, check_missing
+from springtide.topics.protobuf import ProtobufReader
+from springtide.topics.readers import reader_of
+from springtide.topics.registry import Registry, registry_of
 from springtide.values.fitting import row_text
 
 _STEP = "(kafka)"
-FORMATS = ("json", "csv", "text", "bytes")
+FORMATS = ("json", "csv", "avro", "protobuf", "text", "bytes")
 _HEADERS = pl.List(pl.Struct({"name": pl.String(), "value": pl.Binary()}))
 
 Offsets = Mapping[Any, int]
@@ -42,6 +46,8 @@ class Kafka(Source):
     """Part of a record, such as "key" → the column that it goes to."""
     key: str = "text"
     separator: str = ","
+    reader: AvroReader | ProtobufReader | None = None
+    """What reads values that have schemas of their own."""
     start: str | datetime | Offsets = "earliest"
     end: str | Offsets | None = None
     lost: str = "fail"
@@ -103,13 +109,18 @@ class Kafka(Source):
         everything = numbers.len() == len(found)
         picked = [c if everything else c.gather(numbers) for c in (*more, places)]
         rejected = tuple(
-            {"position": places[i], "reason": why, "row": row_text(row)} for i, (why, row) in sorted(faults.items())
+            {
+                "position": places[i],
+                "reason": why,
+                "row": row_text(values.shown(found[i].value(), found[i].key())),
+            }
+            for i, why in sorted(faults.items())
         )
         return Read(rows.with_columns(picked).lazy(), rejected)
 
     @cached_property
     def _parse(self) -> Callable[[values.Bytes], values.Parsed]:
-        return values.parser(self.format, self.columns, self.separator)
+        return self.reader.read if self.reader else values.parser(self.format, self.columns, self.separator)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave what is made of the rest behind."""
@@ -123,9 +134,7 @@ class Kafka(Source):
             if part == "key":
                 keys = [m.key() for m in found]
                 column, faults = values.texts(keys) if self.key == "text" else (values.series(keys), {})
-                wrong |= {
-                    i: (f"the key cannot be read: {why}", values.shown(found[i].value())) for i, why in faults.items()
-                }
+                wrong |= {i: f"the key cannot be read: {why}" for i, why in faults.items()}
             elif part == "headers":
                 headers = [[{"name": k, "value": v} for k, v in m.headers() or ()] for m in found]
                 column = pl.Series(headers, dtype=_HEADERS)
@@ -159,8 +168,10 @@ def kafka(
     topic: str | Sequence[str] | None = None,
     *,
     pattern: str | None = None,
-    value: Literal["json", "csv", "text", "bytes"] = "json",
-    schema: Mapping[str, Any] | None = None,
+    value: Literal["json", "csv", "avro", "protobuf", "text", "bytes"] = "json",
+    schema: Mapping[str, Any] | str | None = None,
+    registry: Registry | str | None = None,
+    message: Any = None,
     separator: str = ",",
     key: Literal["text", "bytes"] = "text",
     key_as: str | None = None,
@@ -180,7 +191,12 @@ def kafka(
 
     Values are JSON objects or CSV lines with the columns of `schema`, or, as "text" or "bytes", the one column `value`. Parts of the record
     become columns if they are given a name: `time_as="ts"` is when it was made or, as the topic says, when the broker got it. What does not
-    fit is at the stream's `rejected`: its `stream` is topic:partition, its `position` the offset.
+    fit is at the stream's `rejected`: its `stream` is topic:partition, its `position` the offset, and `row` has key and value as they are.
+
+    Avro and Protobuf values have heads with the ids of their schemas, which are in the `registry` (an address, or `st.schema_registry`); without
+    one, they are bare. Of each record the columns of `schema` are taken, whichever schema it was written with: what it does not have is
+    null. For Avro, `schema` can also be a schema of Avro, with defaults. For Protobuf, `message` is the class of the messages; `schema`
+    may then be left out, and so may `message` if the registry knows how to give descriptors.
 
     A query begins with the first records, the next ones ("latest"), those of a time, or given offsets ({partition: offset}, or
     {(topic, partition): offset}); later starts go on where the last one ended. With `end="now"`, or offsets, the input ends. Partitions that
@@ -220,7 +236,8 @@ def kafka(
         "time": time_as,
     }
     named = {part: name for part, name in extra.items() if name is not None}
-    columns = _columns(value, schema)
+    reader = reader_of(_STEP, value, schema, registry_of(registry), message)
+    columns = reader.columns if reader is not None else _columns(value, schema)
     if twice := [n for n in named.values() if n in columns or list(named.values()).count(n) > 1]:
         raise QueryError(_STEP, f"there are two columns {twice[0]!r}", "give each a name of its own")
     return Kafka(
@@ -232,6 +249,7 @@ def kafka(
         extra=named,
         key=key,
         separator=separator,
+        reader=reader,
         start=_start(start, topics),
         end=_offsets_or(("now", None), "end", end, topics),
         lost=lost,
@@ -240,7 +258,7 @@ def kafka(
     )
 
 
-def _columns(value: str, schema: Mapping[str, Any] | None) -> pl.Schema:
+def _columns(value: str, schema: Mapping[str, Any] | str | None) -> pl.Schema:
     if value in ("text", "bytes"):
         if schema is not None:
             raise QueryError(_STEP, f"values that are {value} have no schema", "leave it out: the column is `value`")

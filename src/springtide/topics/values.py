@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import base64
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +12,12 @@ import polars as pl
 import pyarrow as pa
 
 from springtide.sources.csv import read_fields
-from springtide.sources.objects import ObjectReader, row_of
+from springtide.sources.objects import ObjectReader
 from springtide.sources.texts import others, typed
 
 Bytes = Sequence[bytes | None]
-Faults = dict[int, tuple[str, Mapping[str, Any]]]
-"""Number of a record → why it does not fit, and what is in it, for people."""
+Faults = dict[int, str]
+"""Number of a record → why it does not fit."""
 
 TOMBSTONE = "the record has no value"
 
@@ -64,14 +65,20 @@ def series(values: Bytes) -> pl.Series:
     return column
 
 
-def shown(value: bytes | None) -> dict[str, Any]:
-    """Write a record for people: as text if it is one, else in hexadecimal."""
-    if value is None:
-        return {"value": None}
+def shown(value: bytes | None, key: bytes | None = None) -> dict[str, Any]:
+    """Write a record so that it can be repaired: each part as text if it is one, else in base64; a key only if there is one.
+
+    >>> shown(b"\\xff", b"k")
+    {'key': 'k', 'value_base64': '/w=='}
+    """
+    return (_part("key", key) if key is not None else {}) | _part("value", value)
+
+
+def _part(name: str, content: bytes | None) -> dict[str, str | None]:
     try:
-        return {"value": value.decode()}
+        return {name: None if content is None else content.decode()}
     except UnicodeDecodeError:
-        return {"value": value.hex()}
+        return {f"{name}_base64": base64.b64encode(content or b"").decode()}
 
 
 def _raw(values: Bytes, name: str) -> Parsed:
@@ -82,7 +89,7 @@ def _text(values: Bytes, name: str) -> Parsed:
     text, wrong = texts(values)
     good = others(len(values), wrong)
     rows = (text.gather(good) if wrong else text).alias(name).to_frame()
-    return Parsed(rows, good, {i: (why, shown(values[i])) for i, why in wrong.items()})
+    return Parsed(rows, good, wrong)
 
 
 def _lines(values: Bytes) -> tuple[bytes, pl.Series, dict[int, str]]:
@@ -109,16 +116,7 @@ def _json(values: Bytes, reader: ObjectReader, columns: pl.Schema) -> Parsed:
     found, numbers, wrong = reader.read(data, lines, wrong)
     rows, fits, reasons = typed(found, columns)
     wrong |= {numbers[i]: reason for i, reason in reasons.items()}
-    faults = {i: (why, _content(values[i])) for i, why in wrong.items()}
-    return Parsed(rows, numbers.gather(fits) if reasons else numbers, faults)
-
-
-def _content(value: bytes | None) -> Mapping[str, Any]:
-    try:
-        row = row_of((value or b"").decode())
-    except UnicodeDecodeError:
-        return shown(value)
-    return shown(value) if set(row) == {"line"} else row
+    return Parsed(rows, numbers.gather(fits) if reasons else numbers, wrong)
 
 
 def _csv(values: Bytes, columns: pl.Schema, separator: str) -> Parsed:
@@ -126,4 +124,4 @@ def _csv(values: Bytes, columns: pl.Schema, separator: str) -> Parsed:
     lines = lines.str.replace(r"\r?\n$", "")
     wrong |= dict.fromkeys(lines.str.contains(r"[\r\n]").arg_true(), "the value has more than one line")
     rows, numbers, faults = read_fields(lines, list(columns), wrong, columns, separator)
-    return Parsed(rows, numbers, {i: (why, shown(values[i])) for i, (why, _) in faults.items()})
+    return Parsed(rows, numbers, {i: why for i, (why, _) in faults.items()})
