@@ -8,7 +8,7 @@ PYTHON_IN_VENV = .venv/bin/python
 WITH_SPARK = JAVA_HOME="$$(cat .venv/java-home)" PYSPARK_PYTHON="$(CURDIR)/$(PYTHON_IN_VENV)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format chaos contract bench lock clean venv java browser postgres kafka
+.PHONY: help demo test check format chaos contract docs bench lock clean venv java browser postgres kafka
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -33,6 +33,9 @@ chaos: java ## Run queries under random kills, changes and restarts for SECONDS=
 
 contract: venv ## Run random cases of every kind in two processes for SECONDS=60; SEED=…, KIND=…, CASES=… choose
 	@$(PYTHON_IN_VENV) -m tests.contract --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(if $(KIND),--kind $(KIND)) $(if $(CASES),--cases $(CASES)) $(ARGS)
+
+docs: venv ## Build the documentation site in build/site; warnings are errors
+	@$(PYTHON_IN_VENV) -m scripts.site $(ARGS)
 
 bench: java ## Run the benchmark NAME=…; without NAME list them
 	@$(WITH_SPARK) $(PYTHON_IN_VENV) -m benchmarks $(NAME) $(ARGS)

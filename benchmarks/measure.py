@@ -19,6 +19,7 @@ import psutil
 import pyspark
 
 import springtide as st
+from benchmarks import figures as figures_page
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "build" / "bench"
@@ -79,6 +80,7 @@ def result(name: str, **figures: Any) -> None:
     folder = ROOT / "benchmarks" / "results"
     folder.mkdir(exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(line, indent=1) + "\n")
+    figures_page.write()
     print(json.dumps(line))
 
 

@@ -129,7 +129,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("ended") / "ckpt"
     changes: dict[int, Callable[[inprocess.Engine], None]] = {
         3: lambda engine: engine.scale("sums", 4),
-        6: lambda engine: engine.reconfiguring.move("sums", [0, 1], 3, None),
+        6: lambda engine: engine.move("sums", _two_of_others(engine, "sums", 3), 3),
         12: lambda engine: engine.note("something happened"),
     }
 
@@ -141,6 +141,12 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     inprocess.run(numbers(2000).plan(), root, Options({"sums": 2, "most": 2}, rows_per_epoch=100), between=between)
     return root
+
+
+def _two_of_others(engine: inprocess.Engine, step: str, instance: int) -> list[int]:
+    """Two buckets that are not this instance's; which those are follows from measured loads."""
+    owners = engine.maps[step].owners
+    return [bucket for bucket, owner in enumerate(owners) if owner != instance][:2]
 
 
 class AtWork:

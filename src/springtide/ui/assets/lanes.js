@@ -3,7 +3,8 @@ import { h } from "./dom.js";
 import { count, listed, moment, percent, plural, rate, size } from "./format.js";
 import { scaleOf, timeTicks } from "./charts.js";
 
-const OWNERS = ["var(--c0)", "var(--c1)", "var(--c2)", "var(--c3)", "var(--c4)", "var(--c5)"];
+const PLAIN = ["var(--c0)", "var(--c1)", "var(--c2)", "var(--c3)", "var(--c4)", "var(--c5)"];
+const OWNERS = [...PLAIN, ...PLAIN.map((c) => `color-mix(in oklab, ${c} 50%, var(--surface))`), ...PLAIN.map((c) => `color-mix(in oklab, ${c} 55%, var(--ink))`)];
 export const ownerColour = (i) => OWNERS[i % OWNERS.length];
 
 /** From cold to blazing, by a share of the most. */

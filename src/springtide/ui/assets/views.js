@@ -3,7 +3,7 @@ import { brush, chart, pins, told } from "./charts.js";
 import { readOnly } from "./api.js";
 import { h } from "./dom.js";
 import { ago, clock, count, day, eventTime, extra, listed, minute, moment, NONE, percent, plural, rate, seconds, short, size } from "./format.js";
-import { hottest, hottestWords, lanes, lanesWords, MODES } from "./lanes.js";
+import { hottest, hottestWords, lanes, lanesWords, MODES, ownerColour } from "./lanes.js";
 import { plan, planWords } from "./plan.js";
 
 const COLOURS = ["var(--c0)", "var(--c1)", "var(--c2)", "var(--c3)", "var(--c4)", "var(--c5)"];
@@ -128,7 +128,7 @@ export function buckets(page) {
     page.hottest && page.hottest.t.length > 1 && card("hottest", "The hottest buckets", null,
       h("p", { class: "words", key: "w0" }, "Each line is a bucket: the thicker, the larger its share of all rows; the colour is its owner's."),
       hottest(page.hottest, page.width),
-      h("ul", { class: "legend", key: "legend" }, owners(page.hottest).map((o) => h("li", { key: o }, h("i", { class: "dot", style: { color: COLOURS[o % COLOURS.length] } }), `instance ${o}`))),
+      h("ul", { class: "legend", key: "legend" }, owners(page.hottest).map((o) => h("li", { key: o }, h("i", { class: "dot", style: { color: ownerColour(o) } }), `instance ${o}`))),
       h("p", { class: "words", key: "w" }, hottestWords(page.hottest))),
   ];
 }
@@ -140,7 +140,7 @@ const owners = (found) => [...new Set(found.buckets.flatMap((b) => b.owner))].so
 export function decisions(page) {
   const { now } = page, all = page.decisions ?? [];
   const done = all.filter((d) => d.extra !== null), extras = done.map((d) => d.extra).sort((p, q) => p - q);
-  const words = all.length ? `${plural(all.length, "decision")}, ${count(all.filter((d) => d.kind === "scale").length)} of them another number of instances.${done.length ? ` The epoch that switched took ${extra(extras[Math.floor(extras.length / 2)])} in the median, ${extra(extras.at(-1))} at most; ${size(done.reduce((n, d) => n + (d.bytes ?? 0), 0))} of state changed hands.` : ""}` : "Nothing was changed so far.";
+  const words = all.length ? `${plural(all.length, "decision")}, ${count(all.filter((d) => d.kind === "scale").length)} of them another number of instances.${done.length ? ` The epoch that switched took ${extra(extras[Math.floor(extras.length / 2)])} more than usual in the median, ${extra(extras.at(-1))} at most; ${size(done.reduce((n, d) => n + (d.bytes ?? 0), 0))} of state changed hands.` : ""}` : "Nothing was changed so far.";
   return [
     now.paused && h("div", { key: "paused", class: "note hot" }, "Elasticity is paused: nothing changes but by hand."),
     card("decisions", "Decisions", null, h("p", { class: "words", key: "w" }, words), story(page, all, null)),
@@ -154,7 +154,7 @@ export function decisions(page) {
 function story(page, found, empty) {
   if (!found.length) return empty && h("p", { class: "empty" }, empty);
   return h("ol", { class: "story" }, found.map((d) => h("li", { key: d.id, id: `d-${d.id}`, class: page.marked === d.id ? "mark" : "" },
-    h("time", null, moment(d.at), d.behind !== null && h("div", null, `behind epoch ${count(d.behind)}`)),
+    h("time", null, moment(d.at), d.behind !== null && h("div", null, `after epoch ${count(d.behind)}`)),
     h("div", null,
       h("div", { class: "what" }, d.subquery, " ", d.before !== d.after ? h("span", { class: "change" }, d.before, " → ", h("span", { class: "to" }, plural(d.after, "instance"))) : d.change, d.protocol !== "virtual" ? ` (${d.protocol})` : ""),
       h("div", { class: "why" }, d.reason, d.trigger && h("span", null, " – ", d.trigger.text)),

@@ -1,0 +1,261 @@
+"""The table of all figures, docs/figures.md, made of the files in benchmarks/results: `python -m benchmarks.figures`.
+
+Every benchmark writes it anew when it keeps its result. One that nobody has written a line for yet, or whose figures have changed their names, is shown with its plain numbers.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "figures.md"
+HEAD = """# Figures
+What was measured, made from the files in [`benchmarks/results`](../benchmarks/results), which have medians, spreads, machine and revision. Each line is `make bench NAME=…`.
+
+On a machine with 2 cores, some of it with other work at the same time (the spreads in brackets show it): compare the sides of a row, not rows with other machines.
+
+| benchmark | Springtide | beside it |
+|---|---|---|
+"""
+
+Figures = Mapping[str, Any]
+
+
+def short(value: float) -> str:
+    """Write a number so that one can read it: 38.7 k, 3.04 M, 1.7·10¹¹."""
+    if abs(value) >= 1e9:
+        power = len(f"{abs(value):.0f}") - 1
+        return f"{value / 10**power:.1f}·10{str(power).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+    for size, unit in ((1e6, " M"), (1e3, " k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.3g}"
+
+
+def spread(s: Figures, unit: str = "", by: float = 1.0) -> str:
+    """Write a median and, in brackets, the smallest and the largest."""
+    low, middle, high = (short(s[k] * by) for k in ("min", "median", "max"))
+    return f"{middle}{unit} ({low}–{high})"
+
+
+def rate(s: Figures, of: str = "rows") -> str:
+    return spread(s, f" {of}/s")
+
+
+def times(value: float) -> str:
+    return f"{value:.3g} ×"
+
+
+Line = tuple[str, Callable[[Figures], str], Callable[[Figures], str]]
+LINES: dict[str, Line] = {
+    "heavy-callers": (
+        "10 M call records, 10,000 callers, mean and count over 1 h every minute, Parquet to Parquet, same rows",
+        lambda d: rate(d["springtide"]),
+        lambda d: (
+            f"Spark's own windowed aggregate with RocksDB, at its best batch size: {rate(d['spark'])}; {times(d['ratio_vs_spark'])}"
+        ),
+    ),
+    "district": (
+        "the same over 60 s every 10 s, 200 groups",
+        lambda d: rate(d["springtide"]),
+        lambda d: f"at its best batch size: {rate(d['spark'])}; {times(d['ratio_vs_spark'])}",
+    ),
+    "cdr-join": (
+        "calls of the same caller within 60 s, distance computed, 10 M records",
+        lambda d: rate(d["springtide"]),
+        lambda d: f"Spark's own stream-stream join at its best: {rate(d['spark'])}; {times(d['ratio_vs_spark'])}",
+    ),
+    "scalejoin": (
+        "band join without an equality, windows of 5 minutes, 2 instances; pairs within the window per second",
+        lambda d: spread(d["springtide"]["broadcast"]),
+        lambda d: (
+            f"the paper's one-thread program in NumPy: {short(d['numpy']['median'])}; {times(d['ratio_vs_numpy'])}"
+        ),
+    ),
+    "cartesian": (
+        "overlapping calls, a predicate with OR; pairs within the window per second",
+        lambda d: spread(d["springtide"]),
+        lambda d: f"one thread of NumPy: {short(d['numpy']['median'])}; {times(d['ratio_vs_numpy'])}",
+    ),
+    "clickstream": (
+        "session → last 5 pages → top 20 patterns, 10 M events",
+        lambda d: rate(d["springtide"], "events"),
+        lambda d: f"the same in one plain Polars program: {short(d['plain_polars_events_per_s'])} events/s",
+    ),
+    "user-operator": (
+        "a fold in Python per key, 1 M keys",
+        lambda d: rate(d["springtide"]),
+        lambda d: f"the fastest of Spark's operators for that, {d['spark_operator']}: {times(d['ratio_vs_spark'])}",
+    ),
+    "exact-sums": (
+        "throughput with exact sums over that of the version before, whose floats were not",
+        lambda d: ", ".join(f"{name} {value:.2f} ×" for name, value in d["exact_ratio"].items()),
+        lambda d: "of floats: " + ", ".join(f"{name} {value:.2f} ×" for name, value in d["float_ratio"].items()),
+    ),
+    "instances": (
+        "one against two instances on 2 cores, wall time of the stateful stage",
+        lambda d: f"{times(d['speedup'])} at least",
+        lambda d: ", ".join(f"{name} {spread(s)}" for name, s in d["speedups"].items()),
+    ),
+    "epoch-floor": (
+        "an epoch with 100 rows, one stateful subquery, 2 instances",
+        lambda d: f"{d['floor_ms']:.0f} ms, {times(d['ratio_vs_bare'])}",
+        lambda d: (
+            f"1 is a bare two-stage Python job on the same session, with the same workers: {d['bare_s']['median'] * 1000:.0f} ms"
+        ),
+    ),
+    "growth": (
+        "epoch time at 10⁵, 10⁶ and 10⁷ rows of state, the slowest over the fastest, same input",
+        lambda d: times(d["time_ratio"]),
+        lambda d: f"memory {times(d['rss_ratio'])}",
+    ),
+    "imbalance": (
+        "10,000 keys whose popularity moves, 15 instances; deviation of the instances' load, of the mean",
+        lambda d: f"{spread(d['cv_balanced_pct'], ' %')} after settling",
+        lambda d: f"without balancing {d['cv_plain_pct']['median']:.0f} %; chance alone {d['cv_chance_pct']:.1f} %",
+    ),
+    "reconfigure": (
+        "another number of instances with 10⁶ rows of state, under load: extra time of the switching epoch over its neighbours",
+        lambda d: (
+            ", ".join(f"{change} {s['median']:.0f} ms" for change, s in d["by_change_ms"].items())
+            + f"; {d['wrong_rows']} rows wrong"
+        ),
+        lambda d: f"Spark's own way, stop, offline repartition, restart: {d['spark_ms'] / 1000:.0f} s",
+    ),
+    "provisioning": (
+        "a ramp from 1 to 15 instances and back, live: changes of degree, distance from the target utilisation after them",
+        lambda d: f"{d['reconfigurations']} changes, {d['target_error']:.1%}",
+        lambda d: (
+            f"one instance at a time: {d['individual_reconfigurations']} changes, {d['individual_target_error']:.1%}"
+        ),
+    ),
+    "elastic-overhead": (
+        "throughput with a manager that watches every epoch over that without, twelve pairs turn about",
+        lambda d: spread(d["pairs"], " ×"),
+        lambda d: "1 is the same query without",
+    ),
+    "cluster": (
+        "a standalone cluster on the same machine, 1 → 4 executors and back under load: rows wrong; from the decision to the end of the first epoch on the new executors",
+        lambda d: f"{d['wrong_rows']}; {spread(d['seconds_spread'], ' s')}",
+        lambda d: f"{d['waited_s']['median']:.0f} s of it until three more JVMs and their Python workers have started",
+    ),
+    "recovery": (
+        "a word counter's executor is killed and its state is lost, 30 s window, checkpoints every 5 s; seconds until it is whole again at 5,000, 10,000, 20,000 fragments/s",
+        lambda d: _listed(d["sm_s"]),
+        lambda d: f"upstream backup {_listed(d['ub_s'])}; source replay {_listed(d['sr_s'])}",
+    ),
+    "recovery-interval": (
+        "the same at 20,000 fragments/s, by the time between checkpoints: 1, 2, 5, 10, 20, 30 s",
+        lambda d: _listed(d["recovery_s"]),
+        lambda d: f"latency with 30 s over that with state durable in every epoch: {times(d['latency_30_over_epoch'])}",
+    ),
+    "recovery-parallel": (
+        "30 s of input done again for a lost state by several instances, over one",
+        lambda d: times(d["ratio"]),
+        lambda d: "on two cores",
+    ),
+    "checkpoint-overhead": (
+        "throughput with 10⁶ keys of state durable in every epoch, and every 5 s",
+        lambda d: ", ".join(spread(d["ratios_by_round"][k], " ×") for k in ("epoch", "5s")),
+        lambda d: "1 is the same query whose state is not made durable",
+    ),
+    "restart": (
+        "the driver is killed with 10⁷ rows of state; from the new start to the first commit",
+        lambda d: spread(d["spread"]["springtide"], " s"),
+        lambda d: (
+            f"Spark's own operator {spread(d['spread']['spark-default'], ' s')}, with RocksDB {spread(d['spread']['spark-rocksdb'], ' s')}"
+        ),
+    ),
+    "soak": (
+        "500 epochs, growth over the run",
+        lambda d: (
+            f"memory {d['slopes_pct']['memory']:.1f} %, files {d['slopes_pct']['files']:.0f} %, time {d['slopes_pct']['time']:.0f} %"
+        ),
+        lambda d: "",
+    ),
+    "policies": (
+        "all policies on six loads in the simulator, instance-hours over the optimum in hindsight",
+        lambda d: (
+            f"{d['excess_pct']:.1f} % with `Learned(Foresight())`, and {d['late_ratio']:.2f} of the late time of `Threshold`"
+        ),
+        lambda d: (
+            ", ".join(
+                f"{name} {d['compared'][name]['excess_pct']:.0f} %"
+                for name in ("threshold", "autoscale", "bottleneck", "ds2")
+            )
+            + "; ds2 with rows that are late for hours: [all](policies.md#measured)"
+        ),
+    ),
+    "autoscale": (
+        "AUTOSCALE's linear topology live, predictive beside static: 5-step from one instance of everything; 3-step from the expert degree",
+        lambda d: (
+            f"{d['runs']['linear-5-step']['waiting_at_end']:,} rows wait at the end; {d['saved_pct']:.0f} % of the CPU load saved at the same throughput"
+        ),
+        lambda d: (
+            f"static: {d['runs']['linear-5-step-static']['waiting_at_end']:,} rows wait, and more come than go; the paper saves 37.5 %"
+        ),
+    ),
+    "advertising": (
+        "its selective topology live, instances over those that the work filled",
+        lambda d: f"{d['overhead_pct']:.1f} %",
+        lambda d: f"over the optimum in hindsight {d['over_the_optimum_pct']:.0f} %; the paper's overhead is 12 %",
+    ),
+    "simulator-fidelity": (
+        "the simulator, calibrated on the first third of those runs, against the rest: how far its instances are off",
+        lambda d: f"{d['degree_error_pct']:.0f} % (the worst run {d['worst_pct']:.0f} %)",
+        lambda d: "",
+    ),
+    "page": (
+        "epoch time of a query with short epochs while its page is open, over that without; time until the first view of a checkpoint with 10,000 epochs",
+        lambda d: f"{d['ratio']:.3f} ×; {spread(d['first_s'], ' s')}",
+        lambda d: f"all 10,000 epochs are in its charts after {spread(d['whole_s'], ' s')}",
+    ),
+}
+
+
+def _listed(by: Mapping[str, float]) -> str:
+    return ", ".join(f"{value:.1f}" for value in by.values()) + " s"
+
+
+def _plain(d: Figures) -> str:
+    """Show what nobody has written a line for: its numbers and its spreads."""
+    numbers = [
+        f"{name} {spread(v) if isinstance(v, dict) else short(v) if isinstance(v, float) else v}"
+        for name, v in d.items()
+        if (isinstance(v, dict) and v.keys() == {"median", "min", "max", "n"}) or isinstance(v, int | float)
+    ]
+    return "; ".join(numbers)
+
+
+def table(results: Mapping[str, Figures], said: Mapping[str, str]) -> str:
+    """Write the page: `said` has a line about each benchmark, for those without one here."""
+    rows = []
+    for name in [*(n for n in LINES if n in results), *sorted(results.keys() - LINES.keys())]:
+        d = results[name]
+        what, ours, beside = LINES.get(name, (said.get(name, ""), _plain, lambda _: ""))
+        try:
+            cells = ours(d), beside(d)
+        except (KeyError, TypeError):  # its figures have other names by now
+            cells = _plain(d), ""
+        rows.append(f"| `{name}`: {what} | {cells[0]} | {cells[1]} |\n")
+    return HEAD + re.sub(r"(?<= )-(?=\d)", "−", "".join(rows))
+
+
+def page() -> str:
+    """Make the page of what is in benchmarks/results."""
+    from benchmarks.__main__ import BENCHMARKS
+
+    results = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob("*.json"))}
+    return table(results, {name: text for name, (_, _, text) in BENCHMARKS.items()})
+
+
+def write() -> None:
+    """Write docs/figures.md."""
+    PAGE.write_text(page(), "utf-8")
+
+
+if __name__ == "__main__":
+    write()
