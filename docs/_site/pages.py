@@ -11,11 +11,11 @@ from typing import Any
 import click
 import typer
 from docutils import nodes
-from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.logging import getLogger
 
+import springtide
 from springtide.cli.app import app as springtide_app
 
 DOCS = Path(__file__).parents[1]
@@ -70,10 +70,21 @@ class Commands(SphinxDirective):
                 continue
             for path, one in [(f"{name} {n}", c) for n, c in sorted(below.items())] if below else [(name, command)]:
                 lines += _help(f"springtide {path}", one)
-        node = nodes.section()
-        node.document = self.state.document
-        self.state.nested_parse(StringList(lines, source="commands"), 0, node, match_titles=True)
-        return node.children
+        return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
+
+
+class OtherNames(SphinxDirective):
+    """The public names that no page of the reference has a place for."""
+
+    def run(self) -> list[nodes.Node]:
+        """Document each."""
+        pages = "".join(path.read_text("utf-8") for path in (DOCS / "reference").glob("*.md"))
+        lines = ["```{eval-rst}"]
+        for name in springtide.__all__:
+            if not re.search(rf":: springtide\.{name}\b", pages):
+                kind = "class" if isinstance(getattr(springtide, name), type) else "function"
+                lines += [f".. auto{kind}:: springtide.{name}", ""]
+        return self.parse_text_to_nodes("\n".join([*lines, "```"]))
 
 
 def _help(path: str, command: Any) -> list[str]:
@@ -89,6 +100,16 @@ def _help(path: str, command: Any) -> list[str]:
         said = (getattr(parameter, "help", None) or "").replace("|", "\\|").replace("\n", " ")
         lines.append(f"| {name.replace('|', chr(92) + '|')} | {said} |")
     return [*lines, ""]
+
+
+def complete(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Give pages that the front page does not name a place at its end."""
+    if docname == "index":
+        named = set(re.findall(r"^([\w/-]+)$", source[0], flags=re.MULTILINE)) | {"index", "README"}
+        others = [p.stem for p in sorted(DOCS.glob("*.md")) if p.stem not in named]
+        others += [f"howto/{p.stem}" for p in sorted(DOCS.glob("howto/*.md")) if f"howto/{p.stem}" not in named]
+        if others:
+            source[0] += "\n".join(["```{toctree}", ":caption: More", ":hidden:", "", *others, "```", ""])
 
 
 def lead(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -113,5 +134,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Tell Sphinx."""
     app.add_directive("mermaid", Mermaid)
     app.add_directive("commands", Commands)
+    app.add_directive("other-names", OtherNames)
+    app.connect("source-read", complete)
     app.connect("source-read", lead)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
