@@ -71,6 +71,11 @@ BENCHMARKS = {
     "recovery-interval": ("benchmarks.recovery.intervals", "main", "checkpoints every 1 … 30 s: recovery, latency"),
     "recovery-parallel": ("benchmarks.recovery.parallel", "main", "lost state made anew by one instance or several"),
     "checkpoint-overhead": ("benchmarks.recovery.overhead", "main", "what durable state costs, with 10⁶ keys"),
+    "failover": (
+        "benchmarks.recovery.failover",
+        "main",
+        "the driver is killed under load; a standby goes on, or a cold start",
+    ),
     "restart": ("benchmarks.recovery.restart", "main", "the driver is killed with 10⁷ rows of state"),
     "reconfigure": ("benchmarks.elastic.reconfigure", "main", "what a change of degree costs, beside Spark's own way"),
     "imbalance": ("benchmarks.elastic.imbalance", "main", "keys whose popularity moves, with and without balancing"),
