@@ -18,6 +18,7 @@ from springtide.elastic.snapshot import Snapshot
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.history import History
 from springtide.state.instructions import Refusal
+from springtide.state.traffic import Traffic
 from springtide.state.watched import watched
 
 _DAY = 86_400
@@ -101,7 +102,8 @@ def snapshot_lines(snapshots: Sequence[Snapshot]) -> list[str]:
     """Write a line for each epoch: what came, how long it took, and how busy the instances of each subquery were."""
     stamp = stamps([s.time for s in snapshots])
     names = list(dict.fromkeys(name for s in snapshots for name in s.subqueries))
-    head = ["time", "epoch", "took", "rows", "arriving", "backlog", "p50", "p95", *names]
+    stored = ["requests", "near"] if any(s.traffic for s in snapshots) else []
+    head = ["time", "epoch", "took", "rows", "arriving", "backlog", "p50", "p95", *stored, *names]
     rows = [
         [
             stamp(s.time),
@@ -112,6 +114,7 @@ def snapshot_lines(snapshots: Sequence[Snapshot]) -> list[str]:
             count(s.backlog),
             seconds(s.latency.p50 if s.latency else None),
             seconds(s.latency.p95 if s.latency else None),
+            *(_traffic(s.traffic) if stored else []),
             *(
                 f"{s.subqueries[n].instances} × {s.mean_utilisation(n):.0%}" if n in s.subqueries else "–"
                 for n in names
@@ -120,6 +123,13 @@ def snapshot_lines(snapshots: Sequence[Snapshot]) -> list[str]:
         for s in snapshots
     ]
     return columns([head, *rows], right=range(1, len(head)))
+
+
+def _traffic(traffic: Traffic | None) -> list[str]:
+    """Write how many requests an epoch cost, and how much of the state that it read was on the node that read it."""
+    if traffic is None:
+        return ["–", "–"]
+    return [count(traffic.requests), "–" if traffic.near is None else f"{traffic.near:.1%}"]
 
 
 def stamps(times: Sequence[float]) -> Callable[[float], str]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from springtide.elastic.snapshot import Latency, Snapshot, SourceLoad, SubqueryLoad
+from springtide.state.traffic import Traffic
 
 Number = TypeVar("Number", int, float)
 
@@ -34,6 +35,7 @@ def merged(snapshots: Sequence[Snapshot]) -> Snapshot:
             name: _source([(s.sources[name], s.period) for s in same if name in s.sources]) for name in last.sources
         },
         subqueries={name: _subquery(name, same) for name in last.subqueries},
+        traffic=sum((s.traffic for s in same if s.traffic), Traffic()) if last.traffic else None,
         latency=Latency(*(max(getattr(x, p) for x in latencies) for p in ("p50", "p95", "p99"))) if latencies else None,
     )
 

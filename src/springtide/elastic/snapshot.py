@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from springtide.state.bucket_map import BucketMap
+from springtide.state.traffic import Traffic
 
 FORMAT = 1
 
@@ -151,6 +152,8 @@ class Snapshot:
     """Subquery → seconds from when it was told to have more instances until it had them, where that was in this time."""
     coming: Mapping[str, int] = field(default_factory=dict)
     """Subquery → the instances that it was told to have and has not yet."""
+    traffic: Traffic | None = None
+    """What was asked of object stores, and how much state came from them; None where the checkpoint is in a folder."""
 
     # ── the sources ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -275,6 +278,7 @@ class Snapshot:
             "latency": asdict(self.latency) if self.latency else None,
             "took": dict(self.took),
             "coming": dict(self.coming),
+            "traffic": asdict(self.traffic) if self.traffic else None,
         }
 
     @staticmethod
@@ -289,6 +293,7 @@ class Snapshot:
                 "sources": {name: SourceLoad(**s) for name, s in data["sources"].items()},
                 "subqueries": {name: _load(s) for name, s in data["subqueries"].items()},
                 "latency": Latency(**data["latency"]) if data["latency"] else None,
+                "traffic": Traffic(**data["traffic"]) if data.get("traffic") else None,
             }
         )
 

@@ -19,6 +19,7 @@ from springtide.state.bucket_map import BucketMap
 from springtide.state.manifest import Marks, SubqueryState
 from springtide.state.segment import Segment, file_of, read_segment, write_segment
 from springtide.state.tiers import Tiers
+from springtide.state.traffic import count
 
 
 class EpochState(Protocol):
@@ -135,7 +136,8 @@ class StateView:
         file = file_of(self.subquery, self.epoch.number, self.instance, table, uuid.uuid4().hex[:8])
         tiers = self.epoch.tiers
         ordered = rows.sort(HASH) if HASH in rows.columns else rows
-        written = write_segment(tiers.place(file), ordered, BUCKET, through=tiers.through)
+        indexed = tiers.cache is not None
+        written = write_segment(tiers.place(file), ordered, BUCKET, through=tiers.through, indexed=indexed)
         slots = rows[slot].to_physical() if slot else None
         low, high = (slots.min(), slots.max()) if slots is not None else (FIRST_SLOT, END_OF_TIME)
         assert isinstance(low, int)
@@ -151,6 +153,7 @@ class StateView:
             low=low,
             high=high,
             crc=written.crc,
+            index=written.trailer,
         )
         tiers.keep(segment)
         return (segment,)
@@ -160,12 +163,22 @@ class StateView:
         for segment in segments:
             if buckets is None and segment.version == self.map.version:
                 if segment.instance == self.instance:
-                    found.append(self.epoch.tiers.read(segment, read_segment))
+                    found.append(self._rows(segment))
             else:
                 own = self.map.buckets_of(self.instance) if own is None else own
                 if self._may_have(segment, own):
-                    found.append(self.epoch.tiers.read(segment, partial(read_segment, buckets=own)))
+                    found.append(self._rows(segment, own))
         return [self.adapted(f) for f in found if f.height]
+
+    def _rows(self, segment: Segment, buckets: Sequence[int] | None = None) -> pl.DataFrame:
+        """Map the rows of a segment; where only some of its buckets are wanted and it is far away, no more than these are fetched."""
+        tiers = self.epoch.tiers
+        rows = tiers.pieces(segment, buckets) if buckets is not None else None
+        if rows is None:
+            how = read_segment if buckets is None else partial(read_segment, buckets=buckets)
+            rows = tiers.read(segment, how)
+        count(read=segment.bytes * rows.height // max(segment.rows, 1))
+        return rows
 
     def _may_have(self, segment: Segment, buckets: Sequence[int]) -> bool:
         """Return whether there can be rows of some buckets in a segment: whoever wrote it owned one of them, if anybody knows."""

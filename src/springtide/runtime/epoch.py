@@ -14,6 +14,7 @@ from springtide.state.bucket_map import BucketMap
 from springtide.state.manifest import Delivery, Marks, SubqueryState
 from springtide.state.segment import Segment
 from springtide.state.tiers import Tiers
+from springtide.state.traffic import NONE, Traffic
 
 
 @dataclass(frozen=True)
@@ -110,16 +111,20 @@ class Report:
     outbox: tuple[Delivery, ...] = ()
     buffers: tuple[str, ...] = ()
     """Files with what a prefix sent, where that is kept."""
+    traffic: Traffic = NONE
+    """What its process asked of object stores and read of state since the last report."""
     lost: tuple[str, str, str] | None = None
     """What it could not do its work without (a `LostError`): the epoch cannot be committed."""
 
     def to_json(self) -> dict[str, Any]:
         """Write it for the way to the driver."""
-        return vars(self) | {"segments": [s.to_json() for s in self.segments], "outbox": [vars(d) for d in self.outbox]}
+        segments, outbox = [s.to_json() for s in self.segments], [vars(d) for d in self.outbox]
+        return vars(self) | {"segments": segments, "outbox": outbox, "traffic": vars(self.traffic)}
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Report:
         """Read what `to_json` wrote."""
         segments = tuple(Segment.from_json(s) for s in data["segments"])
         lists = {name: tuple(data[name]) for name in ("replaced", "buckets", "buffers", "samples")}
-        return Report(**data | lists | {"segments": segments, "outbox": tuple(Delivery(**d) for d in data["outbox"])})
+        outbox, traffic = tuple(Delivery(**d) for d in data["outbox"]), Traffic(**data["traffic"])
+        return Report(**data | lists | {"segments": segments, "outbox": outbox, "traffic": traffic})

@@ -12,6 +12,7 @@ from springtide.elastic.snapshot import Latency, Snapshot, SourceLoad, SubqueryL
 from springtide.runtime.epoch import Epoch, Report
 from springtide.state.manifest import Manifest
 from springtide.state.metrics import EpochMetrics, SubqueryMetrics
+from springtide.state.traffic import Traffic
 
 _POINTS = 16
 """As many rows of a slice stand for all of them; they came evenly between its first and its last one."""
@@ -32,6 +33,7 @@ def measure(
     bucket_bytes: Mapping[str, Sequence[int]],
     slots: int | None,
     executors: int | None,
+    traffic: Traffic | None = None,
 ) -> Snapshot:
     """Put together what an epoch was like; `backlogs` has the rows that waited at each source before and after it.
 
@@ -51,7 +53,7 @@ def measure(
         for q in plan.subqueries
     }
     waits = latency([s for parts in epoch.slices.values() for part in parts for s in part], clock, clock - seconds)
-    return Snapshot(now, epoch.number, seconds, period, sources, subqueries, waits, slots, executors)
+    return Snapshot(now, epoch.number, seconds, period, sources, subqueries, waits, slots, executors, traffic=traffic)
 
 
 def metrics_of(

@@ -19,6 +19,7 @@ from springtide.state.checkpoint import Checkpoint
 from springtide.state.history import History, Kind
 from springtide.state.manifest import Manifest
 from springtide.state.segment import BucketSizes
+from springtide.state.traffic import taken
 
 _EVENTS = 100
 """Events that a run remembers."""
@@ -77,6 +78,7 @@ class Observer:
             },
             slots=self._resources.slots(),
             executors=self._resources.executors(),
+            traffic=sum((r.traffic for r in reports), taken()) if storage.tiers.cache is not None else None,
         )
         self._ended_at, self._started_at = now, started
         self._write_down("snapshots", storage.lease.generation, self.snapshot.to_json())

@@ -36,6 +36,7 @@ from springtide.runtime.topology import origin_ranks, sources_upstream, sources_
 from springtide.state.accounts import EXCHANGE, SINK, STEP
 from springtide.state.errors import LostError
 from springtide.state.manifest import Delivery
+from springtide.state.traffic import taken
 from springtide.stateless.chain import Output, run_chain
 from springtide.stateless.ingest import Ingested, ingest
 
@@ -171,6 +172,7 @@ class Work:
             buffers=tuple(self.buffers),
             accounts=self.accounts,
             samples=tuple(self.samples),
+            traffic=taken(),
             **more,  # type: ignore[arg-type]
         )
         return REPORT, 0, json.dumps(report.to_json()).encode()

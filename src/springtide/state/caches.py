@@ -2,6 +2,7 @@
 
     CACHE/springtide-1000-9f86d081884c/        user and store
         state/…  outbox/…  buffer/…            files as they are called in the store; whole or not there
+        pieces/…                               what it has of segments of which it needs some buckets only (`springtide.state.pieces`)
         pending/…                              one mark for each segment that is still on its way to the store
 
 A cache may be deleted at any moment, and stays after a run, so that the next one finds it warm. It is bounded: what was not used for the
@@ -25,7 +26,7 @@ from springtide.state import private
 VARIABLE = "SPRINGTIDE_CACHE"
 LIMIT = 10 << 30
 """Bytes of segments that a node keeps, if nothing else is said."""
-PENDING = "pending"
+PENDING, PIECES = "pending", "pieces"
 _YOUNG = 60.0
 """Seconds for which a file that was used stays whatever happens, and after which that it was used is noted again."""
 _BETWEEN = 10.0
@@ -70,14 +71,15 @@ class Cache:
             return 0
         _looked[str(here)] = time.monotonic()
         pending = {mark_of(path) for path in _files(here / PENDING)}
-        found = [(path, path.stat()) for path in _files(here / "state") if path.suffix == ".arrow"]
-        excess, gone = sum(stat.st_size for _, stat in found) - self.limit, 0
+        files = [*_files(here / "state"), *_files(here / PIECES)]
+        found = [(path, path.stat()) for path in files if path.suffix == ".arrow"]
+        excess, gone = sum(map(_room, (stat for _, stat in found))) - self.limit, 0
         for path, stat in sorted(found, key=lambda item: item[1].st_atime):
             if gone >= excess:
                 break
             if path.relative_to(here).as_posix() not in pending and time.time() - stat.st_atime > _YOUNG:
                 path.unlink(missing_ok=True)
-                gone += stat.st_size
+                gone += _room(stat)
         return gone
 
 
@@ -97,6 +99,11 @@ def marked(here: Path, file: str) -> Path:
 def mark_of(path: Path) -> str:
     """Return the file that a mark is of."""
     return path.name.replace("\x7f", "/")
+
+
+def _room(stat: os.stat_result) -> int:
+    """Return what a file takes of a disk; one with holes takes less than it is long."""
+    return min(stat.st_size, stat.st_blocks * 512)
 
 
 def _files(folder: Path) -> list[Path]:

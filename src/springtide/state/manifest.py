@@ -269,6 +269,7 @@ _SEGMENT = record(
     low=SIGNED,
     high=SIGNED,
     crc=may(maybe(whole(most=2**32 - 1))),
+    index=may(row(whole(), whole(most=2**32 - 1))),
 )
 _SLICE = record(stream=text, position=SIGNED, rows=whole(), data=anything, source=text, time=SIGNED)
 _LOG = record(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from springtide.state import profiles
 from springtide.state.addresses import bucket_of, options_of, scheme_of
 from springtide.state.backend import FileInfo
+from springtide.state.traffic import count
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -27,7 +28,7 @@ _LARGE = 64 << 20
 _USUAL = ("region", "endpoint_override", "scheme", "access_key", "secret_key", "session_token", "profile")
 _METADATA = "169.254.169.254"
 _CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give storage_options"
-_STEP = 1000
+STEP = 1000
 """Names in one answer to a listing."""
 
 
@@ -66,6 +67,8 @@ class Objects:
         import obstore
 
         size = data.stat().st_size if isinstance(data, Path) else len(data)
+        if size > _LARGE:
+            count(requests=1 + -(-size // _PART))
         with _errors():
             obstore.put(self._store, path, data, use_multipart=size > _LARGE, chunk_size=_PART, max_concurrency=4)
 
@@ -88,7 +91,7 @@ class Objects:
         import obstore
 
         with _errors():
-            pages = obstore.list(self._store, folder or None, chunk_size=_STEP)
+            pages = obstore.list(self._store, folder or None, chunk_size=STEP)
             return {meta["path"]: int(meta["size"]) for page in pages for meta in page}
 
     def size(self, path: str) -> int | None:
@@ -106,7 +109,7 @@ class Objects:
         import obstore
 
         with _errors():
-            pages = obstore.list(self._store, folder or None, chunk_size=_STEP)
+            pages = obstore.list(self._store, folder or None, chunk_size=STEP)
             return {meta["path"]: _info(meta) for page in pages for meta in page}
 
     def info(self, path: str) -> FileInfo | None:

@@ -23,6 +23,7 @@ from springtide.query.ids import EpochNumber, InstanceId
 from springtide.query.types import END_OF_TIME
 from springtide.state.disk import flush
 from springtide.state.errors import CheckpointError
+from springtide.state.index import END, LEAST, MAGIC, index_of
 
 FORMAT = 1
 _KEY = b"springtide"
@@ -52,6 +53,8 @@ class Segment:
     """The smallest and greatest time slot (pane) in it."""
     crc: int | None = None
     """The checksum (CRC-32) of the file; None: it was written without."""
+    index: tuple[int, int] | None = None
+    """Bytes and checksum of the index at its end (`springtide.state.index`), where it has one."""
 
     @property
     def subquery(self) -> str:
@@ -67,12 +70,13 @@ class Segment:
 
     def to_json(self) -> dict[str, Any]:
         """Write it for a manifest."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "index" or value is not None}
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Segment:
         """Read it from a manifest."""
-        return Segment(**data)
+        index = data.get("index")
+        return Segment(**data | {"index": None if index is None else tuple(index)})
 
 
 class Written(NamedTuple):
@@ -80,6 +84,8 @@ class Written(NamedTuple):
 
     bytes: int
     crc: int
+    trailer: tuple[int, int] | None = None
+    """Bytes and checksum of its index, where it has one."""
 
 
 def file_of(subquery: str, epoch: int, instance: int, kind: str, attempt: str) -> str:
@@ -101,15 +107,20 @@ def epoch_of(name: str) -> int:
     return int(number) if number.isdecimal() else END_OF_TIME
 
 
-def write_segment(path: Path, frame: pl.DataFrame, bucket: str, *, through: bool = False) -> Written:
-    """Write rows (with a bucket column) as a segment. The file is whole or not there; `through` to the disk: also after a power cut."""
+def write_segment(
+    path: Path, frame: pl.DataFrame, bucket: str, *, through: bool = False, indexed: bool = False
+) -> Written:
+    """Write rows (with a bucket column) as a segment. The file is whole or not there; `through` to the disk: also after a power cut.
+
+    With `indexed` a large one has an index, for whoever reads it by range.
+    """
     if not frame[bucket].is_sorted():
         frame = frame.sort(bucket, maintain_order=True)
     lengths = frame[bucket].rle().struct.unnest()
     starts, at = {}, 0
     for length, value in zip(lengths["len"].to_list(), lengths["value"].to_list(), strict=True):
         starts[value], at = (at, length), at + length
-    table = _compact(frame)
+    table = _compact(frame.rechunk() if indexed else frame)
     meta = {"format": FORMAT, "directory": [[b, start, length] for b, (start, length) in starts.items()]}
     table = table.replace_schema_metadata({_KEY: json.dumps(meta, separators=(",", ":")).encode()})
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +128,10 @@ def write_segment(path: Path, frame: pl.DataFrame, bucket: str, *, through: bool
     try:
         with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
-        written = Written(partial.stat().st_size, checksum(partial))
+        index = None
+        if indexed and partial.stat().st_size >= LEAST:
+            index = _add_index(partial, [(b, start, length) for b, (start, length) in starts.items()])
+        written = Written(partial.stat().st_size, checksum(partial), index)
         if through:
             flush(partial)
         os.replace(partial, path)
@@ -125,6 +139,16 @@ def write_segment(path: Path, frame: pl.DataFrame, bucket: str, *, through: bool
         partial.unlink(missing_ok=True)
         raise
     return written
+
+
+def _add_index(path: Path, directory: list[tuple[int, int, int]]) -> tuple[int, int] | None:
+    index = index_of(path, directory)
+    if index is None:
+        return None
+    data = index.encode()
+    with open(path, "ab") as file:
+        file.write(data)
+    return len(data), zlib.crc32(data)
 
 
 def checksum(path: Path) -> int:
@@ -148,7 +172,8 @@ def _compact(frame: pl.DataFrame) -> pa.Table:
 def read_segment(path: Path, buckets: Iterable[int] | None = None) -> pl.DataFrame:
     """Map a segment; with `buckets`, only their rows."""
     try:
-        reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        mapped = pa.memory_map(str(path))
+        reader = pa.ipc.open_file(mapped, footer_offset=_arrow_bytes(mapped))
         meta = json.loads((reader.schema.metadata or {})[_KEY])
         version = meta["format"]
         if version == FORMAT:
@@ -176,6 +201,17 @@ def read_segment(path: Path, buckets: Iterable[int] | None = None) -> pl.DataFra
         return frame.clear()
     small = sum(length for _, length in runs) < _SMALL * len(runs)
     return pl.concat([frame.slice(*run) for run in runs], rechunk=small)
+
+
+def _arrow_bytes(mapped: pa.MemoryMappedFile) -> int:
+    """Return where the Arrow file ends in a segment's file: there may be an index behind it."""
+    size = int(mapped.size())
+    if size < END:
+        return size
+    mapped.seek(size - END)
+    end = mapped.read(END)
+    mapped.seek(0)
+    return size - END - int.from_bytes(end[:8], "little") if end.endswith(MAGIC) else size
 
 
 class BucketSizes:

@@ -26,6 +26,7 @@ from springtide.state.backend import Backend, FileInfo
 from springtide.state.errors import AwayError, CheckpointError
 from springtide.state.folders import Folder
 from springtide.state.parsing import is_for_good
+from springtide.state.traffic import count
 
 WAITS = (0.1, 0.4, 1.6)
 """Seconds before each further try."""
@@ -115,6 +116,8 @@ class Store:
     def files(self, folder: str = "") -> dict[str, int]:
         """Return the files below a folder, by path, with their bytes. A folder that is not there has none."""
         found = self._try("list", folder or "its files", lambda: self._backend.list(folder))
+        if self.local is None:
+            count(requests=len(found) // objects.STEP)  # an answer has so many names at most
         return {path: found[path] for path in sorted(found) if not path.endswith(disk.PARTIAL)}
 
     def infos(self, folder: str = "") -> dict[str, FileInfo]:
@@ -201,6 +204,8 @@ class Store:
 
     def _try(self, verb: str, path: str, act: Callable[[], T]) -> T:
         for wait in (*WAITS, None):
+            if self.local is None:
+                count(requests=1)
             try:
                 return act()
             except FileNotFoundError as error:

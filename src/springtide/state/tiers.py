@@ -20,11 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import polars as pl
+
 from springtide.state import disk, private
 from springtide.state.caches import Cache, used
 from springtide.state.errors import CheckpointError, LostError
+from springtide.state.pieces import rows_of
 from springtide.state.segment import Segment, checksum
 from springtide.state.stores import Store
+from springtide.state.traffic import count
 from springtide.state.uploads import uploads
 
 _REMEMBERED = 100_000
@@ -94,6 +98,22 @@ class Tiers:
                     raise
         return how(self.find(segment))
 
+    def pieces(self, segment: Segment, buckets: Collection[int]) -> pl.DataFrame | None:
+        """Read some buckets of a segment of which this node has no copy by range; None where it is better, or can only be, read as a whole."""
+        if self.cache is None or self.backup is None or segment.index is None or self.nearest(segment) is not None:
+            return None
+        for seconds in (_ARRIVES if self.behind else 0.0, None):
+            try:
+                found = rows_of(self.cache.here(), self.backup, segment, buckets)
+                self.cache.trim()
+                return found
+            except FileNotFoundError:
+                if seconds is None or self.absent([segment], seconds):
+                    break
+            except ValueError:  # damaged; whoever reads it as a whole will say so
+                break
+        return None
+
     def find(self, segment: Segment) -> Path:
         """Return the nearest whole copy of a segment, fetching it from the backup if there is no other."""
         found = self.nearest(segment)
@@ -102,8 +122,7 @@ class Tiers:
                 used(found)
             return found
         path = self.here / segment.file
-        if self.backup is not None and not self.absent([segment], _ARRIVES if self.behind else 0.0):
-            self.backup.fetch(segment.file, path)
+        if self.backup is not None and self._fetch(segment, path):
             if is_whole(path, segment):
                 if self.cache is not None:
                     self.cache.trim()
@@ -114,6 +133,18 @@ class Tiers:
             f"has lost a segment: {segment} is {self.fate(segment)}",
             "restore it from a backup, or go on from an older checkpoint (springtide checkpoint verify says what there is)",
         )
+
+    def _fetch(self, segment: Segment, path: Path) -> bool:
+        """Fetch a segment from the backup, as soon as it is there; False if it does not come."""
+        assert self.backup is not None
+        for seconds in (_ARRIVES if self.behind else 0.0, None):
+            with suppress(FileNotFoundError):
+                self.backup.fetch(segment.file, path)
+                count(fetched=segment.bytes)
+                return True
+            if seconds is None or self.absent([segment], seconds):
+                break
+        return False
 
     def absent(self, segments: Collection[Segment], seconds: float = 0.0) -> list[Segment]:
         """Return the segments that the backup does not have, after so many seconds in which they may still arrive."""

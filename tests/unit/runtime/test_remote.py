@@ -17,6 +17,7 @@ from springtide.runtime.durability import Durability
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.identity import begin_from
 from springtide.sinks.memory import MemorySink
+from springtide.state import pieces, segment
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.copying import backup
 from springtide.state.savepoints import save, savepoints
@@ -113,6 +114,27 @@ def test_caches_may_be_deleted_at_any_moment(bucket: Misbehaving, tmp_path: Path
 
     run(sink, options(tmp_path, every), 4, delete)
     run(sink, options(tmp_path, every), None, delete)
+    check(sink)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_gets_buckets_of_others_reads_these_and_no_more(
+    bucket: Misbehaving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(segment, "LEAST", 0)
+    random, sink = Random(seed), MemorySink()
+    bucket.trouble = random.choice([0.0, 0.2])
+
+    def change(engine: Engine) -> None:
+        engine.scale("sums", random.randint(1, 4))
+        for file in sorted(f for f in tmp_path.rglob("*.arrow") if f.is_file() and random.random() < 0.7):
+            file.unlink()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pieces, "WORTH", 2.0)  # segments of a few rows have more around them than in them
+        run(sink, options(tmp_path, random.choice(["epoch", "1ms"])), 5, change)
+    assert [*tmp_path.rglob("pieces/state/sums/*/*.json")], "some were read by range"
+    run(sink, options(tmp_path))
     check(sink)
 
 

@@ -32,7 +32,7 @@ def memory_of(tiers: Tiers) -> Path:
 
 
 def written(tiers: Tiers) -> Segment:
-    size, crc = write_segment(tiers.place(FILE), ROWS, "b", through=True)
+    size, crc, _ = write_segment(tiers.place(FILE), ROWS, "b", through=True)
     segment = Segment(
         FILE, "panes", epoch=7, instance=1, version=0, rows=ROWS.height, bytes=size, low=0, high=0, crc=crc
     )

@@ -83,6 +83,10 @@ class SparkExecutors:
         """Count the executors that are registered and not about to go."""
         return self._all() // self.each
 
+    def ready(self) -> int:
+        """Count the executors whose workers have started."""
+        return self.executors() if self._wish is None else max(1, min(self._ready, self._all()) // self.each)
+
     def most(self) -> int | None:
         """Count the slots that the wish allows; without one, those of now."""
         if self._wish is None:

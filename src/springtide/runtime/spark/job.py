@@ -22,7 +22,9 @@ from springtide.runtime.old_owners import with_old_owners
 from springtide.runtime.reports import reports_of
 from springtide.runtime.shipping import for_tasks
 from springtide.runtime.spark.faults import GONE, is_gone, passing
+from springtide.runtime.spark.homes import Instance, settled, tasks_of
 from springtide.runtime.spark.packing import packed
+from springtide.runtime.spark.placing import MOST, Executor, Executors, preferring
 from springtide.runtime.spark.probe import Sighted
 from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
 from springtide.runtime.topology import Topology
@@ -154,6 +156,11 @@ class SparkExecutor:
         """Hears what people may want to know."""
         self.slots: Callable[[], int | None] = lambda: None
         """Tells how many tasks can run at once, where that is known."""
+        self.ready: Callable[[], int] = lambda: sys.maxsize
+        """Tells how many executors have started their workers, the oldest first."""
+        self._executors = Executors(context)
+        self.homes: dict[Instance, Executor] = {}
+        """Where each instance was last meant to run, and so has its state."""
 
     def warm_up(self, tasks: int) -> Callable[[], bool]:
         """Begin so many tasks that only bring a worker to where an epoch can begin: everything imported, the plan unpacked.
@@ -190,6 +197,16 @@ class SparkExecutor:
                 reports = self._run(epoch)
         return reports
 
+    def _at_home(self, rdd: RDD[Pair], epoch: Epoch, level: int, tasks: int) -> RDD[Pair]:
+        """Have the tasks of a level run where their state is, where nodes have some of their own."""
+        executors = self._executors()[: self.ready()] if epoch.tiers.cache is not None and tasks <= MOST else ()
+        if not executors:
+            return rdd
+        instances = tasks_of(epoch.topology.levels[level], epoch.topology.instances, tasks)
+        chosen = settled(self.homes, instances, executors)
+        self.homes |= {one: executor for task, executor in zip(instances, chosen, strict=True) for one in task}
+        return preferring(rdd, tuple(chosen))
+
     def _run(self, epoch: Epoch) -> list[Report]:
         topology = epoch.topology
         most = PER_SLOT * (self.slots() or 0)
@@ -201,6 +218,7 @@ class SparkExecutor:
         later = replace(epoch, slices={})
         for level in range(1, len(topology.levels)):
             shuffled = rdd.partitionBy(tasks[level], _same)  # partition p goes to task p modulo tasks
+            shuffled = self._at_home(shuffled, epoch, level, tasks[level])
             stage = InstanceStage(self._later, later, level, tasks[level])
             rdd = shuffled.mapPartitionsWithIndex(self._placed(stage))
         try:

@@ -18,7 +18,7 @@ from springtide.compiler.plan import Plan
 from springtide.connectors import Source
 from springtide.elastic.decisions import Decision
 from springtide.elastic.protocols import ProtocolChoice
-from springtide.elastic.resources.spark import resources_of
+from springtide.elastic.resources.spark import SparkExecutors, resources_of
 from springtide.elastic.snapshot import Snapshot
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.runtime.committing import Batch
@@ -77,6 +77,8 @@ class Run:
         executors = options.elastic.executors if options.elastic else None
         resources = resources_of(spark.sparkContext, executors, self._executor.warm_up)
         self._executor.slots = resources.slots
+        if isinstance(resources, SparkExecutors):
+            self._executor.ready = resources.ready
         self._engine = Engine(plan, checkpoint, self._executor, options, resources)
         self._executor.note = self._engine.note
         self._group = f"springtide-{plan.graph.name}-{uuid.uuid4().hex[:8]}"  # a query may run on several checkpoints

@@ -16,8 +16,10 @@ SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     # TCP costs a stall of 40 ms (delayed ACK) per Python stage
     "spark.python.unix.domain.socket.enabled": "true",
-    # a task that waits for a slot beside its input leaves the other nodes idle; state is on shared storage anyway
+    # a task that waits for a slot beside its input leaves the other nodes idle
     "spark.locality.wait": "0s",
+    # but for a moment, where its state is on an executor that is about to be free
+    "spark.locality.wait.process": "200ms",
     # blobs are Arrow; compressing them again costs more than it saves on one machine
     "spark.shuffle.compress": "false",
     "spark.sql.streaming.checkpointFileManagerClass": (
