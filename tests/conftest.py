@@ -123,10 +123,15 @@ def postgres_server() -> Iterator[Postgres]:
 
 
 @pytest.fixture
-def postgres(postgres_server: Postgres) -> Postgres:
+def postgres(postgres_server: Postgres) -> Iterator[Postgres]:
     """That server, with an empty database."""
+    from springtide.tables.postgres import forget
+
+    others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    postgres_server.ask(others)  # runs that were killed leave connections open, which may hold locks
     postgres_server.ask("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
-    return postgres_server
+    yield postgres_server
+    forget()
 
 
 @pytest.fixture

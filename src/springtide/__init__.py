@@ -59,6 +59,7 @@ from springtide.sources.generate import generate
 from springtide.sources.json import json
 from springtide.sources.memory import memory
 from springtide.sources.parquet import parquet
+from springtide.sources.postgres import postgres
 from springtide.sources.profiles import constant, sine, steps, trace
 from springtide.sources.spark import spark
 from springtide.state.errors import CheckpointError
@@ -129,6 +130,7 @@ __all__ = [
     "min",
     "parquet",
     "parquet_sink",
+    "postgres",
     "postgres_sink",
     "schema_registry",
     "session",

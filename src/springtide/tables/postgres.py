@@ -8,6 +8,7 @@ from typing import Any
 
 from springtide.connectors import Secret
 from springtide.query.errors import QueryError, shown
+from springtide.tables.names import literal
 
 _SESSION = (
     "SET application_name = 'springtide'",
@@ -20,8 +21,19 @@ _SESSION = (
     "SET tcp_keepalives_interval = 5",
     "SET tcp_keepalives_count = 3",
 )
+_READING = (
+    "SET application_name = 'springtide'",
+    "SET datestyle = 'ISO, MDY'",
+    "SET timezone = 'UTC'",
+    "SET synchronize_seqscans = off",  # rows come in the order of their places
+    "SET max_parallel_workers_per_gather = 0",
+)
 _DEFAULTS = {"connect_timeout": "10", "tcp_user_timeout": "30000", "client_encoding": "utf8"}
 _SECRETS = {"password", "sslpassword"}
+
+
+_kept: dict[Server, Any] = {}
+"""Connections of this process that read, for the next that does: to make one takes as long as reading ten thousand rows."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +48,7 @@ class Server:
         """Return a new connection, set up for us."""
         import psycopg
 
-        secrets = {name: secret.reveal() for name, secret in self.secrets}
-        parameters: dict[str, Any] = {**_DEFAULTS, **dict(self.parameters), **secrets}
-        connection = psycopg.connect(**parameters)
+        connection = psycopg.connect(**self._revealed)
         try:
             connection.execute("; ".join(_SESSION))
             connection.commit()
@@ -47,10 +57,65 @@ class Server:
             raise
         return connection
 
+    def read(self, statement: str, snapshot: str | None = None) -> Any:
+        """Return what a statement finds as an Arrow table, in a snapshot that another session has exported; None if that is gone."""
+        from adbc_driver_postgresql import dbapi
+
+        kept = _kept.pop(self, None)
+        connection = kept or self._connect_for_arrow()
+        try:
+            found = _read(connection, statement, snapshot)
+        except BaseException as error:
+            connection.close()
+            if not isinstance(error, dbapi.Error):
+                raise
+            if error.sqlstate in ("22023", "42704") and "snapshot" in str(error):
+                return None  # it is invalid, or there is none of that name
+            if kept is not None and isinstance(error, dbapi.OperationalError):
+                return self.read(statement, snapshot)  # the server was away since it was kept
+            if isinstance(error, dbapi.OperationalError):
+                raise ConnectionError(" ".join(str(error).split())) from error
+            raise
+        _kept[self] = connection
+        return found
+
+    def _connect_for_arrow(self) -> Any:
+        import psycopg
+        from adbc_driver_postgresql import dbapi
+
+        try:
+            connection = dbapi.connect(psycopg.conninfo.make_conninfo(**self._revealed), autocommit=True)
+        except dbapi.OperationalError as error:
+            raise ConnectionError(" ".join(str(error).split())) from error
+        try:
+            with connection.cursor() as cursor:
+                for statement in _READING:
+                    cursor.execute(statement)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @property
+    def _revealed(self) -> dict[str, Any]:
+        secrets = {name: secret.reveal() for name, secret in self.secrets}
+        return {**_DEFAULTS, **dict(self.parameters), **secrets}
+
     def __str__(self) -> str:
         """Say which database it is."""
         known = dict(self.parameters)
         return f"{known.get('dbname', 'the default database')} at {known.get('host', 'the default host')}"
+
+
+def _read(connection: Any, statement: str, snapshot: str | None) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        if snapshot is not None:
+            cursor.execute(f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
+        cursor.execute(statement)
+        found = cursor.fetch_arrow_table()
+        cursor.execute("COMMIT")
+        return found
 
 
 def server(step: str, url: str, password: Secret | str | None, options: Mapping[str, Any] | None) -> Server:
@@ -73,3 +138,9 @@ def server(step: str, url: str, password: Secret | str | None, options: Mapping[
     secrets = {name: value for name, value in known.items() if name in _SECRETS}
     kept = {name: value if isinstance(value, Secret) else Secret(str(value)) for name, value in secrets.items()}
     return Server(tuple(sorted(plain.items())), tuple(sorted(kept.items())))
+
+
+def forget() -> None:
+    """Close the connections that were kept."""
+    while _kept:
+        _kept.popitem()[1].close()

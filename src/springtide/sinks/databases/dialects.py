@@ -12,7 +12,7 @@ import polars as pl
 
 from springtide.sinks.columns import nested
 from springtide.sinks.databases import sql
-from springtide.sinks.databases.sql import Table
+from springtide.tables.names import Table
 
 
 def standard_type(dtype: pl.DataType) -> str | None:

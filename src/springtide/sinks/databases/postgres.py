@@ -15,7 +15,8 @@ import polars as pl
 from springtide.connectors import Owner, Publication, Secret
 from springtide.sinks.databases.dialects import Dialect, as_json, standard_type, unfit
 from springtide.sinks.databases.sink import DatabaseSink, DatabaseTarget, table_and_keys
-from springtide.sinks.databases.sql import Table, listed, on_conflict
+from springtide.sinks.databases.sql import on_conflict
+from springtide.tables.names import Table, listed
 from springtide.tables.postgres import Server, server
 
 _ROWS = "pg_temp.springtide_rows"

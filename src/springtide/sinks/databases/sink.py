@@ -23,7 +23,8 @@ from springtide.connectors import Advice, Entry, LedgerSink, Owner, Publication,
 from springtide.query.errors import QueryError, SinkError, shown
 from springtide.sinks.databases import sql
 from springtide.sinks.databases.dialects import Dialect, dialect_of, unfit
-from springtide.sinks.databases.sql import ENTRY, Table, listed, quoted
+from springtide.sinks.databases.sql import ENTRY
+from springtide.tables.names import Table, listed, quoted
 
 _FINAL = {"DataError", "IntegrityError", "NotSupportedError", "ProgrammingError"}
 """The errors of PEP 249 that come again however often the same is tried."""
