@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from springtide.elastic.instructions import instruct
 from springtide.elastic.policies.policy import Proposal
-from springtide.elastic.reports import merged
+from springtide.elastic.reports import is_due, merged
 from springtide.elastic.rules import judge, resting
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
@@ -49,8 +49,8 @@ class Manager:
                 self._gathered = [snapshot]
                 if instruction.after.instances > instruction.before.instances:
                     self._took[name] = snapshot.time - snapshot.seconds - instruction.time
-        if sum(s.period for s in self._gathered) + snapshot.period / 2 < self.elastic.every:
-            return ()  # with one more epoch like this it will be closer to it
+        if not is_due(self._gathered, self.elastic.every):
+            return ()
         report = self._limited(merged(self._gathered))
         coming = {name: instruction.after.instances for name, instruction in self.state.underway.items()}
         report = replace(report, took=self._took, coming=coming) if self._took or coming else report

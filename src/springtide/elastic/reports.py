@@ -40,6 +40,27 @@ def merged(snapshots: Sequence[Snapshot]) -> Snapshot:
     )
 
 
+def is_due(gathered: Sequence[Snapshot], every: float) -> bool:
+    """Return whether these snapshots make a report; with one more epoch like the last it would be further from the time that is wanted."""
+    return sum(s.period for s in gathered) + gathered[-1].period / 2 >= every
+
+
+def reports_of(snapshots: Iterable[Snapshot], every: float) -> list[Snapshot]:
+    """Return the reports that a run made of its snapshots: a run that goes on after it knows them too.
+
+    >>> [r.epoch for r in reports_of([Snapshot(float(t), t, 1.0, 1.0, {}, {}) for t in range(7)], every=3.0)]
+    [2, 5]
+    """
+    found: list[Snapshot] = []
+    gathered: list[Snapshot] = []
+    for snapshot in snapshots:
+        gathered.append(snapshot)
+        if is_due(gathered, every):
+            found.append(merged(gathered))
+            gathered = []
+    return found
+
+
 def _maps(snapshot: Snapshot) -> dict[str, tuple[int, int]]:
     return {name: (s.map.version, s.instances) for name, s in snapshot.subqueries.items()}
 

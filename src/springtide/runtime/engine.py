@@ -99,7 +99,13 @@ class Engine:
                     "restore that file from a copy, or start with a new checkpoint",
                 )
             self.reconfiguring = Reconfiguring(
-                Reconfiguration(plan, self.manifest, options.elastic, self._resources.most()),
+                Reconfiguration(
+                    plan,
+                    self.manifest,
+                    options.elastic,
+                    self._resources.most(),
+                    self.observer.past() if options.elastic is not None else (),
+                ),
                 self._resources,
                 self.note,
                 self._remember_decision,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from springtide.compiler.plan import Plan
@@ -21,6 +22,8 @@ from springtide.state.manifest import Manifest
 from springtide.state.segment import BucketSizes
 from springtide.state.traffic import taken
 
+_PAST = 1000
+"""Snapshots of earlier runs that policies learn from."""
 _EVENTS = 100
 """Events that a run remembers."""
 
@@ -42,6 +45,14 @@ class Observer:
         self._sampled_at = -math.inf
         self._backlogs: Mapping[str, int] = {}
         self._sizes: BucketSizes | None = None
+
+    def past(self) -> list[Snapshot]:
+        """Return what earlier runs measured last, oldest first. What cannot be understood is left out: nothing depends on it."""
+        found = []
+        for record in self.history.read("snapshots", _PAST):
+            with suppress(ValueError, KeyError, TypeError, AttributeError, IndexError):
+                found.append(Snapshot.from_json(record))
+        return found
 
     def note(self, text: str) -> None:
         """Remember something that people may want to know."""

@@ -11,7 +11,7 @@ many slots there are then (`Moment`), and carries the actions out (`runtime/reco
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from statistics import median
 
 from springtide.compiler.plan import Grid, Plan
@@ -20,6 +20,7 @@ from springtide.elastic.instructions import instruct
 from springtide.elastic.manager import Manager
 from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.protocols import Protocol, ProtocolChoice, check_protocol, choose
+from springtide.elastic.reports import reports_of
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
 from springtide.operators import operator_of
@@ -59,15 +60,25 @@ _NEIGHBOURS = 9
 class Reconfiguration:
     """The bucket maps of a run: how they begin, who changes them, and what they are in the next epoch."""
 
-    def __init__(self, plan: Plan, manifest: Manifest, elastic: Elastic | None = None, most: int | None = None) -> None:
-        """Go on with the maps of the last manifest; those that never ran have none yet. There can be `most` slots."""
+    def __init__(
+        self,
+        plan: Plan,
+        manifest: Manifest,
+        elastic: Elastic | None = None,
+        most: int | None = None,
+        past: Iterable[Snapshot] = (),
+    ) -> None:
+        """Go on with the maps of the last manifest; those that never ran have none yet. There can be `most` slots.
+
+        `past` has what earlier runs measured: policies learn from it.
+        """
         self._plan, self._manifest = plan, manifest
         self.maps: dict[str, BucketMap] = dict(manifest.maps)
         elastic = None if elastic is None else elastic.of(self.subquery_of, most)
         self._provisioning = Provisioning(plan, elastic.executors.wait if elastic and elastic.executors else 0.0)
         self._choices: dict[str, ProtocolChoice | None] = {}
         """By subquery that waits for slots: the protocol that was asked for."""
-        self.manager = None if elastic is None else Manager(elastic, manifest.elastic)
+        self.manager = None if elastic is None else Manager(elastic, manifest.elastic, reports_of(past, elastic.every))
         self._choice: ProtocolChoice = elastic.protocol if elastic else "virtual"
         self._old_owners: dict[str, int] = dict(manifest.old_owners)
         """Subquery → the last window that its old owners finish (window recreation)."""

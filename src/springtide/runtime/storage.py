@@ -28,7 +28,7 @@ from springtide.state.mirror import Mirror
 from springtide.state.published import FILE as PUBLISHED
 from springtide.state.published import Published, read_published, write_published
 from springtide.state.pulse import EVERY, Pulse
-from springtide.state.relay import Relay
+from springtide.state.relay import Relay, bring_history
 from springtide.state.segment import epoch_of
 
 SWEPT = 50
@@ -68,6 +68,8 @@ class Storage:
         self._relay: Relay | None = None
         self.leaving: set[str] = set()
         """Files of epochs that were forgotten with the last one. The disk may remember those until the next record is made."""
+        if checkpoint.remote is not None:
+            bring_history(checkpoint.remote, checkpoint.root)
         if self._signs is not None:  # from now on: whoever stands by is to see at once that there is a run again
             self._pulse = Pulse(store or checkpoint.store, self._signs, lambda: self.lease.is_lost())
         try:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import springtide as st
+from springtide.runtime import inprocess
+from springtide.runtime.durability import Durability
+from springtide.runtime.engine import Engine, Options
 from springtide.runtime.standby import Seen, StandbyEnded, StoreLead, standby_of
+from springtide.sinks.memory import MemorySink
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.log import Slot
 from springtide.state.manifest import Manifest
 from springtide.state.pulse import RUNNING, Sign
 from springtide.state.stores import Store
+from tests.stores.misbehaving import Misbehaving, served
+from tests.unit.runtime.test_remote import URL, query
 from tests.unit.state.test_checkpoint import IDENTITY
 
 
@@ -122,3 +129,45 @@ def test_what_makes_no_sense_is_refused() -> None:
         st.Standby(lease="etcd://there")
     assert standby_of(None) is standby_of(False) is None
     assert standby_of(True) == st.Standby()
+
+
+# ── what goes over ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Listening:
+    """A policy that notes how many reports it is given."""
+
+    heard: list[int]
+
+    def decide(self, snapshot: st.Snapshot, history: Sequence[st.Snapshot]) -> Sequence[st.Proposal]:
+        self.heard.append(len(history))
+        return ()
+
+
+def epochs(where: str | Path, node: Path, count: int) -> list[int]:
+    """Run so many epochs more of a query, and return how many reports a policy was given before each."""
+    policy, ran = Listening([]), list[int]()
+
+    def between(engine: Engine) -> bool:
+        ran.append(engine.manifest.epoch)
+        return len(ran) <= count
+
+    elastic = st.Elastic(policy=policy, every=0.0, balancing=None)
+    options = Options(2, rows_per_epoch=5, elastic=elastic, durability=Durability(cache=node))
+    inprocess.run(query(MemorySink()).plan(buckets=8), where, options, between=between)
+    return policy.heard
+
+
+def test_what_earlier_runs_measured_is_not_forgotten(tmp_path: Path) -> None:
+    assert epochs(tmp_path / "ckpt", tmp_path, 3) == [0, 1, 2]
+    assert epochs(tmp_path / "ckpt", tmp_path, 2) == [3, 4]
+    for part in (tmp_path / "ckpt" / "history").glob("snapshots-*"):
+        part.write_text('{"forged": 1}\n[]\nno JSON\n')
+    assert epochs(tmp_path / "ckpt", tmp_path, 2) == [0, 1]
+
+
+def test_nor_on_another_node(tmp_path: Path) -> None:
+    with served(bucket=Misbehaving(7, trouble=0.0)):
+        assert epochs(URL, tmp_path / "one", 3) == [0, 1, 2]
+        assert epochs(URL, tmp_path / "two", 2) == [3, 4]
