@@ -1,4 +1,4 @@
-"""RowsByKey that are JSON objects, read as columns; and which lines cannot be, with the reason."""
+"""Rows that are JSON objects, read as columns; and which lines cannot be, with the reason."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from springtide.values.fitting import Misfit, brief, column
 
 _BLOCKS = (1 << 16, 1 << 10)
 """Where some lines are wrong, as many are read at once; if that fails, as many."""
+_DIGITS = 38
+"""Of the longest number that has to be read to the last of them, a decimal's; fewer than those of any float's largest number."""
 
 
 class ObjectReader:
@@ -29,6 +31,9 @@ class ObjectReader:
         """Prepare for these columns. Those that are always written as text are read as text."""
         self._columns = columns
         self._read = pl.Schema({n: _as_read(t) for n, t in columns.items()})
+        self._decimals = {
+            n: pa.decimal128(t.precision, t.scale) for n, t in columns.items() if isinstance(t, pl.Decimal)
+        }
         explicit = pa.schema({n: _arrow_type(t) for n, t in self._read.items()})
         self._options = ParseOptions(explicit_schema=explicit, unexpected_field_behavior="error")
         self._tests = {n: _test(t) for n, t in columns.items()}
@@ -48,7 +53,7 @@ class ObjectReader:
     def fault(self, line: str) -> str | None:
         """Return what is wrong with a line, as far as Python can tell. What it finds wrong can never be read."""
         try:
-            row = loads(line, object_pairs_hook=_unique)
+            row = loads(line, object_pairs_hook=_unique, parse_int=_number)
             if "\\u" in line:
                 dumps(row, ensure_ascii=False).encode()
         except JSONDecodeError as error:
@@ -57,8 +62,6 @@ class ObjectReader:
             return "the line is not JSON that can be read: it is nested too deeply"
         except UnicodeEncodeError:
             return "the line is not JSON that can be read: it has half of a surrogate pair"
-        except ValueError:
-            return "the line is not JSON that can be read: it has a number of too many digits"
         except Misfit as misfit:
             return str(misfit)
         if not isinstance(row, dict):
@@ -66,8 +69,10 @@ class ObjectReader:
         for name in row:
             if name not in self._columns:
                 return f"there is no column {name!r}; {nearest(name, self._columns)}"
+        exact = loads(line, parse_int=_decimal, parse_float=_decimal) if self._decimals else {}
         for name, fits in self._tests.items():
-            if (value := row.get(name)) is not None and not fits(value):
+            value = row.get(name)
+            if value is not None and not fits(exact[name] if name in self._decimals else value):
                 return _misfit(name, value, self._columns[name])
         return None
 
@@ -107,6 +112,8 @@ class ObjectReader:
         table = read_json(pa.BufferReader(data), read_options=one_block, parse_options=self._options)
         if table.num_rows != rows:  # every line begins and ends as an object does, so some have more than one
             raise pa.ArrowInvalid("it has more than one object")
+        for name, dtype in self._decimals.items():
+            table = table.set_column(table.column_names.index(name), name, table[name].cast(dtype))
         frame = pl.from_arrow(table)
         assert isinstance(frame, pl.DataFrame)
         return frame.cast(self._read) if frame.schema != self._read else frame
@@ -119,6 +126,19 @@ def row_of(line: str) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         return raw(line)
     return row if isinstance(row, dict) else raw(line)
+
+
+def _number(digits: str) -> float:
+    """Read a number without a point. What no integer and no decimal can be is a float, as it is to Arrow; Python would refuse thousands of digits."""
+    return int(digits) if len(digits.removeprefix("-")) <= _DIGITS else float(digits)
+
+
+def _decimal(digits: str) -> Decimal | float:
+    """Read a number to its last digit; one whose exponent is too long for that is none that fits."""
+    try:
+        return Decimal(digits)
+    except InvalidOperation:
+        return float(digits)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -166,8 +186,6 @@ def _tried(name: str, value: Any, dtype: pl.DataType) -> pl.Series | Misfit:
 
 def _as_read(dtype: pl.DataType) -> pl.DataType:
     """Return the type under which a column is read, before it is converted."""
-    if isinstance(dtype, pl.Decimal):  # Arrow does not see that a number is too large
-        return pl.Decimal(38, dtype.scale)
     return pl.String() if is_text_type(dtype) else dtype
 
 
@@ -176,8 +194,8 @@ def _arrow_type(dtype: pl.DataType) -> pa.DataType:
         return pa.list_(_arrow_type(instance(dtype.inner)))
     if isinstance(dtype, pl.Struct):
         return pa.struct({f.name: _arrow_type(instance(f.dtype)) for f in dtype.fields})
-    if isinstance(dtype, pl.Decimal):
-        return pa.decimal128(dtype.precision, dtype.scale)
+    if isinstance(dtype, pl.Decimal):  # in half of the bits Arrow does not see that a number is too large
+        return pa.decimal256(76, dtype.scale)
     if dtype == pl.String:
         return pa.large_string()
     return pl.Series(dtype=dtype).to_arrow().type

@@ -218,6 +218,37 @@ def test_what_is_wrong_in_company_is_wrong_alone(read: Read, line: str) -> None:
     assert among.values("x") == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        (f'{{"f": {"9" * 5_000}}}', math.inf),
+        (f'{{"f": -{"9" * 5_000}}}', -math.inf),
+        (f'{{"l": [{"9" * 400}]}}', [math.inf]),
+        (f'{{"o": {{"a": {"9" * 39}}}}}', {"a": math.inf}),
+        ('{"m": 999999999999999999.99}', Decimal("999999999999999999.99")),
+        ('{"m": "999999999999999999.99"}', Decimal("999999999999999999.99")),
+    ],
+)
+def test_what_is_read_alone_is_read_in_company(read: Read, line: str, value: Any) -> None:
+    """A number that one parser finds too long, or rounds, is one that the other reads."""
+    schema = {"x": pl.Int8, "f": pl.Float64, "l": pl.List(pl.Float64), "m": pl.Decimal(20, 2)}
+    schema |= {"o": pl.Struct({"a": pl.Float32})}
+    alone, among = read([line], schema=schema), read([line, '{"x": "1"}'], schema=schema)
+    assert not alone.reasons
+    assert list(among.reasons) == [1]
+    name = line[2]
+    assert alone.values(name) == among.values(name) == [value]
+
+
+@pytest.mark.parametrize("number", ["9" * 38, "-" + "9" * 38, "9" * 37, "9" * 60, "9" * 80, "1e37", "1e999999999999"])
+def test_a_decimal_that_does_not_fit_is_rejected_whatever_its_last_bits_are(read: Read, number: str) -> None:
+    schema = {"x": pl.Int8, "m": pl.Decimal(38, 2)}
+    line = f'{{"m": {number}}}'
+    alone, among = read([line], schema=schema), read([line, '{"x": "1"}', '{"x": 1}'], schema=schema)
+    assert alone.reasons[0] == among.reasons[0]
+    assert not alone.rows
+
+
 @pytest.mark.parametrize("limit", [1, 3, 7, 100])
 def test_any_cut_gives_the_same(read: Read, limit: int) -> None:
     lines = ['{"x": "no"}' if i % 5 == 0 else {"x": i, "y": "a" * i} for i in range(40)]
