@@ -1,7 +1,8 @@
 """Many random cases in several processes, for a while or up to a number: what ran, what was wrong.
 
 Each process takes every nth seed of each kind, and always the kind that had least of its share of the time so far. Which cases there is
-time for is up to the machine; what a case does is up to its kind and seed.
+time for is up to the machine; what a case does is up to its kind and seed. A case that hangs, or ends its process, is wrong; another process goes
+on with the next one.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import gc
+import importlib
 import multiprocessing
 import os
 import shutil
@@ -21,8 +23,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 PROCESSES = 2
-STUCK = 300.0
-"""Seconds after which a case is taken to be stuck; the longest ones take a few."""
+STUCK = 120.0
+"""Seconds after which a case is taken to be stuck, which is wrong too; the longest ones take a few."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,14 @@ class Job:
     seed: int
     seconds: float
     cases: int | None = None
+    stuck: float = STUCK
+    catalogue: str = "tests.contract.kinds"
+    """The module that has the kinds."""
 
-    def seeds(self, process: int, processes: int) -> range:
-        """Name the seeds of one process."""
+    def seeds(self, process: int, processes: int, begun: int) -> range:
+        """Name the seeds of one process, but for those of one kind that were begun already."""
         last = self.seed + self.cases if self.cases is not None else self.seed + 10**12
-        return range(self.seed + process, last, processes)
+        return range(self.seed + process + begun * processes, last, processes)
 
 
 def run(job: Job, said: Callable[[Total], None] = lambda _: None, processes: int = PROCESSES) -> Total:
@@ -76,64 +81,85 @@ def run(job: Job, said: Callable[[Total], None] = lambda _: None, processes: int
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # the processes share the cores
     os.environ["RUST_BACKTRACE"] = "0"  # a panic that a case is about takes 15 ms to describe
     context = multiprocessing.get_context("spawn")
-    total, workers = Total(), dict[Connection, _Worker]()
-    for number in range(processes):
-        worker = _Worker(context, job, number, processes)
-        workers[worker.connection] = worker
+    total, until = Total(), time.monotonic() + job.seconds
     with contextlib.ExitStack() as stack:
-        for worker in workers.values():
-            stack.callback(worker.end)
-        while workers:
-            ready = wait(list(workers), timeout=5.0)
-            for connection in ready:
+        folder = stack.enter_context(memory_folder())
+        workers = [_Worker(context, job, folder / str(number), number, processes) for number in range(processes)]
+        stack.callback(lambda: [worker.end() for worker in workers])
+        for worker in workers:
+            worker.start(until)
+        while at_work := {w.connection: w for w in workers if not w.is_done}:
+            for connection in wait(list(at_work), timeout=1.0):
                 assert isinstance(connection, Connection)
-                if not workers[connection].hear(total):
-                    del workers[connection]
-            for connection in [c for c, w in workers.items() if w.stuck]:
-                total.wrong.append(workers.pop(connection).blame(f"not done after {STUCK:.0f} s"))
+                at_work[connection].hear(total)
+            for worker in at_work.values():
+                if worker.is_stuck:
+                    worker.give_up(total, f"not done after {job.stuck:.0f} s")
+                if worker.is_gone:
+                    worker.start(until)
             said(total)
     return total
 
 
 class _Worker:
-    """A process that runs cases, seen from outside."""
+    """A process that runs cases, seen from outside; another one takes its place if a case does something to it."""
 
-    def __init__(self, context: multiprocessing.context.SpawnContext, job: Job, number: int, processes: int) -> None:
-        self.connection, other = context.Pipe(duplex=False)
-        self._process = context.Process(target=_work, args=(other, job, number, processes), daemon=True)
+    def __init__(
+        self, context: multiprocessing.context.SpawnContext, job: Job, folder: Path, number: int, processes: int
+    ) -> None:
+        self._context, self._job, self._folder = context, job, folder
+        self._number, self._processes = number, processes
+        self._begun = dict.fromkeys(job.kinds, 0)
+        self._used = dict.fromkeys(job.kinds, 0.0)
+        self.is_done = False
+
+    def start(self, until: float) -> None:
+        """Have a process go on with the cases that were not begun yet."""
+        self.connection, other = self._context.Pipe(duplex=False)
+        self._folder.mkdir(exist_ok=True)
+        given = (other, self._job, self._folder, self._number, self._processes, until, self._begun, self._used)
+        self._process = self._context.Process(target=_work, args=given, daemon=True)
         self._process.start()
         other.close()
         self._now: tuple[str, int] | None = None
-        self._heard = time.monotonic()
+        self._since = time.monotonic()
+        self.is_gone = False
 
-    def hear(self, total: Total) -> bool:
-        """Take one message; False when there will be no more."""
-        self._heard = time.monotonic()
+    def hear(self, total: Total) -> None:
+        """Take one message."""
         try:
             match self.connection.recv():
                 case ("begin", kind, seed):
-                    self._now = kind, seed
+                    self._now, self._since = (kind, seed), time.monotonic()
+                    self._begun[kind] += 1
                 case ("done", kind, seconds):
+                    self._now = None
+                    self._used[kind] += seconds
                     total.add(kind, seconds)
                 case ("wrong", kind, seed, what):
                     total.wrong.append(Wrong(kind, seed, what))
                 case "end":
-                    self._now = None
-                    return False
+                    self.is_done = True
         except EOFError:
             self._process.join()
-            total.wrong.append(self.blame(f"the process died, exit code {self._process.exitcode}"))
-            return False
-        return True
+            self.give_up(total, f"the process died, exit code {self._process.exitcode}")
 
     @property
-    def stuck(self) -> bool:
-        return time.monotonic() - self._heard > STUCK
+    def is_stuck(self) -> bool:
+        return self._now is not None and not self.is_done and time.monotonic() - self._since > self._job.stuck
 
-    def blame(self, what: str) -> Wrong:
-        """Say that the case at work did something to the process."""
+    def give_up(self, total: Total, what: str) -> None:
+        """End the process, and count the case that it was at as wrong; without one there is no use in another process."""
         kind, seed = self._now or ("none", 0)
-        return Wrong(kind, seed, what)
+        total.wrong.append(Wrong(kind, seed, what))
+        self._process.kill()
+        self._process.join()
+        if self._now is None:
+            self.is_done = True
+        else:
+            total.add(kind, time.monotonic() - self._since)
+            self._used[kind] += time.monotonic() - self._since
+            self.is_gone = True
 
     def end(self) -> None:
         if self._process.is_alive():
@@ -142,31 +168,36 @@ class _Worker:
         self._process.join()
 
 
-def _work(connection: Connection, job: Job, number: int, processes: int) -> None:
+def _work(
+    connection: Connection,
+    job: Job,
+    folder: Path,
+    number: int,
+    processes: int,
+    until: float,
+    begun: dict[str, int],
+    used: dict[str, float],
+) -> None:
     """Run cases until time is over; the parent hears of every one."""
-    from tests.contract.kinds import KINDS
-
-    until = time.monotonic() + job.seconds
-    used = dict.fromkeys(job.kinds, 0.0)
-    seeds = {kind: iter(job.seeds(number, processes)) for kind in job.kinds}
-    with memory_folder() as folder:
-        gc.freeze()
-        gc.set_threshold(100_000, 20, 100)  # a case leaves little behind; looking for it took a tenth of the time
-        while seeds and time.monotonic() < until:
-            kind = min(seeds, key=lambda k: used[k] / KINDS[k].share)
-            seed = next(seeds[kind], None)
-            if seed is None:
-                del seeds[kind]
-                continue
-            connection.send(("begin", kind, seed))
-            started = time.monotonic()
-            faulthandler.dump_traceback_later(STUCK - 10)  # says where it is stuck
-            what = attempt(KINDS[kind].run_case, seed, folder / f"{kind}-{seed}")
-            took = time.monotonic() - started
-            used[kind] += took
-            if what is not None:
-                connection.send(("wrong", kind, seed, what))
-            connection.send(("done", kind, took))
+    kinds = importlib.import_module(job.catalogue).KINDS
+    seeds = {kind: iter(job.seeds(number, processes, begun[kind])) for kind in job.kinds}
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)  # a case leaves little behind; looking for it took a tenth of the time
+    while seeds and time.monotonic() < until:
+        kind = min(seeds, key=lambda k: used[k] / kinds[k].share)
+        seed = next(seeds[kind], None)
+        if seed is None:
+            del seeds[kind]
+            continue
+        connection.send(("begin", kind, seed))
+        started = time.monotonic()
+        faulthandler.dump_traceback_later(job.stuck * 0.9)  # says where it is stuck
+        what = attempt(kinds[kind].run_case, seed, folder / f"{kind}-{seed}")
+        took = time.monotonic() - started
+        used[kind] += took
+        if what is not None:
+            connection.send(("wrong", kind, seed, what))
+        connection.send(("done", kind, took))
     faulthandler.cancel_dump_traceback_later()
     connection.send("end")
     connection.close()

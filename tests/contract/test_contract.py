@@ -44,6 +44,14 @@ def test_cases_run_in_processes_of_their_own() -> None:
     assert not total.wrong
 
 
+@pytest.mark.parametrize(("kind", "what"), [("hangs", "not done after 3 s"), ("dies", "the process died, exit code 7")])
+def test_a_case_that_hangs_or_ends_its_process_is_wrong_and_the_others_are_run(kind: str, what: str) -> None:
+    job = Job([kind], seed=0, seconds=600, cases=4, stuck=3, catalogue="tests.contract.misbehaving")
+    total = run(job, processes=1)
+    assert (kind, 1, what) in [(w.kind, w.seed, w.what) for w in total.wrong]
+    assert total.counts[kind] >= (4 if kind == "hangs" else 3)
+
+
 def test_what_a_case_raises_or_says_is_wrong(tmp_path: Path) -> None:
     def says(seed: int, folder: Path) -> str | None:
         (folder / "file").touch()
