@@ -38,6 +38,12 @@ class Entry:
         """Return the entry of a run that has published nothing yet."""
         return Entry(owner.query, owner.name, owner.lineage.id, owner.generation)
 
+    @staticmethod
+    def anew(owner: Owner) -> Entry:
+        """Return the entry of a run for a target that has none: what was published there before, if anything was, somebody took away."""
+        epoch, commit = owner.last
+        return replace(Entry.of(owner), epoch=epoch, commit=commit)
+
     def after(self, publication: Publication) -> Self:
         """Return the entry once an epoch is published."""
         return replace(self, epoch=publication.epoch, commit=publication.commit)
@@ -59,6 +65,8 @@ class Advice:
     anew: str = "to begin anew, empty the target and its ledger"
     back: str = "remove what came after epoch {epoch}, and the entry of the ledger"
     """{epoch} is the last one that may stay."""
+    lost: str = "bring a newer copy of it back, or go back as well: springtide checkpoint restore … --at {epoch}"
+    """{epoch} is the last one that is there."""
 
 
 def refusal(entry: Entry | None, owner: Owner, advice: Advice | None = None) -> tuple[str, str] | None:
@@ -85,12 +93,27 @@ def refusal(entry: Entry | None, owner: Owner, advice: Advice | None = None) -> 
             f"was taken over by a newer run of {entry}",
             "this run is stale: start it again if it is the one you want",
         )
-    if entry.epoch == owner.epoch and owner.commit not in (None, entry.commit):
+    if _lacks_more(entry, owner):
+        return (
+            f"ends with epoch {entry.epoch} of {entry}, though epoch {owner.last[0]} was published there: it has lost rows",
+            f"{advice.lost.format(epoch=entry.epoch)}, or {advice.elsewhere}",
+        )
+    if (entry.epoch == owner.epoch and owner.commit not in (None, entry.commit)) or (
+        entry.epoch == owner.last[0] and entry.commit != owner.last[1]
+    ):
         return (
             f"has another epoch {entry.epoch} of {entry}: two runs went on from the same checkpoint",
             f"{advice.elsewhere}, or go on with the checkpoint of the other run",
         )
     return None
+
+
+def _lacks_more(entry: Entry, owner: Owner) -> bool:
+    """Tell whether a target has lost rows that were published to it, and more of them than the last epoch's, which can be published again."""
+    if entry.epoch >= owner.last[0]:
+        return False
+    before = owner.published[-2] if len(owner.published) > 1 else (-1, "")
+    return (entry.epoch, entry.commit) != before or owner.last != (owner.epoch, owner.commit)
 
 
 class Target(ABC):
@@ -146,9 +169,13 @@ class _LedgerWriter(Writer):
         self._target: Target | None = None
         found = self._ask(lambda target: target.entry())
         sink._refuse(found, owner)
-        self._entry = found.taken_by(owner) if found is not None else Entry.of(owner)
+        self._entry = found.taken_by(owner) if found is not None else Entry.anew(owner)
         if found != self._entry:
             self._swap(found, self._entry, None)
+
+    def has(self, epoch: int, commit: str) -> bool:
+        """Look it up in the entry."""
+        return (self._entry.epoch, self._entry.commit) == (epoch, commit)
 
     def publish(self, publication: Publication) -> None:
         """Bring an epoch out, if it is not there; one without rows leaves no trace."""

@@ -32,6 +32,8 @@ class Owner:
     """The last epoch that was committed when the run began; -1: none yet."""
     commit: str | None = None
     """For a sink: the mark of that epoch's rows (`Publication.commit`), if there are any to publish."""
+    published: tuple[tuple[int, str], ...] = ()
+    """For a sink: the last epochs with rows that its target was given, oldest first, each with its mark, as far as the checkpoint remembers."""
     older: bool = False
     """For a sink: that epoch was committed by a version of Springtide that kept no record of what was published."""
     kind: Literal["source", "sink"] = "sink"
@@ -39,6 +41,11 @@ class Owner:
     """For a sink: the columns of the rows that it will get. For a source: its columns."""
     note: Callable[[str], None] = field(default=_say_nothing, repr=False, compare=False)
     """Call this with a sentence that people should find among `run.events()`."""
+
+    @property
+    def last(self) -> tuple[int, str]:
+        """The last epoch with rows that the sink's target was given, with its mark; -1: none."""
+        return self.published[-1] if self.published else (-1, "")
 
     @property
     def step(self) -> str:

@@ -107,6 +107,10 @@ class Writer(ABC):
         for as long as the run's patience lasts.
         """
 
+    def has(self, epoch: int, commit: str) -> bool:
+        """Tell whether the rows of the last epoch, which were published, are still there; if not they are published again. Asked at the start."""
+        return True
+
     def committed(self, epoch: int) -> None:  # noqa: B027 (a hook that need not be there)
         """Hear that epochs up to this one will never come again: the next one is committed, or nobody will ask."""
 

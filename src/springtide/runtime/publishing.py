@@ -6,6 +6,7 @@ open (all admit it, all let it in) → begin → publish* → close
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -44,7 +45,8 @@ class Publishing:
     def open(self) -> None:
         """Let every sink in, or, if one refuses or rows would be lost, none."""
         remembered = self._storage.published
-        self._check(remembered or Published())
+        self._done = remembered or Published()
+        self._check(self._done)
         self._checkpoint = self._storage.checkpoint.lineage().id
         owners = {name: self._owner(name, older=remembered is None) for name in self._connectors}
         for name, sink in self._connectors.items():
@@ -52,13 +54,23 @@ class Publishing:
         for name, sink in self._connectors.items():
             self._opened[name] = self._ask(name, partial(sink.open, owners[name]))
         self._writers |= self._opened
-        self._done = remembered or Published()
+        for name, writer in self._opened.items():
+            self._look(name, writer)
 
     def begin(self) -> None:
         """Publish what the last run may not have published. A new checkpoint begins to remember what was."""
         if self._storage.manifest.epoch < 0:
             self._storage.remember(self._done, durable=True)
         self.publish()
+
+    def _look(self, sink: str, writer: Writer) -> None:
+        """Have the last epoch published again if a target has lost it."""
+        epoch, commit = self._storage.manifest.epoch, self._commit(sink)
+        given = self._done.given(sink, self._connectors[sink].describe())
+        if commit is None or (epoch, commit) not in given or self._ask(sink, partial(writer.has, epoch, commit)):
+            return
+        self._note(f"step {sink} (sink): its target has lost the rows of epoch {epoch}; they are published again")
+        self._done = self._done.without(sink)
 
     def _check(self, remembered: Published) -> None:
         manifest, root = self._storage.manifest, str(self._storage.checkpoint.root)
@@ -79,14 +91,14 @@ class Publishing:
 
     def _owner(self, sink: str, *, older: bool) -> Owner:
         manifest, storage = self._storage.manifest, self._storage
-        waiting = self._waiting(sink)
         return Owner(
             self._query,
             sink,
             storage.checkpoint.lineage(),
             storage.lease.generation,
             manifest.epoch,
-            commit_of([Path(d.file).name for d in waiting]) if waiting else None,
+            self._commit(sink),
+            self._done.given(sink, self._connectors[sink].describe()),
             older and not manifest.published,
             schema=self._sinks[sink].schema,
             note=lambda text: self._note(f"step {sink} (sink): {text}"),
@@ -101,11 +113,11 @@ class Publishing:
             return
         if self._done.epoch < manifest.epoch:
             self._forget(manifest.epoch - 1)
-            self._done = Published(manifest.epoch)
+            self._done = replace(self._done, epoch=manifest.epoch, sinks=frozenset())
         for name, sink in self._sinks.items():
             if not self._done.has(manifest.epoch, name):
                 self._attempt(name, partial(self._give, name, sink))
-                self._done = Published(manifest.epoch, self._done.sinks | {name})
+                self._done = self._done.after(manifest.epoch, name, sink.connector.describe(), self._commit(name))
                 failpoint("during-publish")
         self._storage.remember(self._done, durable=False)
 
@@ -145,6 +157,11 @@ class Publishing:
         """Tell the sinks that epochs up to this one will never come again."""
         for name, writer in self._opened.items() if epoch >= 0 else ():
             self._attempt(name, partial(writer.committed, epoch))
+
+    def _commit(self, sink: str) -> str | None:
+        """Return the mark of the last epoch's rows for a sink; None: there are none to publish."""
+        waiting = self._waiting(sink)
+        return commit_of([Path(d.file).name for d in waiting]) if waiting else None
 
     def _waiting(self, sink: str) -> Sequence[Delivery]:
         return [d for d in self._storage.manifest.outbox if d.sink == sink]

@@ -54,6 +54,10 @@ class Folder(Writer):
         if self._held and not self._layout.holds:
             self._roll()
 
+    def has(self, epoch: int, commit: str) -> bool:
+        """Look it up in the ledger: files may have been taken away."""
+        return (self._entry.epoch, self._entry.commit) == (epoch, commit)
+
     def publish(self, publication: Publication) -> None:
         """Bring an epoch's files into the folder; doing it again changes nothing."""
         if not publication.outbox:

@@ -46,7 +46,7 @@ class FolderEntry(Entry):
     def begun(owner: Owner, before: FolderEntry | None) -> FolderEntry:
         """Return the entry of a run that claims a folder: what is there stays."""
         own = short(owner)
-        entry = FolderEntry(own.query, own.name, own.lineage.id, own.generation)
+        entry = FolderEntry(own.query, own.name, own.lineage.id, own.generation, *own.last)
         if before is None:
             return entry
         return replace(entry, epoch=before.epoch, commit=before.commit, rolled=before.rolled)

@@ -6,7 +6,7 @@ manifests/000000007   the log: the commit record of epoch 7, or the claim of a r
 state/…               segments
 buffer/…              what went into epochs whose state is not durable yet, where it cannot be read again
 outbox/…              rows on their way to sinks
-published             which sinks have the rows of the last epoch
+published             which sinks have the rows of the last epoch, and for each the last epochs that it was given
 savepoints/NAME/…     savepoints: checkpoints of their own
 control/…             commands to the running query
 spark/                Spark's own offsets and commits

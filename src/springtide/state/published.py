@@ -1,7 +1,8 @@
 """What sinks have of the last epoch, as the checkpoint remembers it: the file `published`.
 
 It is written with every epoch, as it comes, and durably when a run ends: so nothing is given to a sink again after a clean stop, and after a
-crash at most the last epoch. Rows of all earlier epochs are with the sinks: an epoch begins only after the last one was published.
+crash at most the last epoch. Rows of all earlier epochs are with the sinks: an epoch begins only after the last one was published. The last epochs
+with rows are remembered for each sink: a target that has lost some since, because it was restored from an older copy, is found out by them.
 """
 
 from __future__ import annotations
@@ -9,13 +10,19 @@ from __future__ import annotations
 import json
 import os
 import stat
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from springtide.state.disk import flush
 from springtide.state.parsing import content, is_for_good, parsed
 
 FILE = "published"
+
+Commit = tuple[int, str]
+"""An epoch with rows for a sink, and the mark of that commit."""
+_COMMITS = 2
+"""How many are remembered: what the last one came after tells whether it is the only one that a target lacks."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +31,26 @@ class Published:
 
     epoch: int = -1
     sinks: frozenset[str] = frozenset()
+    past: Mapping[str, tuple[str, tuple[Commit, ...]]] = field(default_factory=dict)
+    """Sink → its target, as it describes it, and the last commits that it was given, oldest first."""
+
+    def given(self, sink: str, target: str) -> tuple[Commit, ...]:
+        """Return the last commits that the target of a sink was given, oldest first; none if it had another target."""
+        where, commits = self.past.get(sink, ("", ()))
+        return commits if where == target else ()
+
+    def after(self, epoch: int, sink: str, target: str, commit: str | None) -> Published:
+        """Return what sinks have once one has the rows of an epoch; without a commit there are none."""
+        sinks = self.sinks | {sink} if epoch == self.epoch else frozenset({sink})
+        if commit is None:
+            return replace(self, epoch=epoch, sinks=sinks)
+        earlier = tuple(c for c in self.given(sink, target) if c[0] < epoch)
+        commits = (*earlier, (epoch, commit))[-_COMMITS:]
+        return Published(epoch, sinks, {**self.past, sink: (target, commits)})
+
+    def without(self, sink: str) -> Published:
+        """Return the same, but that a sink does not have the last epoch."""
+        return replace(self, sinks=self.sinks - {sink})
 
     def has(self, epoch: int, sink: str) -> bool:
         """Return whether a sink has the rows of an epoch."""
@@ -31,15 +58,19 @@ class Published:
 
     def encode(self) -> bytes:
         """Write it as JSON."""
-        return json.dumps({"epoch": self.epoch, "sinks": sorted(self.sinks)}).encode()
+        return json.dumps({"epoch": self.epoch, "sinks": sorted(self.sinks), "past": dict(self.past)}).encode()
 
     @staticmethod
     def decode(data: bytes) -> Published | None:
         """Read what `encode` wrote; a file that a power cut has damaged says nothing."""
         try:
             found = parsed(data)
-            return Published(int(found["epoch"]), frozenset(map(str, found["sinks"])))
-        except (ValueError, KeyError, TypeError, OverflowError):
+            past = {
+                str(sink): (str(target), tuple((int(epoch), str(commit)) for epoch, commit in commits))
+                for sink, (target, commits) in dict(found.get("past", {})).items()
+            }
+            return Published(int(found["epoch"]), frozenset(map(str, found["sinks"])), past)
+        except (ValueError, KeyError, TypeError, OverflowError, AttributeError):
             return None
 
 

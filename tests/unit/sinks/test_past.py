@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import springtide as st
@@ -197,6 +198,53 @@ def test_rows_that_are_lost_on_the_way_are_not_passed_over(
     with pytest.raises(LostError, match=r"has lost rows of epoch 1 for the sink out: .*outbox.* is not there; restore"):
         Runs(tmp_path / "ckpt").run(query_of(sink.connector()))
     assert sink.rows() == before
+
+
+@pytest.mark.parametrize("behind", [1, 2])
+def test_a_folder_of_which_an_older_copy_was_brought_back(tmp_path: Path, behind: int) -> None:
+    """The last epoch is published again; what was published before that is nowhere else."""
+    runs, out = Runs(tmp_path / "ckpt"), tmp_path / "out"
+    runs.run(query_of(st.parquet_sink(out)), 1)
+    shutil.copytree(out, tmp_path / "copy")
+    runs.run(query_of(st.parquet_sink(out)), behind)
+    shutil.rmtree(out)
+    os.rename(tmp_path / "copy", out)
+    before = seen(out)
+    if behind > 1:
+        with pytest.raises(st.SinkError, match=r"though epoch 2 was published there: it has lost rows; .*restore"):
+            runs.run(query_of(st.parquet_sink(out)))
+        assert seen(out) == before
+        return
+    runs.run(query_of(st.parquet_sink(out)))
+    assert sorted(pl.read_parquet(out / "*.parquet")["x"].to_list()) == ALL
+
+
+def test_a_folder_that_is_removed_between_two_runs_is_begun_anew(tmp_path: Path) -> None:
+    """A reader took it as a whole: nothing of it comes again, however often the query is started."""
+    runs, out = Runs(tmp_path / "ckpt"), tmp_path / "out"
+    runs.run(query_of(st.parquet_sink(out)), 2)
+    shutil.rmtree(out)
+    for epochs in (0, 0, 1, 1):
+        runs.run(query_of(st.parquet_sink(out)), epochs)
+    assert sorted(pl.read_parquet(out / "*.parquet")["x"].to_list()) == ALL[6:]
+
+
+def test_two_copies_of_a_checkpoint_do_not_both_go_on_with_one_place(tmp_path: Path) -> None:
+    """Made with cp: they have the same name, run as often, and have as many epochs; what they published tells them apart."""
+    out = tmp_path / "out"
+    Runs(tmp_path / "one").run(query_of(st.parquet_sink(out)), 1)
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    shutil.copytree(out, tmp_path / "kept")
+    Runs(tmp_path / "one").run(query_of(st.parquet_sink(out)), 1)
+    os.rename(out, tmp_path / "of one")
+    os.rename(tmp_path / "kept", out)
+    Runs(tmp_path / "two").run(query_of(st.parquet_sink(out)), 1)
+    shutil.rmtree(out)
+    os.rename(tmp_path / "of one", out)
+    before = seen(out)
+    with pytest.raises(st.SinkError, match=r"two runs went on from the same checkpoint"):
+        Runs(tmp_path / "two").run(query_of(st.parquet_sink(out)))
+    assert seen(out) == before
 
 
 def test_a_record_that_a_power_cut_damaged_says_nothing(sink: Sink, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
 from contextlib import closing, suppress
 from datetime import UTC, date, datetime
@@ -129,6 +131,79 @@ def test_a_ledger_without_its_entry_is_refused_while_nobody_can_tell(tmp_path: P
         connection.commit()
     runs.run(query_of(sink(tmp_path)))
     assert xs(tmp_path) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("keys", [(), ("x",)])
+def test_a_database_that_lost_its_last_transaction_gets_the_epoch_again(keys: tuple[str, ...], tmp_path: Path) -> None:
+    """The checkpoint remembers that the rows were published, and the ledger says that they are not there."""
+    runs = Runs(tmp_path / "ckpt")
+    runs.run(query_of(sink(tmp_path, keys=keys)), epochs=1)
+    shutil.copyfile(tmp_path / "rows.db", tmp_path / "older.db")
+    runs.run(query_of(sink(tmp_path, keys=keys)), epochs=1)
+    os.replace(tmp_path / "older.db", tmp_path / "rows.db")
+    assert xs(tmp_path) == list(range(3))
+    runs.run(query_of(sink(tmp_path, keys=keys)), epochs=0)
+    assert xs(tmp_path) == list(range(6))
+    runs.run(query_of(sink(tmp_path, keys=keys)))
+    assert xs(tmp_path) == list(range(ROWS))
+
+
+def test_a_first_transaction_that_is_lost_comes_again_too(tmp_path: Path) -> None:
+    runs = Runs(tmp_path / "ckpt")
+    runs.run(query_of(sink(tmp_path)), epochs=0)
+    shutil.copyfile(tmp_path / "rows.db", tmp_path / "older.db")
+    runs.run(query_of(sink(tmp_path)), epochs=1)
+    os.replace(tmp_path / "older.db", tmp_path / "rows.db")
+    runs.run(query_of(sink(tmp_path)))
+    assert xs(tmp_path) == list(range(ROWS))
+
+
+def test_a_database_that_lost_more_is_refused(tmp_path: Path) -> None:
+    """Rows of epochs before the last one are nowhere else any more."""
+    runs = Runs(tmp_path / "ckpt")
+    runs.run(query_of(sink(tmp_path)), epochs=1)
+    shutil.copyfile(tmp_path / "rows.db", tmp_path / "older.db")
+    runs.run(query_of(sink(tmp_path)), epochs=2)
+    shutil.copyfile(tmp_path / "rows.db", tmp_path / "newest.db")
+    os.replace(tmp_path / "older.db", tmp_path / "rows.db")
+    with pytest.raises(st.SinkError, match=r"ends with epoch 0 .*though epoch 2 was published there.*restore"):
+        runs.run(query_of(sink(tmp_path)))
+    assert xs(tmp_path) == list(range(3))
+    os.replace(tmp_path / "newest.db", tmp_path / "rows.db")
+    runs.run(query_of(sink(tmp_path)))
+    assert xs(tmp_path) == list(range(ROWS))
+
+
+def test_rows_that_cannot_be_given_again_are_missed(tmp_path: Path) -> None:
+    """A checkpoint that was restored has no rows on their way any more."""
+    Runs(tmp_path / "old").run(query_of(sink(tmp_path)), epochs=1)
+    shutil.copyfile(tmp_path / "rows.db", tmp_path / "older.db")
+    Runs(tmp_path / "old").run(query_of(sink(tmp_path)), epochs=1)
+    shutil.rmtree(tmp_path / "old" / "outbox")
+    os.replace(tmp_path / "older.db", tmp_path / "rows.db")
+    with pytest.raises(st.SpringtideError, match="lost rows of epoch 1 for the sink out"):
+        Runs(tmp_path / "old").run(query_of(sink(tmp_path)))
+    assert xs(tmp_path) == list(range(3))
+
+
+def test_an_emptied_table_is_begun_anew_as_often_as_one_likes(tmp_path: Path) -> None:
+    """What its advice says: empty it, and delete the entry. Rows that were published do not come again."""
+    runs = Runs(tmp_path / "ckpt")
+    runs.run(query_of(sink(tmp_path)), epochs=2)
+    asked(tmp_path, "DELETE FROM numbers")
+    asked(tmp_path, "DELETE FROM springtide_ledger")
+    for epochs in (0, 0, 1, 0):
+        runs.run(query_of(sink(tmp_path)), epochs=epochs)
+    assert xs(tmp_path) == list(range(6, 9))
+
+
+def test_another_table_and_back(tmp_path: Path) -> None:
+    """Each has the rows of the time in which it was the sink's."""
+    runs, other = Runs(tmp_path / "ckpt"), st.database_sink(partial(connect, tmp_path), "other", create=True)
+    for target in (sink(tmp_path), other, other, sink(tmp_path)):
+        runs.run(query_of(target), epochs=1)
+    assert xs(tmp_path) == [0, 1, 2, 9, 10, 11]
+    assert asked(tmp_path, "SELECT x FROM other ORDER BY x") == [(x,) for x in range(3, 9)]
 
 
 def test_an_entry_that_goes_while_a_run_writes_ends_the_run(tmp_path: Path) -> None:

@@ -86,6 +86,16 @@ def test_the_last_commit_was_deleted(tmp_path: Path) -> None:
         Runs(tmp_path / "ckpt").run(query_of(st.delta_sink(tmp_path / "table")), between=forget)
 
 
+def test_a_commit_that_is_gone_at_the_next_start_is_made_again(tmp_path: Path) -> None:
+    runs = Runs(tmp_path / "ckpt")
+    for _ in range(2):
+        runs.run(query_of(st.delta_sink(tmp_path / "table")), epochs=1)
+    sorted((tmp_path / "table" / "_delta_log").glob("*.json"))[-1].unlink()
+    assert xs(tmp_path / "table") == list(range(PER_EPOCH))
+    runs.run(query_of(st.delta_sink(tmp_path / "table")))
+    assert xs(tmp_path / "table") == list(range(ROWS))
+
+
 def test_small_files_are_merged_and_rows_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta, "_MANY", 4)
     source = st.source("numbers", st.memory(numbers(30), schema=SCHEMA), ts="ts")
