@@ -50,6 +50,11 @@ BENCHMARKS = {
         "calls of one number that overlap, a predicate with OR, comparisons/s",
     ),
     "epoch-floor": ("benchmarks.engine.floor", "main", "an epoch with 100 rows, against a bare two-stage Python job"),
+    "before-after": (
+        "benchmarks.engine.before_after",
+        "main",
+        'epoch-floor, heavy-callers and clickstream beside an older checkout, turn about: ARGS="--before PATH"',
+    ),
     "growth": ("benchmarks.engine.growth", "main", "epoch time and memory at 10⁵, 10⁶, 10⁷ rows of state"),
     "page": (
         "benchmarks.page.view",

@@ -8,15 +8,13 @@ state as there; `exact_ratio` is its median over the rounds.
 """
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cdr.data import FILES, make
 from benchmarks.measure import DATA, ROOT, result, say, scratch, summary
+from benchmarks.sides import Side, turn_about
 
 QUERIES: dict[str, dict[str, Any]] = {
     "heavy-callers": {"size": 3600, "every": 60, "key": "src", "steady_after": 10},
@@ -34,7 +32,11 @@ def main(*args: str) -> None:
     data = make(DATA / "cdr") if given.files == FILES else make(DATA / f"cdr-{given.files}", given.files)
     figures: dict[str, Any] = {"exact_ratio": {}, "float_ratio": {}, "ratios": {}, "rates": {}}
     with scratch() as folder:
-        sides = {"before": _Side(given.before, data, folder / "before"), "exact": _Side(ROOT, data, folder / "exact")}
+        script = Path(__file__).with_name("exact_side.py")
+        sides = {
+            "before": Side(given.before, script, folder / "before", str(data)),
+            "exact": Side(ROOT, script, folder / "exact", str(data)),
+        }
         for name, query in QUERIES.items():
             for kind, ratio_name in (("integer", "exact_ratio"), ("float", "float_ratio")):
                 ratios, rates = _compared(sides, {**query, "float": kind == "float"}, given.rounds, f"{name}, {kind}")
@@ -47,13 +49,12 @@ def main(*args: str) -> None:
 
 
 def _compared(
-    sides: dict[str, "_Side"], query: dict[str, Any], rounds: int, label: str
+    sides: dict[str, Side], query: dict[str, Any], rounds: int, label: str
 ) -> tuple[list[float], dict[str, list[float]]]:
     ratios: list[float] = []
     rates: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(-1, rounds):  # the first one warms up
-        order = list(sides) if number % 2 else list(reversed(sides))
-        found = {name: sides[name].run(query) for name in order}
+        found = {name: sides[name].run(query) for name in turn_about(sides, number)}
         if found["before"]["windows"] != found["exact"]["windows"]:
             raise AssertionError(f"{label}: {found}")
         if number < 0:
@@ -66,40 +67,3 @@ def _compared(
             f"{label}: before {medians['before'] / 1e6:.2f}, exact {medians['exact'] / 1e6:.2f} M rows/s, {ratios[-1]:.3f} ×"
         )
     return ratios, rates
-
-
-class _Side:
-    """A checkout at work."""
-
-    def __init__(self, checkout: Path, data: Path, folder: Path) -> None:
-        folder.mkdir()
-        python = checkout / ".venv" / "bin" / "python"
-        worker = Path(__file__).with_name("exact_side.py")
-        # What this process was told of Python and modules is not for the other checkout.
-        env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYSPARK", "VIRTUAL_ENV"))}
-        env |= {"PYTHONPATH": str(checkout / "src"), "PYSPARK_PYTHON": str(python)}
-        self._process = subprocess.Popen(
-            [str(python), str(worker), str(data), str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=env,
-            cwd=folder,
-        )
-
-    def run(self, query: dict[str, Any]) -> dict[str, Any]:
-        """Run a query to its end; give the rates of its epochs and how many windows came out."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(json.dumps(query), file=self._process.stdin, flush=True)
-        for line in self._process.stdout:
-            if line.startswith("{"):
-                answer: dict[str, Any] = json.loads(line)
-                return answer
-        raise RuntimeError("a checkout ended before its time; see what it said above")
-
-    def stop(self) -> None:
-        """Let it end."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()

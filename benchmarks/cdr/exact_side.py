@@ -14,7 +14,7 @@ ROWS_PER_EPOCH = 2_000_000
 ROWS_PER_FILE = 500_000
 
 
-def main(data: Path, folder: Path) -> None:
+def main(folder: Path, data: Path) -> None:
     """Answer until the input ends."""
     spark = st.spark_session("local[2,4]", spark_driver_memory="2g", spark_sql_shuffle_partitions="2")
     for number, line in enumerate(sys.stdin):

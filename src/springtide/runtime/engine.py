@@ -47,6 +47,8 @@ from springtide.state.errors import CheckpointError, LostError
 from springtide.state.history import History
 from springtide.state.manifest import Manifest
 from springtide.state.metrics import EpochMetrics
+from springtide.state.stores import Store
+from springtide.state.tiers import Tiers
 
 Execute = Callable[[Epoch], Sequence[Report]]
 """Runs the tasks of an epoch and gives their reports."""
@@ -166,6 +168,16 @@ class Engine:
     def root(self) -> Path:
         """The folder of the checkpoint."""
         return self.checkpoint.root
+
+    @property
+    def store(self) -> Store:
+        """Where the checkpoint is."""
+        return self.checkpoint.store
+
+    @property
+    def tiers(self) -> Tiers:
+        """Where its files are: disk, memory, a store."""
+        return self.storage.tiers
 
     @property
     def manifest(self) -> Manifest:

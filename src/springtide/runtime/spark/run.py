@@ -94,7 +94,7 @@ class Run:
         self._pace, self._last_epoch = 0.0, 0.0
         self._query: StreamingQuery | None = None
         try:
-            check_executors(spark.sparkContext, self._engine.storage.tiers, durable)
+            check_executors(spark.sparkContext, self._engine.tiers, durable)
             self._query = self._start(trigger)
         except BaseException:
             self._engine.close()
@@ -157,7 +157,7 @@ class Run:
     @property
     def checkpoint_store(self) -> Store:
         """Where its checkpoint is."""
-        return self._engine.checkpoint.store
+        return self._engine.store
 
     def checkpoint_now(self) -> int:
         """Make the state durable between two epochs; give the epoch that it is of."""

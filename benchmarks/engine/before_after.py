@@ -1,0 +1,77 @@
+"""What a change of the code costs: this checkout beside another one, from before, turn about on the same rows.
+
+    make bench NAME=before-after ARGS="--before PATH"
+
+The queries are those of `epoch-floor`, `heavy-callers` and `clickstream`. Both checkouts must give the same rows. A ratio is the speed of this checkout over that of the other in one round
+(more than 1: faster); `speed_ratio` is its median over the rounds. `--epochs`, `--files` and `--rounds` make it smaller.
+"""
+
+import argparse
+import statistics
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cdr import data as calls
+from benchmarks.clickstream import data as clicks
+from benchmarks.measure import DATA, ROOT, result, say, scratch, summary
+from benchmarks.sides import Side, turn_about
+
+QUERIES = ("epoch-floor", "heavy-callers", "clickstream")
+BEFORE, AFTER = "before", "after"
+
+
+def main(*args: str) -> None:
+    """Compare two checkouts."""
+    parser = argparse.ArgumentParser(prog="before-after")
+    parser.add_argument(
+        "--before", type=Path, required=True, help="a checkout from before; its .venv is used if it has one"
+    )
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--epochs", type=int, default=60, help="of 100 rows each, in epoch-floor")
+    parser.add_argument("--files", type=int, default=calls.FILES, help="of 500,000 rows each, in the other two")
+    parser.add_argument("--only", choices=QUERIES, action="append", help="compare only this query; may be given again")
+    given = parser.parse_args(args)
+    files = min(given.files, calls.FILES), min(given.files, clicks.FILES)
+    tasks: dict[str, dict[str, Any]] = {
+        "epoch-floor": {"epochs": given.epochs},
+        "heavy-callers": {"data": str(calls.make(DATA / _named("cdr", files[0], calls.FILES), files[0]))},
+        "clickstream": {"data": str(clicks.make(DATA / f"clickstream-{files[1]}", files[1]))},
+    }
+    figures: dict[str, Any] = {"speed_ratio": {}, "ratios": {}, "speeds": {}, "rounds": given.rounds}
+    script = Path(__file__).with_name("before_after_side.py")
+    with scratch() as folder:
+        sides = {
+            BEFORE: Side(given.before, script, folder / BEFORE),
+            AFTER: Side(ROOT, script, folder / AFTER),
+        }
+        for query in given.only or QUERIES:
+            ratios, speeds = _compared(sides, query, tasks[query], given.rounds)
+            figures["speed_ratio"][query] = float(f"{statistics.median(ratios):.4g}")
+            figures["ratios"][query] = summary(ratios)
+            figures["speeds"][query] = {side: summary(speeds[side]) for side in sides}
+        for side in sides.values():
+            side.stop()
+    result("before-after", **figures)
+
+
+def _named(name: str, files: int, usual: int) -> str:
+    return name if files == usual else f"{name}-{files}"
+
+
+def _compared(
+    sides: dict[str, Side], query: str, task: dict[str, Any], rounds: int
+) -> tuple[list[float], dict[str, list[float]]]:
+    ratios: list[float] = []
+    speeds: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(-1, rounds):  # the first one warms up
+        found = {name: sides[name].run({"query": query, **task}) for name in turn_about(sides, number)}
+        if found[BEFORE]["rows"] != found[AFTER]["rows"]:
+            raise AssertionError(f"{query}: the checkouts give different rows: {found}")
+        if number < 0:
+            continue
+        for name, answer in found.items():
+            speeds[name].append(answer["speed"])
+        ratios.append(found[AFTER]["speed"] / found[BEFORE]["speed"])
+        now = ", ".join(f"{name} {found[name]['speed']:,.1f} {found[name]['unit']}" for name in sides)
+        say(f"{query}: {now}, {ratios[-1]:.3f} ×")
+    return ratios, speeds
