@@ -18,6 +18,7 @@ from benchmarks.sides import Side, turn_about
 
 QUERIES = ("epoch-floor", "heavy-callers", "clickstream")
 BEFORE, AFTER = "before", "after"
+ROWS_PER_EPOCH = 2_000_000
 
 
 def main(*args: str) -> None:
@@ -32,10 +33,13 @@ def main(*args: str) -> None:
     parser.add_argument("--only", choices=QUERIES, action="append", help="compare only this query; may be given again")
     given = parser.parse_args(args)
     files = min(given.files, calls.FILES), min(given.files, clicks.FILES)
+    sizes = [min(ROWS_PER_EPOCH, n * calls.ROWS_PER_FILE // 4) for n in files]  # several epochs of few files, too
+    called = calls.make(DATA / ("cdr" if files[0] == calls.FILES else f"cdr-{files[0]}"), files[0])
+    clicked = clicks.make(DATA / f"clickstream-{files[1]}", files[1])
     tasks: dict[str, dict[str, Any]] = {
         "epoch-floor": {"epochs": given.epochs},
-        "heavy-callers": {"data": str(calls.make(DATA / _named("cdr", files[0], calls.FILES), files[0]))},
-        "clickstream": {"data": str(clicks.make(DATA / f"clickstream-{files[1]}", files[1]))},
+        "heavy-callers": {"data": str(called), "rows_per_epoch": sizes[0]},
+        "clickstream": {"data": str(clicked), "rows_per_epoch": sizes[1]},
     }
     figures: dict[str, Any] = {"speed_ratio": {}, "ratios": {}, "speeds": {}, "rounds": given.rounds}
     script = Path(__file__).with_name("before_after_side.py")
@@ -52,10 +56,6 @@ def main(*args: str) -> None:
         for side in sides.values():
             side.stop()
     result("before-after", **figures)
-
-
-def _named(name: str, files: int, usual: int) -> str:
-    return name if files == usual else f"{name}-{files}"
 
 
 def _compared(

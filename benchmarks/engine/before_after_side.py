@@ -17,13 +17,12 @@ import polars as pl
 
 import springtide as st
 
-ROWS_PER_FILE = 500_000
-ROWS_PER_EPOCH = 4 * ROWS_PER_FILE
 SMALL = 100
 """Rows of an epoch that is as short as can be."""
 WARM_UP = 15
 """Such epochs that do not count."""
-STEADY_AFTER = 10 * ROWS_PER_FILE
+STEADY_AFTER = 5_000_000
+"""Rows, of heavy callers: then windows of an hour are full."""
 PATTERN = 5
 
 Answer = dict[str, Any]
@@ -63,7 +62,7 @@ def heavy_callers(spark: Any, folder: Path, task: dict[str, Any]) -> Answer:
     windows = calls.map(duration=pl.col("end") - pl.col("start")).aggregate(
         by="src", window=st.sliding("1h", every="1m"), n=st.count(), avg=st.mean("duration"), name="windows"
     )
-    epochs, rates, done = _run(spark, windows, folder, ROWS_PER_EPOCH), [], 0
+    epochs, rates, done = _run(spark, windows, folder, task["rows_per_epoch"]), [], 0
     for before, epoch in itertools.pairwise(epochs):
         done += before["rows"]
         rates.append((done, epoch["rows"] / (epoch["at"] - before["at"])))
@@ -81,7 +80,7 @@ def clickstream(spark: Any, folder: Path, task: dict[str, Any]) -> Answer:
         .map(pattern=pl.col("pattern").list.join(" > "))
     )
     top = patterns.top_k(20, "pattern", window=st.tumbling("1m"), name="top")
-    first, *epochs = _run(spark, top, folder, ROWS_PER_EPOCH)
+    first, *epochs = _run(spark, top, folder, task["rows_per_epoch"])
     speed = sum(e["rows"] for e in epochs) / (epochs[-1]["at"] - first["at"])
     return {"speed": speed, "unit": "events/s", "rows": _digest(folder)}
 

@@ -29,7 +29,7 @@ from springtide.query.errors import SpringtideError
 from springtide.query.types import END_OF_TIME
 from springtide.runtime import inprocess
 from springtide.runtime.engine import Batch, Engine, Options
-from springtide.runtime.epoch import Epoch, Report
+from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.spark.records import is_taken
 from springtide.runtime.spark.rows import row_task, split
 from springtide.sources.spark import SparkSource, label_of
@@ -187,7 +187,7 @@ class Case:
     whole: bool = False
     """As in `SparkExecutor`: the rows of a physical stream are brought together."""
 
-    def execute(self, epoch: Epoch) -> list[Report]:
+    def execute(self, epoch: Epoch) -> list[TaskReport]:
         """Run an epoch as `SparkExecutor` does, with the tasks one after the other."""
         reports = self._executed(epoch)
         if not self.whole and not epoch.silent and split(self.plan, epoch, reports):
@@ -198,7 +198,7 @@ class Case:
             raise Crash("the executor is gone")
         return reports
 
-    def _executed(self, epoch: Epoch) -> list[Report]:
+    def _executed(self, epoch: Epoch) -> list[TaskReport]:
         tasks = [] if self.rows is None or epoch.silent else self._tasks(self.rows)
         items = [i for number, task in enumerate(tasks) for i in row_task(self.plan, epoch, number, task)]
         return inprocess.execute(self.plan, epoch, items)

@@ -11,7 +11,7 @@ from random import Random
 from springtide.compiler.plan import Plan
 from springtide.runtime.durability import Durability
 from springtide.runtime.engine import Engine
-from springtide.runtime.epoch import Epoch, Report
+from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.inprocess import execute
 from springtide.runtime.persisting import Persister
 from springtide.state.manifest import Manifest
@@ -55,7 +55,7 @@ class Faults:
         self._time += self._ticks.random()
         return self._time
 
-    def execute(self, plan: Plan, epoch: Epoch) -> list[Report]:
+    def execute(self, plan: Plan, epoch: Epoch) -> list[TaskReport]:
         """Run the tasks of an epoch, in some cases twice. How long they took is made up: maps are made from it."""
         reports, took = self._run(plan, epoch), self._work.random
         return [replace(r, busy=took(), wait=took(), began=took()) for r in reports]

@@ -30,9 +30,9 @@ from springtide.exchange.blob import Blob
 from springtide.operators import registry
 from springtide.operators.sliding import kernel as sliding
 from springtide.runtime import old_owners, topology
-from springtide.runtime.epoch import Epoch, Report
-from springtide.runtime.reports import reports_of
+from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.shipping import for_tasks
+from springtide.runtime.task_reports import reports_of
 from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
 from springtide.state.segment import Segment, read_segment
 
@@ -49,7 +49,7 @@ class Retries:
         """Decide by `random` alone; so many of the second attempts run in another process."""
         self._random, self._elsewhere = random, elsewhere
 
-    def execute(self, plan: Plan, epoch: Epoch) -> list[Report]:
+    def execute(self, plan: Plan, epoch: Epoch) -> list[TaskReport]:
         """Run the tasks of an epoch, level by level, as `inprocess.execute` does."""
         layout = epoch.topology
         inboxes: list[list[Item]] = [[] for _ in range(layout.partitions(0))]
@@ -163,7 +163,7 @@ def _told(epoch: Epoch, items: Sequence[Item]) -> dict[Any, Any]:
     told: dict[Any, Any] = {}
     for to, partition, payload in items:
         if to == REPORT:
-            report = Report.from_json(json.loads(payload))
+            report = TaskReport.from_json(json.loads(payload))
             told["report", report.subquery, report.instance] = replace(
                 report, busy=0, wait=0, began=0, segments=(), outbox=(), buffers=()
             )

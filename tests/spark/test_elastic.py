@@ -57,7 +57,7 @@ def test_a_query_that_grows_and_shrinks_gives_the_rows_of_the_reference(
     """1 → 2 → 5 → 3 → 8 → 1 instances of every stateful part, by every protocol."""
     query = st.Query("query", *made(tmp_path))
     elastic = st.Elastic(
-        policy=Scheduled(), balancing=None, every=0.0, grace=0.0, patience=1, slots=64, protocol=protocol
+        policy=Scheduled(), balancing=None, every=0.0, grace=0.0, confirmations=1, slots=64, protocol=protocol
     )
     run = query.start(
         spark, checkpoint=tmp_path / "checkpoint", instances=1, buckets=16, rows_per_epoch=8, elastic=elastic
@@ -75,7 +75,7 @@ def test_a_query_that_grows_and_shrinks_gives_the_rows_of_the_reference(
 def test_from_1_to_64_instances_and_back(spark: SparkSession, tmp_path: Path) -> None:
     """SM-7: as many as have no core, nor even a key."""
     query = st.Query("query", *queries.heavy_callers(tmp_path))
-    elastic = st.Elastic(policy=Scheduled((64, 1)), balancing=None, every=0.0, grace=0.0, patience=1, slots=64)
+    elastic = st.Elastic(policy=Scheduled((64, 1)), balancing=None, every=0.0, grace=0.0, confirmations=1, slots=64)
     run = query.start(spark, checkpoint=tmp_path / "checkpoint", instances=1, rows_per_epoch=8, elastic=elastic)
     assert run.wait(120)
     used = [max(load.instances for load in s.subqueries.values() if load.most != 1) for s in run.snapshots()]

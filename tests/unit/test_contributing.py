@@ -62,7 +62,7 @@ def test_one_of_each_runs_and_gives_the_rows_of_the_reference(added: SimpleNames
     whole = per_parity.select("even", "n", "far", "last")
     query = st.Query("added", whole.to(added.epochs.Epochs(out)), per_minute.to(late, name="windows"))
     options = Options(
-        rows_per_epoch=7, elastic=st.Elastic(policy=added.doubling.Doubling(4), every=0, grace=0, patience=1)
+        rows_per_epoch=7, elastic=st.Elastic(policy=added.doubling.Doubling(4), every=0, grace=0, confirmations=1)
     )
     engine = run(query.plan(), checkpoint, options)
 

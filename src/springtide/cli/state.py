@@ -17,8 +17,8 @@ from springtide.compiler.tables import columns
 from springtide.operators.sliding.operator import CLOSED
 from springtide.query.errors import nearest
 from springtide.query.types import END_OF_TIME
-from springtide.runtime.stored import (
-    Layout,
+from springtide.runtime.state_reader import (
+    StateDescription,
     first_pane,
     latest,
     main_segments,
@@ -54,58 +54,58 @@ def state(
     checkpoint = watched(ckpt)
     identity = checkpoint.identity()
     manifest = latest(checkpoint)
-    layouts: Mapping[str, Layout] = identity.get("state", {})
+    descriptions: Mapping[str, StateDescription] = identity.get("state", {})
     if step is None:
         if key:
             raise CommandError(f"--key needs a step; {nearest('', manifest.state)}")
-        show(f"query {identity['query']}, state after epoch {manifest.epoch:,}\n\n{_overview(manifest, layouts)}")
+        show(f"query {identity['query']}, state after epoch {manifest.epoch:,}\n\n{_overview(manifest, descriptions)}")
         return
     if step not in manifest.state:
         raise CommandError(f"{step!r} is not a stateful step of {identity['query']}; {nearest(step, manifest.state)}")
-    layout = layouts.get(step, {})
-    manifest, rows = rows_of(checkpoint, step, layout, kind)
-    rows = rows.filter(with_keys(key or [], layout.get("keys", [])))
-    shown = readable(rows, layout).head(limit).collect()
+    description = descriptions.get(step, {})
+    manifest, rows = rows_of(checkpoint, step, description, kind)
+    rows = rows.filter(with_keys(key or [], description.get("keys", [])))
+    shown = readable(rows, description).head(limit).collect()
     found = rows.select(pl.len()).collect().item()
     of = "" if found <= limit else f", the first {limit}"
-    kinds = tables_of(manifest.state[step], layout)
+    kinds = tables_of(manifest.state[step], description)
     which = f", {kind or kinds[0]} (of {', '.join(kinds)})" if len(kinds) > 1 else ""
     show(f"{step} after epoch {manifest.epoch:,}{which}: {plural(found, 'row')}{of}")
     if shown.height:
         show("\n" + "\n".join(table_of(shown)))
 
 
-def _overview(manifest: Manifest, layouts: Mapping[str, Layout]) -> str:
+def _overview(manifest: Manifest, descriptions: Mapping[str, StateDescription]) -> str:
     rows = [["step", "keys", "instances", "segments", "rows", "oldest pane", "newest pane", "closed up to"]]
     for name, state in manifest.state.items():
-        layout = layouts.get(name, {})
-        segments = main_segments(state, layout)
-        first = first_pane(state, layout)
+        description = descriptions.get(name, {})
+        segments = main_segments(state, description)
+        first = first_pane(state, description)
         oldest = min((s.low for s in segments), default=None)
         rows.append(
             [
                 name,
-                ", ".join(layout.get("keys", [])) or "–",
+                ", ".join(description.get("keys", [])) or "–",
                 str(manifest.maps[name].instances),
                 str(len(segments)),
                 f"{sum(s.rows for s in segments):,}",
-                _pane_time(oldest if first is None or oldest is None else max(oldest, first), layout),
-                _pane_time(max((s.high for s in segments), default=None), layout),
-                _closed(state, layout),
+                _pane_time(oldest if first is None or oldest is None else max(oldest, first), description),
+                _pane_time(max((s.high for s in segments), default=None), description),
+                _closed(state, description),
             ]
         )
     return "\n".join(columns(rows, right=[2, 3, 4]))
 
 
-def _pane_time(pane: int | None, layout: Layout) -> str:
-    width = pane_width(layout)
+def _pane_time(pane: int | None, description: StateDescription) -> str:
+    width = pane_width(description)
     return "–" if pane is None or width is None else event_time(pane * width)
 
 
-def _closed(state: SubqueryState, layout: Layout) -> str:
+def _closed(state: SubqueryState, description: StateDescription) -> str:
     closed = state.marks.get(CLOSED)
-    if closed is None or "size" not in layout:
+    if closed is None or "size" not in description:
         return "–"
     if closed == END_OF_TIME:
         return "the end"
-    return event_time(closed * layout["every"] + layout["size"])
+    return event_time(closed * description["every"] + description["size"])

@@ -80,8 +80,8 @@ def _files(name: str, files: dict[str, int]) -> str:
 
 
 def _source(name: str, state: SourceState) -> list[str]:
-    behind = min(state.times.values(), default=None)
-    time = "ended" if state.ended or behind == END_OF_TIME else "–" if behind is None else event_time(behind)
+    earliest = min(state.times.values(), default=None)
+    time = "ended" if state.ended or earliest == END_OF_TIME else "–" if earliest is None else event_time(earliest)
     return [name, count(state.accepted), count(state.late), count(state.rejected), str(len(state.times)), time]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from springtide.elastic import maps
 from springtide.elastic.policies.policy import Proposal
 from springtide.state.bucket_map import BucketMap
-from springtide.state.instructions import Instruction, Kind
+from springtide.state.instructions import ChangeKind, Instruction
 
 
 def instruct(
@@ -33,7 +33,7 @@ def instruct(
 
 def _after(
     proposal: Proposal, before: BucketMap, loads: Sequence[float], grid: tuple[int, int] | None
-) -> tuple[BucketMap, Kind]:
+) -> tuple[BucketMap, ChangeKind]:
     if proposal.owners is not None:
         after = maps.owned(before, proposal.owners, proposal.instances)
         return after, "scale" if after.instances != before.instances else "rebalance"

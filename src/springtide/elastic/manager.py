@@ -128,7 +128,7 @@ class Manager:
         fewer = {p.subquery: p.instances for p in reversed(proposals) if _is_fewer(report, p)}
         for name in report.subqueries:
             rests = resting(report, name, self.elastic, self.state)
-            self.state = self.state.wished(name, None if rests else fewer.get(name), self.elastic.patience)
+            self.state = self.state.wants_fewer(name, None if rests else fewer.get(name), self.elastic.confirmations)
         decided: dict[str, Instruction] = {}
         waiting = set[str]()
         # Those that give instances back come first: others may need their slots.
@@ -139,7 +139,7 @@ class Manager:
             instruction, refusal = judge(proposal, report, self.elastic, self.state, decided)
             if refusal is not None:
                 self.state = self.state.refused(refusal)
-                if refusal.rule == "patience":  # it will change soon: what else could be done would be for nothing
+                if refusal.rule == "confirmations":  # it will change soon: what else could be done would be for nothing
                     waiting.add(name)
             if instruction is not None:
                 decided[name] = instruction

@@ -1,4 +1,4 @@
-"""The rules that hold whatever a policy proposes: grace, limits, patience, slots, veto. Pure."""
+"""The rules that hold whatever a policy proposes: grace, limits, confirmations, slots, veto. Pure."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ def _degree(
     elif most is not None and wanted > most:
         wanted, broken = most, ("limit", f"it has {most} at most")
     if wanted < own.instances:
-        wishes = state.wishes.get(name, ())
-        if len(wishes) < elastic.patience:
-            return None, ("patience", f"{len(wishes)} of {elastic.patience} reports in a row asked for it")
-        wanted = min(own.instances, max(wanted, *wishes))  # the most careful of them
+        reports = state.fewer_wanted.get(name, ())
+        if len(reports) < elastic.confirmations:
+            return None, ("confirmations", f"{len(reports)} of {elastic.confirmations} reports in a row asked for it")
+        wanted = min(own.instances, max(wanted, *reports))  # the most careful of them
     elif wanted > own.instances:
         free = _free(report, name, elastic, state, decided)
         if free is not None and wanted > free:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
+from warnings import warn
 
 from springtide.elastic.policies.balancing import Balancing
 from springtide.elastic.policies.policy import Policy
@@ -44,7 +45,7 @@ class Elastic:
     """Seconds that a report sums up, as nearly as whole epochs can; a decision is taken with each. Shorter is quicker, and more nervous."""
     grace: float = 10.0
     """Seconds after a change in which the same subquery is left alone: what is measured meanwhile is the change."""
-    patience: int = 2
+    confirmations: int = 2
     """Reports in a row that must ask for fewer instances before some go. More are given at once."""
     protocol: ProtocolChoice = "virtual"
     """How buckets go to new owners, see `protocols`; "rule" chooses."""
@@ -52,16 +53,21 @@ class Elastic:
     """Can refuse an instruction."""
     remember: int = 1000
     """Reports that a policy can look back on."""
+    patience: InitVar[int | None] = None
+    """The old name of `confirmations`."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, patience: int | None) -> None:
         """Refuse bounds that nothing fits."""
+        if patience is not None:
+            warn("st.Elastic(patience=…) is called confirmations= now", DeprecationWarning, stacklevel=3)
+            object.__setattr__(self, "confirmations", patience)
         for name, (least, most) in {"": (self.min, self.max or self.min), **self.limits}.items():
             if not 1 <= least <= most:
                 whose = f" of {name}" if name else ""
                 raise ValueError(f"the limits{whose} must be 1 ≤ least ≤ most, not {least} and {most}")
         check_protocol(self.protocol)
-        if self.every < 0 or self.grace < 0 or self.patience < 1 or self.remember < 0:
-            raise ValueError("every, grace and remember cannot be negative, and patience is at least 1")
+        if self.every < 0 or self.grace < 0 or self.confirmations < 1 or self.remember < 0:
+            raise ValueError("every, grace and remember cannot be negative, and confirmations is at least 1")
 
     def of(self, subquery_of: Callable[[str], str], slots: int | None) -> Elastic:
         """Return the settings for a plan and a machine: limits by subquery instead of by step, and no more slots than there are."""
@@ -75,20 +81,20 @@ class Elastic:
         return (low if most is None else min(low, most)), (min(highest) if highest else None)
 
 
-def elastic_of(wish: bool | Elastic | Policy | None) -> Elastic | None:
+def elastic_of(given: bool | Elastic | Policy | None) -> Elastic | None:
     """Take what a user says: nothing, yes, a policy, or everything.
 
     >>> elastic_of(True).max, elastic_of(None)
     (None, None)
     """
-    if wish is None or wish is False:
+    if given is None or given is False:
         return None
-    if wish is True:
+    if given is True:
         return Elastic()
-    if isinstance(wish, Elastic):
-        return wish
-    if callable(getattr(wish, "decide", None)) and not isinstance(wish, type):
-        return Elastic(policy=wish)
+    if isinstance(given, Elastic):
+        return given
+    if callable(getattr(given, "decide", None)) and not isinstance(given, type):
+        return Elastic(policy=given)
     raise QueryError(
-        "(elastic)", f"{shown(wish)} says nothing about elasticity", "give True, a policy or st.Elastic(max=16)"
+        "(elastic)", f"{shown(given)} says nothing about elasticity", "give True, a policy or st.Elastic(max=16)"
     )

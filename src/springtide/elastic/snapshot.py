@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from statistics import fmean
 from typing import Any
+from warnings import warn
 
 import numpy as np
 import numpy.typing as npt
@@ -247,9 +248,14 @@ class Snapshot:
         read, waiting = sum(s.rows for s in origins), sum(s.backlog for s in origins)
         return sum(self.utilisation(name)) * self.period * waiting / read if read else 0.0
 
-    def is_behind(self, name: str) -> bool:
+    def has_backlog(self, name: str) -> bool:
         """Return whether rows wait for a subquery that an epoch had no room for."""
         return any(s.backlog for s in self.origins(name).values())
+
+    def is_behind(self, name: str) -> bool:
+        """Return the same; this is the old name of `has_backlog`."""
+        warn("Snapshot.is_behind is called has_backlog now", DeprecationWarning, stacklevel=2)
+        return self.has_backlog(name)
 
     def bucket_loads(self, name: str) -> tuple[float, ...]:
         """Share the utilisation of each instance out to its buckets: by their work, else by their rows; empty if unknown."""

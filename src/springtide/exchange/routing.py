@@ -21,7 +21,7 @@ Part = tuple[int, pl.DataFrame | None]
 """An instance and its rows; None for none, when only a header goes there."""
 
 
-def deal(
+def split_by_instance(
     rows: pl.DataFrame, routing: Routing | None, side: int, owners: Sequence[int], instances: int
 ) -> Iterator[Part]:
     """Return every instance the rows that it needs, each row at most once; an instance without rows is named too.

@@ -17,7 +17,7 @@ from typing import Any
 from springtide.connectors import Slice
 from springtide.exchange import gate
 from springtide.exchange.blob import Blob
-from springtide.runtime.epoch import Epoch, EpochInput, Report
+from springtide.runtime.epoch import Epoch, EpochInput, TaskReport
 from springtide.state.manifest import EpochLog
 
 FOLDER = "buffer"
@@ -49,7 +49,7 @@ def cannot_be_read_again(slices: Sequence[Sequence[Slice]]) -> bool:
     return any(part.reader is not None or not _is_plain(part.data) for parts in slices for part in parts)
 
 
-def record(epoch: Epoch, reports: Sequence[Report], *, idle: bool) -> EpochLog:
+def record(epoch: Epoch, reports: Sequence[TaskReport], *, idle: bool) -> EpochLog:
     """Return what an epoch took in, for its manifest. `idle`: streams were found idle, so it is not to be joined with others."""
     slices = {name: parts for name, parts in epoch.slices.items() if name not in epoch.buffered}
     buffers = {

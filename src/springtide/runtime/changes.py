@@ -22,6 +22,9 @@ class Moment:
     """Whether slots that are requested can come."""
 
 
+UNTIMED = Moment(0.0)
+
+
 # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

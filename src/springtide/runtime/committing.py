@@ -10,7 +10,7 @@ from springtide.exchange import gate
 from springtide.operators import operator_of
 from springtide.operators.sliding.operator import CLOSED
 from springtide.query.ids import Generation
-from springtide.runtime.epoch import Epoch, Report
+from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.old_owners import at_old_owners
 from springtide.state.accounts import SINK, SOURCE, add
 from springtide.state.manager_state import ManagerState
@@ -32,7 +32,7 @@ def manifest_after(
     before: Manifest,
     live: Plan,
     epoch: Epoch,
-    reports: Sequence[Report],
+    reports: Sequence[TaskReport],
     *,
     generation: Generation,
     sources: Mapping[str, SourceState],
@@ -67,12 +67,12 @@ def manifest_after(
     )
 
 
-def states_after(live: Plan, epoch: Epoch, reports: Sequence[Report]) -> dict[str, SubqueryState]:
+def states_after(live: Plan, epoch: Epoch, reports: Sequence[TaskReport]) -> dict[str, SubqueryState]:
     """Return what each stateful subquery has in store after an epoch."""
     return {q.name: state_after(live, epoch, q.name, reports) for q in live.subqueries if q.head}
 
 
-def state_after(live: Plan, epoch: Epoch, name: str, reports: Sequence[Report]) -> SubqueryState:
+def state_after(live: Plan, epoch: Epoch, name: str, reports: Sequence[TaskReport]) -> SubqueryState:
     """Return the segments of a subquery that are alive after an epoch: not rewritten, not replaced, not expired."""
     own = sorted((r for r in reports if r.subquery == name), key=lambda r: r.instance)
     before = epoch.state.get(name, SubqueryState())
@@ -88,7 +88,9 @@ def state_after(live: Plan, epoch: Epoch, name: str, reports: Sequence[Report]) 
     return SubqueryState(marks, (*filter(alive, before.segments), *(s for r in own for s in r.segments)))
 
 
-def with_counts(states: Mapping[str, SourceState], epoch: Epoch, reports: Sequence[Report]) -> dict[str, SourceState]:
+def with_counts(
+    states: Mapping[str, SourceState], epoch: Epoch, reports: Sequence[TaskReport]
+) -> dict[str, SourceState]:
     """Return the states of the sources with what became of this epoch's rows, and with their greatest times."""
     greatest = gate.greatest(epoch.greatest, [r.greatest for r in reports])
     found = {}
@@ -104,7 +106,7 @@ def with_counts(states: Mapping[str, SourceState], epoch: Epoch, reports: Sequen
     return found
 
 
-def accounts_after(before: Mapping[str, Mapping[str, int]], reports: Sequence[Report]) -> dict[str, dict[str, int]]:
+def accounts_after(before: Mapping[str, Mapping[str, int]], reports: Sequence[TaskReport]) -> dict[str, dict[str, int]]:
     """Return the totals with what became of this epoch's rows."""
     read = [{f"{SOURCE} {name}": counts for name, counts in r.sources.items()} for r in reports]
     written = [{f"{SINK} {d.sink}": {"written": d.rows}} for r in reports for d in r.outbox]

@@ -79,7 +79,7 @@ class Durability:
         """Return where the files of a run on a checkpoint are."""
         root = str(checkpoint.root)
         if checkpoint.remote is not None:
-            return Tiers(root, None, checkpoint.remote, checkpoint.cache, behind=self.seconds > 0)
+            return Tiers(root, None, checkpoint.remote, checkpoint.cache, uploads_later=self.seconds > 0)
         memory = None
         if self.seconds > 0:
             memory = str(private.new(self.parent, checkpoint.root))

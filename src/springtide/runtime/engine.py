@@ -25,7 +25,7 @@ from springtide.query.ids import EpochNumber, Generation
 from springtide.runtime.buffers import record
 from springtide.runtime.commands import Commands
 from springtide.runtime.committing import Batch, manifest_after, with_counts
-from springtide.runtime.epoch import Epoch, Report
+from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.failpoints import failpoint, fails_now
 from springtide.runtime.identity import identity, misfit
 from springtide.runtime.intake import Intake
@@ -50,7 +50,7 @@ from springtide.state.metrics import EpochMetrics
 from springtide.state.stores import Store
 from springtide.state.tiers import Tiers
 
-Execute = Callable[[Epoch], Sequence[Report]]
+Execute = Callable[[Epoch], Sequence[TaskReport]]
 """Runs the tasks of an epoch and gives their reports."""
 
 _EVENTS = 10
@@ -316,7 +316,7 @@ class Engine:
         self.reconfiguring.measured(snapshot)
         return manifest
 
-    def _perform(self, started: float, batch: Batch | None) -> tuple[Epoch, Sequence[Report], Manifest]:
+    def _perform(self, started: float, batch: Batch | None) -> tuple[Epoch, Sequence[TaskReport], Manifest]:
         """Run the tasks of an epoch; if state is lost, make it anew first. Tasks that fail for want of it are run again."""
         if not (self.storage.in_background and self.storage.has_lost(quickly=True)):
             try:
@@ -329,7 +329,7 @@ class Engine:
         self._recover()
         return self._performed(started, batch)
 
-    def _performed(self, started: float, batch: Batch | None) -> tuple[Epoch, Sequence[Report], Manifest]:
+    def _performed(self, started: float, batch: Batch | None) -> tuple[Epoch, Sequence[TaskReport], Manifest]:
         """Plan an epoch, run its tasks, and return what was planned, what they say, and the manifest that is to be committed."""
         before, storage = self.manifest, self.storage
         taken, owned = self.intake.plan(before.sources), self.reconfiguring.ownership(before)
@@ -358,7 +358,7 @@ class Engine:
             storage.make_durable(manifest)
         return epoch, reports, manifest
 
-    def _metrics(self, reports: Sequence[Report], started: float) -> EpochMetrics:
+    def _metrics(self, reports: Sequence[TaskReport], started: float) -> EpochMetrics:
         return metrics_of(
             self.plan,
             reports,

@@ -77,7 +77,7 @@ class Epoch:
 
 
 @dataclass(frozen=True)
-class Report:
+class TaskReport:
     """What a task says when it is done."""
 
     subquery: str
@@ -122,9 +122,9 @@ class Report:
         return vars(self) | {"segments": segments, "outbox": outbox, "traffic": vars(self.traffic)}
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Report:
+    def from_json(data: dict[str, Any]) -> TaskReport:
         """Read what `to_json` wrote."""
         segments = tuple(Segment.from_json(s) for s in data["segments"])
         lists = {name: tuple(data[name]) for name in ("replaced", "buckets", "buffers", "samples")}
         outbox, traffic = tuple(Delivery(**d) for d in data["outbox"]), Traffic(**data["traffic"])
-        return Report(**data | lists | {"segments": segments, "outbox": outbox, "traffic": traffic})
+        return TaskReport(**data | lists | {"segments": segments, "outbox": outbox, "traffic": traffic})

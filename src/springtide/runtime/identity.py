@@ -21,8 +21,8 @@ from springtide.query.text import expr_text
 from springtide.query.types import length_text
 from springtide.runtime.digests import of_code, of_expression
 from springtide.runtime.drawing import drawing
-from springtide.runtime.layout import layout
 from springtide.runtime.old_owners import at_old_owners
+from springtide.runtime.state_description import state_description
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.forms import INPUTS, ORIGINS, Part
 from springtide.state.manifest import Manifest
@@ -55,7 +55,7 @@ def identity(plan: Plan) -> dict[str, Any]:
         "hash": fingerprint(),
         "polars": pl.__version__,
         # for people: two checkpoints that differ in nothing else are the same
-        "state": layout(plan),
+        "state": state_description(plan),
         "graph": drawing(plan),
     }
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from springtide.compiler.plan import Plan
 from springtide.query.errors import SpringtideError
 from springtide.runtime.engine import Engine
-from springtide.runtime.epoch import Epoch, Report
+from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.old_owners import with_old_owners
 from springtide.runtime.options import Options
-from springtide.runtime.reports import reports_of
+from springtide.runtime.task_reports import reports_of
 from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
 
 
-def execute(plan: Plan, epoch: Epoch, beside: Iterable[Item] = ()) -> list[Report]:
+def execute(plan: Plan, epoch: Epoch, beside: Iterable[Item] = ()) -> list[TaskReport]:
     """Run the tasks of an epoch in this process, level by level; `beside` has what further tasks of level 0 give."""
     live, topology = with_old_owners(plan, tuple(epoch.old_owners)), epoch.topology
     items: list[Item] = [i for p in range(topology.partitions(0)) for i in source_task(live, epoch, p)]

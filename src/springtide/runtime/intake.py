@@ -14,7 +14,7 @@ from springtide.query import steps
 from springtide.query.connectors import ONE_STREAM
 from springtide.query.errors import QueryError, nearest, shown
 from springtide.query.types import END_OF_TIME
-from springtide.runtime.epoch import Epoch, Report, Taken
+from springtide.runtime.epoch import Epoch, Taken, TaskReport
 from springtide.runtime.ledgers import Ledgers
 from springtide.runtime.patience import Patience, of_a_connector, said
 from springtide.runtime.planning import with_times
@@ -226,7 +226,7 @@ class Intake:
                 greatest[name] = max(time, greatest[name])
         return greatest
 
-    def after(self, states: States, epoch: Epoch, reports: Sequence[Report]) -> dict[str, SourceState]:
+    def after(self, states: States, epoch: Epoch, reports: Sequence[TaskReport]) -> dict[str, SourceState]:
         """Return the states of the sources after the epoch, as far as they are decided here."""
         times = gate.later(epoch.times, [r.times for r in reports])
         return {

@@ -9,7 +9,7 @@ import numpy as np
 from springtide.compiler.plan import Grid, Plan
 from springtide.connectors import Slice
 from springtide.elastic.snapshot import Latency, Snapshot, SourceLoad, SubqueryLoad
-from springtide.runtime.epoch import Epoch, Report
+from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.state.manifest import Manifest
 from springtide.state.metrics import EpochMetrics, SubqueryMetrics
 from springtide.state.traffic import Traffic
@@ -21,7 +21,7 @@ _POINTS = 16
 def measure(
     plan: Plan,
     epoch: Epoch,
-    reports: Sequence[Report],
+    reports: Sequence[TaskReport],
     manifest: Manifest,
     *,
     now: float,
@@ -58,7 +58,7 @@ def measure(
 
 def metrics_of(
     plan: Plan,
-    reports: Sequence[Report],
+    reports: Sequence[TaskReport],
     *,
     at: float,
     seconds: float,
@@ -96,7 +96,7 @@ def _load(
     plan: Plan,
     name: str,
     epoch: Epoch,
-    reports: Sequence[Report],
+    reports: Sequence[TaskReport],
     manifest: Manifest,
     bucket_bytes: Sequence[int],
     seconds: float,
@@ -123,15 +123,15 @@ def _load(
     )
 
 
-def _by_instance(own: Sequence[Report], instances: int) -> list[list[Report]]:
+def _by_instance(own: Sequence[TaskReport], instances: int) -> list[list[TaskReport]]:
     """Sort the reports of a subquery by instance. Tasks on rows that Spark reads, as many as Spark likes, are dealt out to the instances in turn."""
-    found: list[list[Report]] = [[] for _ in range(instances)]
+    found: list[list[TaskReport]] = [[] for _ in range(instances)]
     for report in own:
         found[report.instance % instances].append(report)
     return found
 
 
-def span_of(own: Sequence[Report], seconds: float) -> float:
+def span_of(own: Sequence[TaskReport], seconds: float) -> float:
     """Return the time from the first start of a task to the last end, which clocks of machines tell: no less than one task and no more than the epoch."""
     told = max(r.began + r.wait + r.busy for r in own) - min(r.began for r in own)
     return round(max(min(told, seconds), *(r.wait + r.busy for r in own), 0.0), 6)

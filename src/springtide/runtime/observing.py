@@ -11,13 +11,13 @@ from springtide.compiler.plan import Plan
 from springtide.elastic.resources.resources import Resources
 from springtide.elastic.snapshot import Snapshot
 from springtide.runtime.clocks import SteadyClock
-from springtide.runtime.epoch import Epoch, Report
+from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.measuring import measure
 from springtide.runtime.options import Options
 from springtide.runtime.samples import EVERY, gathered
 from springtide.runtime.storage import Storage
 from springtide.state.checkpoint import Checkpoint
-from springtide.state.history import History, Kind
+from springtide.state.history import History, HistoryKind
 from springtide.state.manifest import Manifest
 from springtide.state.segment import BucketSizes
 from springtide.state.traffic import taken
@@ -62,7 +62,7 @@ class Observer:
     def epoch(
         self,
         epoch: Epoch,
-        reports: Sequence[Report],
+        reports: Sequence[TaskReport],
         manifest: Manifest,
         storage: Storage,
         started: float,
@@ -96,7 +96,7 @@ class Observer:
         self._keep_samples(storage.lease.generation, epoch.number, reports)
         return self.snapshot
 
-    def _keep_samples(self, generation: int, epoch: int, reports: Sequence[Report]) -> None:
+    def _keep_samples(self, generation: int, epoch: int, reports: Sequence[TaskReport]) -> None:
         """Write down some of the rows that did not come in, not of every epoch where there are many."""
         found = gathered(reports)
         if found and (now := self._options.timer()) - self._sampled_at >= EVERY:
@@ -107,7 +107,7 @@ class Observer:
         """Write down a decision, or what it cost."""
         self._write_down("decisions", generation, {"at": self._options.clock()} | dict(record))
 
-    def _write_down(self, kind: Kind, generation: int, record: dict[str, Any]) -> None:
+    def _write_down(self, kind: HistoryKind, generation: int, record: dict[str, Any]) -> None:
         """Add to the history. A query needs none of it to go on: on a full disk it goes on without."""
         try:
             self.history.append(kind, generation, record)

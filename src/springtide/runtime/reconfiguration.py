@@ -26,6 +26,7 @@ from springtide.elastic.snapshot import Snapshot
 from springtide.operators import operator_of
 from springtide.query.errors import QueryError, nearest
 from springtide.runtime.changes import (
+    UNTIMED,
     Action,
     Applied,
     Committed,
@@ -91,8 +92,8 @@ class Reconfiguration:
         self._seconds: deque[float] = deque(maxlen=_NEIGHBOURS)
         self._underway: dict[str, Instruction] = {}
 
-    def handle(self, event: Event, moment: Moment) -> list[Action]:
-        """Take an event; return what is to be done. A QueryError says why something that was asked for cannot be; then nothing has changed."""
+    def handle(self, event: Event, moment: Moment = UNTIMED) -> list[Action]:
+        """Take an event; return what is to be done. Nothing depends on when an epoch was committed or state rebuilt. A QueryError says why something that was asked for cannot be; then nothing has changed."""
         match event:
             case Start():
                 return self._start(event, moment)

@@ -95,7 +95,10 @@ class Reconfiguring:
 
     def begin(self, wanted: int | Mapping[str, int] | None, usual: int) -> None:
         """Give every subquery its instances for this start."""
-        self._tell(changes.Start(wanted, usual))
+        if self.manager is not None and self.manager.underway:
+            self._tell(changes.Start(wanted, usual))
+        else:  # nothing can wait yet
+            self._carry_out(self._decisions.handle(changes.Start(wanted, usual)))
 
     def prepare(self) -> None:
         """Before an epoch: apply what waited for executors, if they have come or have been waited for long enough."""
@@ -104,25 +107,22 @@ class Reconfiguring:
 
     def committed(self, manifest: Manifest) -> None:
         """Hear that an epoch has happened."""
-        self._hear(changes.Committed(manifest))
+        self._carry_out(self._decisions.handle(changes.Committed(manifest)))
 
     def recovered(self, manifest: Manifest, fixed: Collection[str]) -> None:
         """Hear that lost state was rebuilt."""
-        self._hear(changes.Recovered(manifest, fixed))
+        self._carry_out(self._decisions.handle(changes.Recovered(manifest, fixed)))
 
     def measured(self, snapshot: Snapshot) -> None:
         """Hear what an epoch was like; the manager may decide what comes next."""
-        self._hear(changes.Measured(snapshot), snapshot.slots)
+        moment = changes.Moment(snapshot.time, snapshot.slots, self._resources.grows())
+        self._carry_out(self._decisions.handle(changes.Measured(snapshot), moment))
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _tell(self, event: changes.Event) -> Instruction | None:
-        """Look how many slots there are, and do what follows from an event."""
-        return self._hear(event, self._resources.slots())
-
-    def _hear(self, event: changes.Event, slots: int | None = None) -> Instruction | None:
-        """Do what follows from an event; return the instruction that was made of it, if any."""
-        moment = changes.Moment(self._clock(), slots, self._resources.grows())
+        """Look at the clock and at the slots, and do what follows from an event; return the instruction that was made of it, if any."""
+        moment = changes.Moment(self._clock(), self._resources.slots(), self._resources.grows())
         return self._carry_out(self._decisions.handle(event, moment))
 
     def _carry_out(self, actions: Sequence[changes.Action]) -> Instruction | None:

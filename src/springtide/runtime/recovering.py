@@ -18,7 +18,7 @@ from springtide.elastic import maps
 from springtide.query.ids import EpochNumber
 from springtide.runtime.buffers import joined
 from springtide.runtime.committing import states_after
-from springtide.runtime.epoch import Epoch, Report
+from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.old_owners import with_old_owners
 from springtide.runtime.planning import Ownership, plan_epoch
 from springtide.state.bucket_map import BucketMap
@@ -37,7 +37,7 @@ def lost(tiers: Tiers, manifest: Manifest) -> list[Segment]:
     """Return the segments of which there is no whole copy in any tier."""
     if tiers.cache is not None:  # what is on its way from another node is not lost yet
         own = [s for s in manifest.segments() if tiers.nearest(s) is None]
-        return tiers.absent(own, _ARRIVES if tiers.behind else 0.0)
+        return tiers.absent(own, _ARRIVES if tiers.uploads_later else 0.0)
     backup = tiers.backup.files("state") if tiers.backup is not None else {}
     return [s for s in manifest.segments() if backup.get(s.file) != s.bytes and tiers.nearest(s) is None]
 
@@ -86,7 +86,7 @@ class Recovery:
 
     plan: Plan
     tiers: Tiers
-    execute: Callable[[Epoch], Sequence[Report]]
+    execute: Callable[[Epoch], Sequence[TaskReport]]
     degree: int
     limit: int
     """Rows that are replayed at once."""

@@ -12,7 +12,7 @@ import polars as pl
 
 from springtide.connectors.rejected import rows_as_json
 from springtide.query.types import TS
-from springtide.runtime.epoch import Report
+from springtide.runtime.epoch import TaskReport
 
 MOST = 3
 """Samples of a kind from one task."""
@@ -47,7 +47,7 @@ def of_rejected(place: str, rejected: pl.DataFrame) -> list[Sample]:
     return [_sample(place, "rejected", reason, row) for reason, row in zip(found["reason"], rows, strict=True)]
 
 
-def gathered(reports: Sequence[Report]) -> list[Sample]:
+def gathered(reports: Sequence[TaskReport]) -> list[Sample]:
     """Return the samples of an epoch: as many of each kind as there is room for."""
     found = [sample for report in reports for sample in report.samples]
     kinds = dict.fromkeys((s["source"], s["outcome"]) for s in found)

@@ -21,14 +21,14 @@ from springtide.connectors import Read, Sink, Slice, Source
 from springtide.exchange import gate, order
 from springtide.exchange.blob import Blob, Times
 from springtide.exchange.hashing import BUCKET
-from springtide.exchange.routing import BUCKETS, Turn, deal
+from springtide.exchange.routing import BUCKETS, Turn, split_by_instance
 from springtide.operators import Clock, operator_of
 from springtide.operators.state_view import StateView
 from springtide.query import steps
 from springtide.query.errors import UnavailableError, UserCodeError
 from springtide.query.ids import InstanceId
 from springtide.runtime.buffers import buffer, sent_before
-from springtide.runtime.epoch import Epoch, Report
+from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.patience import of_the_outside, said
 from springtide.runtime.samples import OF_EPOCH, Sample, of_late, of_rejected
 from springtide.runtime.shipping import Shipped
@@ -125,7 +125,9 @@ class Work:
         level = topology.level_of(exchange.target)
         self.rows_out += frame.height
         sent: tuple[pl.DataFrame | None, bytes] | None = None
-        for instance, part in deal(frame, exchange.routing, exchange.side, target.owners, target.instances):
+        for instance, part in split_by_instance(
+            frame, exchange.routing, exchange.side, target.owners, target.instances
+        ):
             if sent is None or part is not sent[0]:  # what everybody gets is written once
                 sent = part, replace(blob, tuples=part).encode()
             if part is not None:
@@ -159,7 +161,7 @@ class Work:
     def report(self, **more: object) -> Item:
         """Return what was done."""
         now = time.perf_counter()
-        report = Report(
+        report = TaskReport(
             self.subquery.name,
             self.instance,
             rows_in=self.rows_in,
@@ -294,7 +296,7 @@ def instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: I
         try:
             yield from _instance_task(plan, epoch, name, instance, level, items)
         except LostError as error:  # Spark would try again, each time with a worker that has to import everything
-            found = Report(name, instance, lost=(error.path, error.problem, error.hint))
+            found = TaskReport(name, instance, lost=(error.path, error.problem, error.hint))
             yield REPORT, 0, json.dumps(found.to_json()).encode()
 
 

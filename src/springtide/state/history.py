@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from springtide.state.parsing import content, parsed
 
-Kind = Literal["snapshots", "decisions", "refused"]
+HistoryKind = Literal["snapshots", "decisions", "refused"]
 
 PART = 8 << 20
 """Bytes after which a new file is begun."""
@@ -32,13 +32,13 @@ class History:
         """Name the checkpoint's folder; nothing is touched yet."""
         self._folder = root / "history"
 
-    def append(self, kind: Kind, generation: int, record: dict[str, Any]) -> None:
+    def append(self, kind: HistoryKind, generation: int, record: dict[str, Any]) -> None:
         """Add a line."""
         self._folder.mkdir(exist_ok=True)
         with open(self._part(kind, generation), "ab") as file:
             file.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")
 
-    def read(self, kind: Kind, last: int | None = None) -> list[dict[str, Any]]:
+    def read(self, kind: HistoryKind, last: int | None = None) -> list[dict[str, Any]]:
         """Return the records of a kind, oldest first; only the `last` ones if that is said."""
         found: list[dict[str, Any]] = []
         for path in reversed(self._parts(kind)):
@@ -47,7 +47,7 @@ class History:
                 break
         return found if last is None else found[-last:] if last else []
 
-    def _part(self, kind: Kind, generation: int) -> Path:
+    def _part(self, kind: HistoryKind, generation: int) -> Path:
         parts = [p for p in self._parts(kind) if p.name.startswith(f"{kind}-{generation:06d}-")]
         if parts and parts[-1].stat().st_size < PART:
             return parts[-1]
@@ -56,7 +56,7 @@ class History:
         number = 1 + int(parts[-1].stem.rpartition("-")[2]) if parts else 0
         return self._folder / f"{kind}-{generation:06d}-{number:06d}.jsonl"
 
-    def _parts(self, kind: Kind) -> list[Path]:
+    def _parts(self, kind: HistoryKind) -> list[Path]:
         return sorted(self._folder.glob(f"{kind}-*.jsonl"))
 
 

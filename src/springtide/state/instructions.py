@@ -9,7 +9,7 @@ from typing import Any, Literal
 from springtide.state.bucket_map import BucketMap, check_map
 from springtide.state.shapes import anything, known, listed, maybe, record, whole
 
-Kind = Literal["scale", "move", "rebalance"]
+ChangeKind = Literal["scale", "move", "rebalance"]
 
 BY_HAND = "asked for by hand"
 """The reason of an instruction that a person gave."""
@@ -35,7 +35,7 @@ class Instruction:
     time: float
     epoch: int
     """When it was decided: behind this epoch."""
-    kind: Kind
+    kind: ChangeKind
     subquery: str
     before: BucketMap
     after: BucketMap
@@ -79,7 +79,9 @@ class Instruction:
         return known(Instruction, {**data, **read})
 
 
-Rule = Literal["policy", "proposal", "experience", "underway", "grace", "limit", "patience", "slots", "veto", "dropped"]
+Rule = Literal[
+    "policy", "proposal", "experience", "underway", "grace", "limit", "confirmations", "slots", "veto", "dropped"
+]
 """What a refusal was for. `policy` and `proposal`: the policy failed, or asked for what cannot be; `experience`: the policy
 thought better of it."""
 

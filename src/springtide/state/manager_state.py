@@ -27,7 +27,7 @@ class ManagerState:
     """Subquery → what it was told and does not do yet."""
     changed: Mapping[str, float] = field(default_factory=dict)
     """Subquery → when its last change took effect."""
-    wishes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    fewer_wanted: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Subquery → the fewer instances that the last reports asked for, one after the other."""
     refusals: tuple[Refusal, ...] = ()
     """The last ones, oldest first."""
@@ -35,18 +35,20 @@ class ManagerState:
     def told(self, instruction: Instruction) -> ManagerState:
         """Remember an instruction until a snapshot shows that it is done."""
         name = instruction.subquery
-        return replace(self, underway={**self.underway, name: instruction}, wishes=_without(self.wishes, name))
+        return replace(
+            self, underway={**self.underway, name: instruction}, fewer_wanted=_without(self.fewer_wanted, name)
+        )
 
     def done(self, subquery: str, time: float) -> ManagerState:
         """Forget an instruction: it has taken effect, or never will."""
         return replace(self, underway=_without(self.underway, subquery), changed={**self.changed, subquery: time})
 
-    def wished(self, subquery: str, instances: int | None, keep: int) -> ManagerState:
-        """Somebody wants fewer instances, once more; None: nobody does. The last so many wishes are kept."""
+    def wants_fewer(self, subquery: str, instances: int | None, keep: int) -> ManagerState:
+        """Somebody wants fewer instances, once more; None: nobody does. The last so many are kept."""
         if instances is None:
-            return replace(self, wishes=_without(self.wishes, subquery))
-        wishes = (*self.wishes.get(subquery, ()), instances)[-keep:]
-        return replace(self, wishes={**self.wishes, subquery: wishes})
+            return replace(self, fewer_wanted=_without(self.fewer_wanted, subquery))
+        wanted = (*self.fewer_wanted.get(subquery, ()), instances)[-keep:]
+        return replace(self, fewer_wanted={**self.fewer_wanted, subquery: wanted})
 
     def refused(self, refusal: Refusal) -> ManagerState:
         """Keep a refusal; what the same rule refused since the subquery's last change is kept as one, with a count."""
@@ -64,7 +66,7 @@ class ManagerState:
             "paused": self.paused,
             "underway": {name: i.to_json() for name, i in self.underway.items()},
             "changed": dict(self.changed),
-            "wishes": {name: list(wishes) for name, wishes in self.wishes.items()},
+            "wishes": {name: list(wanted) for name, wanted in self.fewer_wanted.items()},
             "refusals": [vars(r) for r in self.refusals],
         }
 
@@ -75,7 +77,7 @@ class ManagerState:
             paused=data["paused"],
             underway={name: Instruction.from_json(i) for name, i in data["underway"].items()},
             changed=data["changed"],
-            wishes={name: tuple(wishes) for name, wishes in data["wishes"].items()},
+            fewer_wanted={name: tuple(wanted) for name, wanted in data["wishes"].items()},
             refusals=tuple(known(Refusal, r) for r in data["refusals"]),
         )
 

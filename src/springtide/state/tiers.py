@@ -52,7 +52,7 @@ class Tiers:
     backup: Store | None = None
     cache: Cache | None = None
     """What nodes keep of a checkpoint that is in the backup alone."""
-    behind: bool = False
+    uploads_later: bool = False
     """Whether segments go from caches to the backup while the query goes on, or before their epoch is committed."""
 
     @property
@@ -80,7 +80,7 @@ class Tiers:
         _remember(path, segment)
         if self.backup is None or self.memory is not None:
             return
-        if self.cache is not None and self.behind:
+        if self.cache is not None and self.uploads_later:
             uploads(self.backup, self.cache).begin(segment.file)
         else:
             self.backup.put(path, segment.file)
@@ -102,7 +102,7 @@ class Tiers:
         """Read some buckets of a segment of which this node has no copy by range; None where it is better, or can only be, read as a whole."""
         if self.cache is None or self.backup is None or segment.index is None or self.nearest(segment) is not None:
             return None
-        for seconds in (_ARRIVES if self.behind else 0.0, None):
+        for seconds in (_ARRIVES if self.uploads_later else 0.0, None):
             try:
                 found = rows_of(self.cache.here(), self.backup, segment, buckets)
                 self.cache.trim()
@@ -137,7 +137,7 @@ class Tiers:
     def _fetch(self, segment: Segment, path: Path) -> bool:
         """Fetch a segment from the backup, as soon as it is there; False if it does not come."""
         assert self.backup is not None
-        for seconds in (_ARRIVES if self.behind else 0.0, None):
+        for seconds in (_ARRIVES if self.uploads_later else 0.0, None):
             with suppress(FileNotFoundError):
                 self.backup.fetch(segment.file, path)
                 count(fetched=segment.bytes)
@@ -199,7 +199,7 @@ class Tiers:
 
     def _arrive(self, segments: list[Segment]) -> None:
         """Wait until the backup has segments that are in the caches of nodes."""
-        for segment in self.absent(segments, _ARRIVES if self.behind else 0.0):
+        for segment in self.absent(segments, _ARRIVES if self.uploads_later else 0.0):
             assert self.backup is not None
             path = self.nearest(segment)
             if path is None:

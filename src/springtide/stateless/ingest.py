@@ -67,10 +67,10 @@ def ingest(source: Source, name: str, part: Slice, read: Read, time: int, *, ord
     top = times.filter(good).max()
     after = max(time, top - source.max_disorder) if isinstance(top, int) else time
     frame = accepted.collect()
-    behind = frame.filter(late).drop(order.PLACES, strict=False) if late.any() else None
+    late_rows = frame.filter(late).drop(order.PLACES, strict=False) if late.any() else None
     count, highest = int(good.sum()), top if isinstance(top, int) else None
     return Ingested(
-        frame.filter(good).lazy(), behind, _rejected(name, part, rejected), count, min(after, END_OF_TIME), highest
+        frame.filter(good).lazy(), late_rows, _rejected(name, part, rejected), count, min(after, END_OF_TIME), highest
     )
 
 

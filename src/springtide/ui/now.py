@@ -221,5 +221,5 @@ def epoch_of(manifest: Manifest) -> dict[str, Any]:
 def _stateful(identity: Mapping[str, Any], last: Manifest | None, names: Sequence[str]) -> list[dict[str, Any]]:
     if last is None:
         return []
-    layouts = identity.get("state", {})
-    return [{"name": name, "keys": layouts.get(name, {}).get("keys", [])} for name in names if name in last.state]
+    descriptions = identity.get("state", {})
+    return [{"name": name, "keys": descriptions.get(name, {}).get("keys", [])} for name in names if name in last.state]

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from springtide.query.errors import SpringtideError, nearest
-from springtide.runtime.stored import latest, readable, rows_of, tables_of, with_keys
+from springtide.runtime.state_reader import latest, readable, rows_of, tables_of, with_keys
 from springtide.state.checkpoint import Checkpoint
 
 _LONGEST = 200
@@ -21,15 +21,15 @@ def browse(checkpoint: Checkpoint, step: str, keys: Sequence[str], kind: str | N
     identity, manifest = checkpoint.identity(), latest(checkpoint)
     if step not in manifest.state:
         raise SpringtideError(f"{step!r} is not a stateful step; {nearest(step, manifest.state)}")
-    layout = identity.get("state", {}).get(step, {})
-    manifest, rows = rows_of(checkpoint, step, layout, kind)
-    rows = rows.filter(with_keys(keys, layout.get("keys", [])))
-    shown = readable(rows, layout).head(limit).collect()
-    kinds = tables_of(manifest.state[step], layout)
+    description = identity.get("state", {}).get(step, {})
+    manifest, rows = rows_of(checkpoint, step, description, kind)
+    rows = rows.filter(with_keys(keys, description.get("keys", [])))
+    shown = readable(rows, description).head(limit).collect()
+    kinds = tables_of(manifest.state[step], description)
     return {
         "step": step,
         "epoch": manifest.epoch,
-        "keys": list(layout.get("keys", [])),
+        "keys": list(description.get("keys", [])),
         "kinds": kinds,
         "kind": kind or next(iter(kinds), None),
         "found": rows.select(pl.len()).collect().item(),

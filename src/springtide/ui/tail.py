@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from springtide.state.history import Kind
+from springtide.state.history import HistoryKind
 from springtide.ui.files import Files
 
 FIRST = 1 << 18
@@ -43,7 +43,7 @@ class _Span:
 class Tail:
     """The lines of one kind of record in a checkpoint's history."""
 
-    def __init__(self, files: Files, kind: Kind, first: int = FIRST, piece: int = PIECE) -> None:
+    def __init__(self, files: Files, kind: HistoryKind, first: int = FIRST, piece: int = PIECE) -> None:
         """Nothing is read yet."""
         self._files, self._prefix = files, f"{kind}-"
         self._first, self._piece = first, piece

@@ -42,7 +42,7 @@ def past(query: st.Query, tmp_path: Path) -> Path:
             engine.reconfiguring.move("counts", [0], 3)
         return engine.manifest.epoch < 5
 
-    elastic = st.Elastic(max=4, policy=Script([4, 9]), balancing=None, every=0, grace=0, patience=1)
+    elastic = st.Elastic(max=4, policy=Script([4, 9]), balancing=None, every=0, grace=0, confirmations=1)
     inprocess.run(query.plan(), tmp_path / "ckpt", Options(2, 100, elastic=elastic), between=between)
     return tmp_path / "ckpt"
 

@@ -13,8 +13,8 @@ from typer.testing import Result
 import springtide as st
 from springtide.query.errors import SpringtideError
 from springtide.runtime import inprocess
-from springtide.runtime.layout import layout
-from springtide.runtime.stored import readable, rows_of, with_keys
+from springtide.runtime.state_description import state_description
+from springtide.runtime.state_reader import readable, rows_of, with_keys
 from springtide.state.checkpoint import Checkpoint
 from springtide.testing import PAUSE, at
 
@@ -37,7 +37,7 @@ def test_overview(run: Run, checkpoint: Callable[..., Path]) -> None:
 
 
 def test_rows_of_open_windows(query: st.Query, checkpoint: Callable[..., Path]) -> None:
-    hints = layout(query.plan())["counts"]
+    hints = state_description(query.plan())["counts"]
     _, rows = rows_of(Checkpoint(checkpoint(epochs=4)), "counts", hints)
     shown = readable(rows, hints).collect()
     assert shown.columns == ["k", "pane", "avg.sum", "avg.count", "top", "bucket", "instance", "epoch"]

@@ -1,4 +1,4 @@
-"""The manager: snapshots in, instructions out. Limits, grace, patience, slots, veto, refusals; what a restart keeps."""
+"""The manager: snapshots in, instructions out. Limits, grace, confirmations, slots, veto, refusals; what a restart keeps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from springtide.state.manager_state import ManagerState, check_manager_state
 from springtide.state.parsing import NewerFormat
 from tests.unit.elastic.measured import measured
 
-NOW = Elastic(every=5, grace=10, patience=1, balancing=None)
+NOW = Elastic(every=5, grace=10, confirmations=1, balancing=None)
 """Decides with every snapshot of 5 s."""
 
 
@@ -184,8 +184,8 @@ def test_what_could_not_be_done_is_dropped_and_tried_again() -> None:
 
 def test_fewer_instances_must_be_wanted_more_than_once() -> None:
     #   wanted     2     3    more    2     3      1
-    #   patience   1     2      0     1     2      3 → the most careful
-    manager = wanting(patience=3)
+    #   reports    1     2      0     1     2      3 → the most careful
+    manager = wanting(confirmations=3)
     answers = []
     for time, n in enumerate((2, 3, 6, 2, 3, 1)):
         manager.elastic = replace(
@@ -197,11 +197,11 @@ def test_fewer_instances_must_be_wanted_more_than_once() -> None:
 
 
 def test_more_instances_are_given_at_once() -> None:
-    assert degrees(wanting(7, patience=3).handle(measured([0.9] * 5))) == [7]
+    assert degrees(wanting(7, confirmations=3).handle(measured([0.9] * 5))) == [7]
 
 
 def test_balancing_does_not_come_before_a_scale_in_that_is_due() -> None:
-    manager = wanting(2, patience=2, balancing=Balancing())
+    manager = wanting(2, confirmations=2, balancing=Balancing())
     uneven = measured([0.5, 0.1, 0.1, 0.1], bucket_rows=[10] * 64)
     assert manager.handle(uneven) == ()
     (instruction,) = manager.handle(replace(uneven, time=5.0))
@@ -277,7 +277,7 @@ def test_a_paused_manager_measures_and_decides_nothing() -> None:
 # ── by hand ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_by_hand_there_is_no_grace_and_no_patience() -> None:
+def test_by_hand_there_is_no_grace_and_no_confirmation() -> None:
     manager = wanting(max=8)
     manager.pause()
     own = BucketMap.even(64, 4)
@@ -320,7 +320,7 @@ def again(manager: Manager) -> Manager:
     return Manager(manager.elastic, ManagerState.from_json(kept), history)
 
 
-def test_a_restart_goes_on_with_grace_patience_and_what_is_under_way() -> None:
+def test_a_restart_goes_on_with_grace_confirmations_and_what_is_under_way() -> None:
     manager = wanting(2)
     (instruction,) = manager.handle(measured([0.9], time=0))
     manager = again(manager)
@@ -346,8 +346,8 @@ def test_another_format_is_refused() -> None:
 
 @given(some.lists(some.sampled_from([0.2, 0.7, 1.4, 3.0, 9.0]), min_size=1, max_size=12), some.integers(0, 3))
 def test_restarted_or_not_the_decisions_are_the_same(loads: list[float], delay: int) -> None:
-    one = Cluster(Manager(replace(NOW, policy=SC_10, patience=2)), lambda t: loads[int(t / 5) % len(loads)], delay)
-    two = Cluster(Manager(replace(NOW, policy=SC_10, patience=2)), one.load, delay)
+    one = Cluster(Manager(replace(NOW, policy=SC_10, confirmations=2)), lambda t: loads[int(t / 5) % len(loads)], delay)
+    two = Cluster(Manager(replace(NOW, policy=SC_10, confirmations=2)), one.load, delay)
     for _ in range(12):
         one.run(1)
         two.manager = again(two.manager)
@@ -364,7 +364,10 @@ def test_a_load_that_triples_is_followed_up_and_down(delay: int) -> None:
     #   load        1.2 ──┐  3.6 ──┐
     #                     └────────┴── 1.2
     cluster = Cluster(
-        Manager(replace(NOW, policy=SC_10, patience=2)), lambda t: 3.6 if 100 < t <= 250 else 1.2, delay, instances=2
+        Manager(replace(NOW, policy=SC_10, confirmations=2)),
+        lambda t: 3.6 if 100 < t <= 250 else 1.2,
+        delay,
+        instances=2,
     )
     cluster.run(80)
     changes = [n for n, before in zip(cluster.degrees[1:], cluster.degrees, strict=False) if n != before]
@@ -404,3 +407,9 @@ def test_policies_know_the_limits() -> None:
         policy = Seeing()
         Manager(replace(NOW, policy=policy, **settings)).handle(measured([0.5, 0.5]))  # type: ignore[arg-type]
         assert policy.most == most
+
+
+def test_the_old_name_of_confirmations_still_works() -> None:
+    with pytest.warns(DeprecationWarning, match="confirmations"):
+        assert Elastic(patience=3).confirmations == 3
+    assert replace(Elastic(confirmations=3), every=1.0).confirmations == 3

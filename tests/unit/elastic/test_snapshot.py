@@ -82,8 +82,10 @@ def test_what_the_backlog_will_cost() -> None:
 
 
 def test_behind_is_who_has_rows_that_an_epoch_had_no_room_for() -> None:
-    assert not measured([0.5], arrived=100).is_behind("heavy")
-    assert measured([0.5], arrived=100, backlog=1).is_behind("heavy")
+    assert not measured([0.5], arrived=100).has_backlog("heavy")
+    assert measured([0.5], arrived=100, backlog=1).has_backlog("heavy")
+    with pytest.warns(DeprecationWarning, match="has_backlog"):
+        assert measured([0.5], arrived=100, backlog=1).is_behind("heavy")
 
 
 def test_a_subquery_knows_only_its_own_sources() -> None:

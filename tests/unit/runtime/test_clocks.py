@@ -13,7 +13,7 @@ import pytest
 
 import springtide as st
 from springtide.runtime.engine import Engine, Options
-from springtide.runtime.epoch import Report
+from springtide.runtime.epoch import TaskReport
 from springtide.runtime.inprocess import run
 from springtide.runtime.measuring import span_of
 from springtide.testing import PAUSE, compare, table
@@ -84,8 +84,8 @@ def test_a_clock_that_is_set_changes_nothing(tmp_path: Path, clock: Any) -> None
 
 
 def test_a_stage_takes_no_longer_than_its_epoch_and_no_less_than_its_tasks() -> None:
-    def report(began: float) -> Report:
-        return Report("counts", 0, began=began, wait=0.5, busy=1.0)
+    def report(began: float) -> TaskReport:
+        return TaskReport("counts", 0, began=began, wait=0.5, busy=1.0)
 
     assert span_of([report(100.0), report(100.7)], seconds=4.0) == 2.2
     assert span_of([report(3700.0), report(100.7)], seconds=4.0) == 4.0, "set back between two tasks"

@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 
 from springtide.connectors import Slice
 from springtide.runtime.compacting import ADOPTED, CROWD, FULL, compaction
-from springtide.runtime.epoch import Report
+from springtide.runtime.epoch import TaskReport
 from springtide.runtime.planning import assign_slices, with_times
 from springtide.state.bucket_map import BucketMap
 from springtide.state.manifest import Delivery, SubqueryState
@@ -232,7 +232,7 @@ def test_after_merging_again_and_again_few_are_left(rows: list[int]) -> None:
 
 
 def test_a_report_comes_back() -> None:
-    report = Report(
+    report = TaskReport(
         "agg",
         1,
         rows_in=5,
@@ -244,4 +244,4 @@ def test_a_report_comes_back() -> None:
         segments=tuple(segments(10)),
         outbox=(Delivery("out", "outbox/1/a", 2, 1),),
     )
-    assert Report.from_json(json.loads(json.dumps(report.to_json()))) == report
+    assert TaskReport.from_json(json.loads(json.dumps(report.to_json()))) == report

@@ -12,7 +12,7 @@ from springtide.compiler.plan import Plan
 from springtide.connectors import Slice
 from springtide.runtime.buffers import joined, record
 from springtide.runtime.committing import Batch, manifest_after, states_after, with_counts
-from springtide.runtime.epoch import Epoch, EpochInput, Report, Taken
+from springtide.runtime.epoch import Epoch, EpochInput, Taken, TaskReport
 from springtide.runtime.old_owners import with_old_owners
 from springtide.runtime.planning import Ownership, plan_epoch, share_out, unrepeatable
 from springtide.state.bucket_map import BucketMap
@@ -63,11 +63,11 @@ def planned(owned: Ownership, given: EpochInput | None = None, **more: Any) -> E
     return plan_epoch(live, 7, TIERS, given or share_out(PLAN, owned.maps, taken(slice_(0, 5))), owned, **more)
 
 
-def reports(marks: dict[str, int] | None = None, **more: Any) -> list[Report]:
+def reports(marks: dict[str, int] | None = None, **more: Any) -> list[TaskReport]:
     """What the tasks of an epoch say: those of the prefix, of `heavy`, and of its old owners if they are asked for."""
     counts = {"calls": {"read": 5, "accepted": 3, "late": 1, "rejected": 1}}
-    read = Report("calls", 0, rows_in=5, times={"calls": {"0": 200}}, greatest={"calls": 250}, sources=counts)
-    return [read, Report("calls", 1), *(Report("heavy", i, marks=marks or {}, **more) for i in (1, 0))]
+    read = TaskReport("calls", 0, rows_in=5, times={"calls": {"0": 200}}, greatest={"calls": 250}, sources=counts)
+    return [read, TaskReport("calls", 1), *(TaskReport("heavy", i, marks=marks or {}, **more) for i in (1, 0))]
 
 
 # ── planning ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -134,7 +134,7 @@ def test_epochs_that_are_done_again_take_in_what_they_took_in() -> None:
 # ── committing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def committed(before: Manifest, epoch: Epoch, told: list[Report], **more: Any) -> Manifest:
+def committed(before: Manifest, epoch: Epoch, told: list[TaskReport], **more: Any) -> Manifest:
     live = with_old_owners(PLAN, tuple(epoch.old_owners))
     sources = with_counts({"calls": SourceState(accepted=10, ended=True)}, epoch, told)
     return manifest_after(before, live, epoch, told, generation=2, sources=sources, **more)
@@ -172,7 +172,7 @@ def test_old_owners_are_gone_with_their_last_window() -> None:
     owned = Ownership(MAPS | {"heavy@old": HEAVY}, {}, old_owners={"heavy": 4})
     epoch = planned(owned)
     for closed, there in ((3, {"heavy": 4}), (4, {})):
-        told = [*reports(), Report("heavy@old", 0, marks={"window": closed})]
+        told = [*reports(), TaskReport("heavy@old", 0, marks={"window": closed})]
         found = committed(Manifest(6, 1), epoch, told)
         assert found.old_owners == there
         assert ("heavy@old" in found.maps) == ("heavy@old" in found.state) == bool(there)

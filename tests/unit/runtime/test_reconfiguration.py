@@ -71,7 +71,7 @@ def plan() -> Any:
 def elastic(*wanted: int, **more: Any) -> st.Elastic:
     executors = st.Executors(warm=0, wait=10.0)
     policy = Script(list(wanted))
-    return st.Elastic(policy=policy, balancing=None, every=0.0, grace=0.0, patience=1, executors=executors, **more)
+    return st.Elastic(policy=policy, balancing=None, every=0.0, grace=0.0, confirmations=1, executors=executors, **more)
 
 
 def started(settings: st.Elastic | None = None, manifest: Manifest = NOTHING, instances: int = 1) -> Reconfiguration:

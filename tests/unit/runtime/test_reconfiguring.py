@@ -54,7 +54,7 @@ def counting(epochs: int) -> tuple[st.Query, Any]:
 
 
 def elastic(policy: Any, **more: Any) -> st.Elastic:
-    return st.Elastic(policy=policy, balancing=None, every=0.0, grace=0.0, patience=1, **more)
+    return st.Elastic(policy=policy, balancing=None, every=0.0, grace=0.0, confirmations=1, **more)
 
 
 def test_what_the_policy_wants_is_done_and_changes_no_row(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from springtide.elastic.maps import split
 from springtide.runtime import inprocess
 from springtide.runtime.durability import Durability, durability_of
 from springtide.runtime.engine import Engine, Options
-from springtide.runtime.epoch import Epoch, Report
+from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.publishing import Publishing
 from springtide.runtime.recovering import batches, partitioned
 from springtide.state.bucket_map import BucketMap
@@ -143,7 +143,7 @@ def test_memory_that_is_lost_while_a_checkpoint_copies_it(folder: Path) -> None:
         if engine.manifest.epoch == 3:
             execute = engine._execute
 
-            def once(epoch: Epoch) -> Sequence[Report]:
+            def once(epoch: Epoch) -> Sequence[TaskReport]:
                 if not failed:
                     failed.append(epoch.number)
                     engine.checkpoint_now()
@@ -168,7 +168,7 @@ def test_damage_that_no_task_sees_when_a_window_recreation_begins(folder: Path) 
         if engine.manifest.epoch == 5:
             execute = engine._execute
 
-            def spoil(epoch: Epoch) -> Sequence[Report]:
+            def spoil(epoch: Epoch) -> Sequence[TaskReport]:
                 reports = execute(epoch)
                 for path in [] if damaged else [_in_memory(engine, s) for s in engine.manifest.segments()]:
                     data = bytearray(path.read_bytes())
@@ -265,7 +265,7 @@ def test_the_recovery_itself_may_fail(folder: Path, step: int) -> None:
     plan = files_to_files(folder).plan(buckets=8)
     calls = 0
 
-    def execute(epoch: Epoch) -> Sequence[Report]:
+    def execute(epoch: Epoch) -> Sequence[TaskReport]:
         nonlocal calls
         calls += 1
         reports = inprocess.execute(plan, epoch)

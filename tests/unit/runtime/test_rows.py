@@ -16,7 +16,7 @@ import springtide as st
 from springtide.exchange import gate
 from springtide.runtime import inprocess
 from springtide.runtime.engine import Batch, Engine, Options
-from springtide.runtime.epoch import Epoch, Report
+from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.spark import records
 from springtide.runtime.spark.rows import row_task, split
 from springtide.runtime.spark.session import named
@@ -49,7 +49,7 @@ class Machine:
         late = source.late.to(st.memory_sink(), name="late")
         self.query = st.Query("rows", counts.to(st.memory_sink(), name="out"), late)
         self.plan, self.now, self.number, self.tasks = self.query.plan(buckets=4), 0.0, -1, list[Rows]()
-        self.reports: list[Report] = []
+        self.reports: list[TaskReport] = []
         options = Options(2, timer=lambda: self.now, clock=lambda: 0.0)
         self.engine = Engine(self.plan, Checkpoint(folder), self._execute, options)
         self.engine.begin()
@@ -73,7 +73,7 @@ class Machine:
         found: pl.DataFrame = self.query.step(name).connector.rows()  # type: ignore[attr-defined]
         return found
 
-    def _execute(self, epoch: Epoch) -> list[Report]:
+    def _execute(self, epoch: Epoch) -> list[TaskReport]:
         tasks = [_batches(task) for task in self.tasks]
         items = [i for number, task in enumerate(tasks) for i in row_task(self.plan, epoch, number, task)]
         self.reports, self.epoch = inprocess.execute(self.plan, epoch, items), epoch

@@ -22,7 +22,7 @@ from springtide.exchange.hashing import BUCKET
 from springtide.query.errors import SpringtideError
 from springtide.runtime import inprocess
 from springtide.runtime.engine import Engine, Options
-from springtide.runtime.epoch import Epoch, Report
+from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.state.bucket_map import BucketMap
 from springtide.state.manifest import Manifest
 from springtide.state.segment import read_segment
@@ -104,10 +104,10 @@ def test_p1_all_instances_observe_the_same_order(tmp_path: Path, monkeypatch: py
     one total order, restricted to its buckets, whichever instances sent it; and all instances see the same merged time in the
     same epoch, and close the same windows.
     """
-    reports: list[Report] = []
+    reports: list[TaskReport] = []
     execute = inprocess.execute
 
-    def spy(*of_epoch: object) -> list[Report]:
+    def spy(*of_epoch: object) -> list[TaskReport]:
         made = execute(*of_epoch)  # type: ignore[arg-type]
         closed = {r.marks.get("window") for r in made if r.subquery == "seen"}
         assert len(closed) == 1, "instances of one epoch disagree about time"
@@ -182,7 +182,7 @@ def test_p4_a_bucket_changes_hands_between_two_epochs(tmp_path: Path, monkeypatc
     log: list[str] = []
     execute = inprocess.execute
 
-    def spy(plan: object, epoch: Epoch) -> list[Report]:
+    def spy(plan: object, epoch: Epoch) -> list[TaskReport]:
         log.append(f"begin {epoch.number}")
         made = execute(plan, epoch)  # type: ignore[arg-type]
         at_work = {r.instance for r in made if r.subquery == "seen" and r.rows_in}

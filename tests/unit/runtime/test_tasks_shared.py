@@ -8,9 +8,9 @@ import pytest
 from pyspark import cloudpickle
 
 from springtide.runtime.engine import Engine, Options
-from springtide.runtime.epoch import Epoch, Report
-from springtide.runtime.reports import reports_of
+from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.spark.job import InstanceStage, Pair, SourceStage
+from springtide.runtime.task_reports import reports_of
 from springtide.state.checkpoint import Checkpoint
 from tests.unit.runtime.crashing import every_row_is_there_once, files_to_files, write_input
 
@@ -20,9 +20,9 @@ def test_instances_that_share_a_task_are_instances_still(tmp_path: Path, instanc
     write_input(tmp_path)
     plan = files_to_files(tmp_path).plan(buckets=8)
     packed = cloudpickle.dumps(plan)  # type: ignore[no-untyped-call]
-    seen: list[Report] = []
+    seen: list[TaskReport] = []
 
-    def execute(epoch: Epoch) -> list[Report]:
+    def execute(epoch: Epoch) -> list[TaskReport]:
         """Do what Spark does with the stages: partition p of a stage goes to task p modulo tasks."""
         layout = epoch.topology
         few = [min(layout.partitions(level), tasks) for level in range(len(layout.levels))]

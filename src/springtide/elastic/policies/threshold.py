@@ -61,7 +61,7 @@ class Threshold:
         trigger = self._upper(snapshot, name, n, load, late)
         if trigger and snapshot.share(name) >= self.least_share:
             return self._proposed(name, trigger, n, self._more(n, load, late), load)
-        if load < self.lut * n - ROUNDING and load + late <= self.tut * n and not snapshot.is_behind(name):
+        if load < self.lut * n - ROUNDING and load + late <= self.tut * n and not snapshot.has_backlog(name):
             fewer = self._fewer(n, load, late)
             if fewer < n:
                 return self._proposed(name, Trigger("utilisation", load / n, self.lut), n, fewer, load)

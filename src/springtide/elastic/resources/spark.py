@@ -27,7 +27,7 @@ from springtide.elastic.resources.sizing import Executors, leaving
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-_PATIENCE = 2.0
+_RELEASED_WITHIN = 2.0
 """Seconds that an epoch waits for executors to be released. Killed while its tasks run, they could take shuffle files along, which
 would have to be made again; but a cluster manager that does not answer must not hold the query up."""
 
@@ -39,28 +39,28 @@ _claims: defaultdict[str, dict[int, int]] = defaultdict(dict)
 
 
 def resources_of(
-    context: SparkContext, wish: Executors | None, warm_up: Callable[[int], Callable[[], bool]]
+    context: SparkContext, wanted: Executors | None, warm_up: Callable[[int], Callable[[], bool]]
 ) -> Resources:
-    """Find out what a Spark context runs on. Executors are left alone without a wish.
+    """Find out what a Spark context runs on. Executors are left alone unless `wanted` says something.
 
     `warm_up` begins so many tasks that do nothing but start a worker, and gives back what tells whether they are done.
     """
     java: Any = context._jsc.sc()
     if java.isLocal():
         return LocalSlots(int(java.maxNumConcurrentTasks(java.resourceProfileManager().defaultResourceProfile())))
-    return SparkExecutors(context, wish if java.executorAllocationManager().isEmpty() else None, warm_up)
+    return SparkExecutors(context, wanted if java.executorAllocationManager().isEmpty() else None, warm_up)
 
 
 class SparkExecutors:
     """The executors of one Spark application, as one of its queries sees them."""
 
     def __init__(
-        self, context: SparkContext, wish: Executors | None, warm_up: Callable[[int], Callable[[], bool]]
+        self, context: SparkContext, wanted: Executors | None, warm_up: Callable[[int], Callable[[], bool]]
     ) -> None:
         """Look only; nothing is requested before `request`."""
         self._jvm: Any = context._jvm
         self._java: Any = context._jsc.sc()
-        self._wish, self._warm_up = wish, warm_up
+        self._wanted, self._warm_up = wanted, warm_up
         self._profile = self._java.resourceProfileManager().defaultResourceProfile()
         self._decommission = context.getConf().get("spark.decommission.enabled", "false") == "true"
         self._each = _slots_of_each(context)
@@ -71,13 +71,13 @@ class SparkExecutors:
         """Slots whose workers have started, and those where that has begun."""
         self._warmed: Callable[[], bool] = bool
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        if wish is not None:
+        if wanted is not None:
             threading.Thread(target=self._run, name="springtide-executors", daemon=True).start()
 
     def slots(self) -> int:
         """Count the slots of all executors that are ready and not about to go, without those that other queries use."""
         others = sum(n for query, n in list(self._claimed.items()) if query != id(self))
-        return max(1, (self._all() if self._wish is None else min(self._ready, self._all())) - others)
+        return max(1, (self._all() if self._wanted is None else min(self._ready, self._all())) - others)
 
     def executors(self) -> int:
         """Count the executors that are registered and not about to go."""
@@ -85,13 +85,13 @@ class SparkExecutors:
 
     def ready(self) -> int:
         """Count the executors whose workers have started."""
-        return self.executors() if self._wish is None else max(1, min(self._ready, self._all()) // self.each)
+        return self.executors() if self._wanted is None else max(1, min(self._ready, self._all()) // self.each)
 
     def most(self) -> int | None:
-        """Count the slots that the wish allows; without one, those of now."""
-        if self._wish is None:
+        """Count the slots that `wanted` allows; without one, those of now."""
+        if self._wanted is None:
             return self.slots()
-        return None if self._wish.most is None else self._wish.most * self.each
+        return None if self._wanted.most is None else self._wanted.most * self.each
 
     @property
     def each(self) -> int:
@@ -100,24 +100,24 @@ class SparkExecutors:
 
     def grows(self) -> bool:
         """Return whether executors can be asked for here."""
-        return self._wish is not None
+        return self._wanted is not None
 
     def request(self, slots: int) -> None:
         """State the target, once for every change of it."""
-        if self._wish is None:
+        if self._wanted is None:
             return
         self._claimed[id(self)] = slots
-        target = self._wish.target(sum(self._claimed.values()), self.each)
+        target = self._wanted.target(sum(self._claimed.values()), self.each)
         if target != self._target:
             self._target, self._expected = target, target * self.each
             self._work.put(lambda: self._state(target))
 
     def release(self, slots: int) -> None:
         """Let executors go that are more than the target, the newest first; those that are busy stay until the next time."""
-        if self._wish is None:
+        if self._wanted is None:
             return
         self.request(slots)
-        target = self._wish.target(sum(self._claimed.values()), self.each)
+        target = self._wanted.target(sum(self._claimed.values()), self.each)
         if self._all() <= target * self.each:
             return
         done = threading.Event()
@@ -129,7 +129,7 @@ class SparkExecutors:
                 done.set()
 
         self._work.put(act)
-        done.wait(_PATIENCE)
+        done.wait(_RELEASED_WITHIN)
 
     def close(self) -> None:
         """Leave the executors to the other queries of the session, or to its end."""

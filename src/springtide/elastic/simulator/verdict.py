@@ -54,13 +54,13 @@ def judge(run: Run, bound: float = BOUND) -> Verdict:
     places = np.minimum((np.array([e.start for e in epochs]) / model.pace).astype(np.int64), needed.size - 1)
     degrees = run.degrees
     late_rows = [_late(run, e, bound) for e in epochs]
-    behind = [_is_behind(run, e) for e in epochs]
+    congested = [_is_congested(run, e) for e in epochs]
     return Verdict(
         reconfigurations=len(run.done),
         off_pct=100 * float((np.abs(degrees - needed[places]) / needed[places]) @ lengths / lengths.sum()),
-        settling=_settling(run, behind),
+        settling=_settling(run, congested),
         overshoot_pct=100 * (float(degrees.max() / needed.max()) - 1),
-        congested=float(np.array(behind) @ lengths),
+        congested=float(np.array(congested) @ lengths),
         late=float(np.array([e.p99 > bound for e in epochs]) @ lengths),
         late_rows=round(sum(late_rows)),
         hours=float(np.array([e.paid for e in epochs]) @ lengths) / 3600,
@@ -85,7 +85,7 @@ def _late(run: Run, epoch: Epoch, bound: float) -> float:
     return min(float(epoch.rows), float(until - since))
 
 
-def _is_behind(run: Run, epoch: Epoch) -> bool:
+def _is_congested(run: Run, epoch: Epoch) -> bool:
     """Return whether more came than could be done."""
     second = min(int(epoch.start), run.trace.seconds - 1)
     rates = run.trace.rates[second : second + max(1, round(epoch.end - epoch.start))]
@@ -93,11 +93,11 @@ def _is_behind(run: Run, epoch: Epoch) -> bool:
     return bool(epoch.work * float(rates.mean()) > room)
 
 
-def _settling(run: Run, behind: list[bool]) -> float:
+def _settling(run: Run, congested: list[bool]) -> float:
     """Average the stretches from when the load is too much until it is not and nothing waits beyond an epoch's rows."""
     found: list[float] = []
     since: float | None = None
-    for epoch, too_much in zip(run.epochs, behind, strict=True):
+    for epoch, too_much in zip(run.epochs, congested, strict=True):
         second = min(int(epoch.end), run.trace.seconds - 1)
         usual = float(run.trace.rates[second]) * (max(run.model.pace, epoch.end - epoch.start) * 1.5)
         if since is None and too_much and epoch.waiting > usual:

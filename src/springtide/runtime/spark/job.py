@@ -17,15 +17,15 @@ from pyspark import RDD, SparkContext, cloudpickle
 
 from springtide.compiler.plan import Plan
 from springtide.query.errors import SpringtideError
-from springtide.runtime.epoch import Epoch, Report
+from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.old_owners import with_old_owners
-from springtide.runtime.reports import reports_of
 from springtide.runtime.shipping import for_tasks
 from springtide.runtime.spark.faults import GONE, is_gone, passing
 from springtide.runtime.spark.homes import Instance, settled, tasks_of
 from springtide.runtime.spark.packing import packed
 from springtide.runtime.spark.placing import MOST, Executor, Executors, preferring
 from springtide.runtime.spark.probe import Sighted
+from springtide.runtime.task_reports import reports_of
 from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
 from springtide.runtime.topology import Topology
 
@@ -135,7 +135,7 @@ class Rows(Protocol):
         """Make further tasks of level 0; with `whole` all rows of a physical stream go to one of them."""
         ...
 
-    def split(self, plan: Plan, epoch: Epoch, reports: Sequence[Report]) -> list[str]:
+    def split(self, plan: Plan, epoch: Epoch, reports: Sequence[TaskReport]) -> list[str]:
         """Return the sources with rows of one physical stream in several of these tasks, where that changes what is late."""
         ...
 
@@ -179,7 +179,7 @@ class SparkExecutor:
         alone = tiers.cache is not None or str(self._context.master).startswith("local")
         return stage if alone else Sighted(stage, tiers.root)
 
-    def __call__(self, epoch: Epoch) -> list[Report]:
+    def __call__(self, epoch: Epoch) -> list[TaskReport]:
         """Run the tasks of an epoch.
 
         Rows of a physical stream with positions are judged in one task. Where Spark has read them in several, nothing is committed yet: the
@@ -207,7 +207,7 @@ class SparkExecutor:
         self.homes |= {one: executor for task, executor in zip(instances, chosen, strict=True) for one in task}
         return preferring(rdd, tuple(chosen))
 
-    def _run(self, epoch: Epoch) -> list[Report]:
+    def _run(self, epoch: Epoch) -> list[TaskReport]:
         topology = epoch.topology
         most = PER_SLOT * (self.slots() or 0)
         tasks = [min(topology.partitions(level), most or sys.maxsize) for level in range(len(topology.levels))]

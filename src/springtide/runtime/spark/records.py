@@ -68,20 +68,20 @@ def waiting(names: Sequence[str], progress: Mapping[str, Any] | None) -> dict[st
 
     Spark names what it reads in the order of the query; where that are more than there are sources, the first one gets it all.
     """
-    told = [behind(source) for source in (progress or {}).get("sources", ())]
+    told = [rows_left(source) for source in (progress or {}).get("sources", ())]
     if len(told) == len(names):
         return dict(zip(names, told, strict=True))
     return {names[0]: sum(told)} if told else {}
 
 
-def behind(source: Mapping[str, Any]) -> int:
+def rows_left(source: Mapping[str, Any]) -> int:
     """Return the rows between the end of a micro-batch and the end of its source. Offsets that count rows are those of Kafka and the like.
 
-    >>> behind({"endOffset": '{"calls":{"0":5,"1":7}}', "latestOffset": '{"calls":{"0":5,"1":10,"2":4}}'})
+    >>> rows_left({"endOffset": '{"calls":{"0":5,"1":7}}', "latestOffset": '{"calls":{"0":5,"1":10,"2":4}}'})
     7
-    >>> behind({"endOffset": {"calls": {"0": 5, "1": 7}}, "metrics": {"avgOffsetsBehindLatest": "1.5"}})
+    >>> rows_left({"endOffset": {"calls": {"0": 5, "1": 7}}, "metrics": {"avgOffsetsBehindLatest": "1.5"}})
     3
-    >>> behind({"endOffset": '{"logOffset":3}', "latestOffset": None})
+    >>> rows_left({"endOffset": '{"logOffset":3}', "latestOffset": None})
     0
     """
     end, latest = _by_partition(source.get("endOffset")), _by_partition(source.get("latestOffset"))

@@ -18,7 +18,7 @@ from springtide.exchange import gate
 from springtide.query import steps
 from springtide.query.connectors import ONE_STREAM
 from springtide.query.ids import InstanceId
-from springtide.runtime.epoch import Epoch, Report
+from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.spark.job import Pair, addressed, live
 from springtide.runtime.tasks import Arrival, Item, run_prefix
 from springtide.sources.spark import SparkSource, label_of, tuples, two_topics
@@ -126,7 +126,7 @@ def _row(pair: Pair) -> pa.RecordBatch:
     )
 
 
-def split(plan: Plan, epoch: Epoch, reports: Iterable[Report]) -> list[str]:
+def split(plan: Plan, epoch: Epoch, reports: Iterable[TaskReport]) -> list[str]:
     """Return the sources with positions that had rows of one physical stream in several tasks: what is late was judged by halves."""
     ordered = {name for name, source in spark_sources(plan).items() if source.positions}
     seen: dict[str, list[str]] = {}
@@ -152,7 +152,7 @@ class MicroBatch:
         routed = rows.mapInArrow(RowStage(plan, epoch), _SCHEMA)
         return routed.rdd.map(lambda r: (r[0], (r[1], r[2], bytes(r[3]))))
 
-    def split(self, plan: Plan, epoch: Epoch, reports: Sequence[Report]) -> list[str]:
+    def split(self, plan: Plan, epoch: Epoch, reports: Sequence[TaskReport]) -> list[str]:
         """Return the sources with rows of one physical stream in several tasks, where that changes what is late."""
         return split(plan, epoch, reports)
 

@@ -48,7 +48,7 @@ def test_three_steps_are_enough(topology: str, rate: float, start: list[int]) ->
     still = {name: replace(step, noise=0.0) for name, step in model.steps.items()}
     quiet = replace(Model(still), launch=0.0, startup=0.0, handover=0.0, rows_per_epoch=round(4 * rate) + 1)
     load = Trace("steady", np.full(90, rate))
-    elastic = Elastic(policy=DS2(), balancing=None, every=1, grace=0, patience=1)
+    elastic = Elastic(policy=DS2(), balancing=None, every=1, grace=0, confirmations=1)
     degrees = dict(zip(model.steps, start, strict=False))
     run = cluster.run(quiet, load, elastic, degrees=degrees)
     for name in model.steps:
@@ -63,7 +63,7 @@ def test_one_step() -> None:
     run = cluster.run(
         model,
         Trace("steady", np.full(90, 35.0)),
-        Elastic(policy=DS2(), balancing=None, every=1, grace=0, patience=1),
+        Elastic(policy=DS2(), balancing=None, every=1, grace=0, confirmations=1),
         degrees={"only": 1},
     )
     assert [i.after.instances for i in run.done][-1] == 4

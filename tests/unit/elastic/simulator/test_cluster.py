@@ -67,7 +67,7 @@ def test_new_instances_come_after_the_start_up_and_go_at_once() -> None:
             n = 8 if 30 < snapshot.time < 90 else 2
             return [Proposal("only", "the clock", instances=n)]
 
-    elastic = Elastic(policy=Night(), balancing=None, every=1, grace=0, patience=1)
+    elastic = Elastic(policy=Night(), balancing=None, every=1, grace=0, confirmations=1)
     run = cluster.run(one(startup=20.0), steady(10), elastic, degrees={"only": 2})
     up, down = run.done
     assert (up.after.instances, down.after.instances) == (8, 2)

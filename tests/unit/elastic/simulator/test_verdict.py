@@ -33,7 +33,7 @@ class Timed:
 def verdict(policy: Timed, rates: Sequence[float], bound: float = 30.0) -> Verdict:
     """Ten rows a second take an instance; two instances at first, others are there after 10 s."""
     model = Model({"only": Step(0.1, noise=0.0)}, overhead=0.0, launch=0.0, handover=0.0, startup=10.0).paced(1.0, 100)
-    elastic = Elastic(policy=policy, balancing=None, every=1, grace=0, patience=1)
+    elastic = Elastic(policy=policy, balancing=None, every=1, grace=0, confirmations=1)
     return judge(cluster.run(model, Trace("by hand", np.array(rates)), elastic, degrees={"only": 2}), bound)
 
 

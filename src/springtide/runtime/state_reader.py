@@ -23,7 +23,7 @@ from springtide.state.manifest import Manifest, SubqueryState
 from springtide.state.segment import Segment, read_segment
 from springtide.state.tiers import Tiers
 
-Layout = Mapping[str, Any]
+StateDescription = Mapping[str, Any]
 """What the checkpoint says of a stateful step: keys, aggregates, the window's size and advance in microseconds."""
 
 _PARTS = {"s": "sum", "n": "count", "m": "mean", "q": "squares"}
@@ -40,11 +40,11 @@ def latest(checkpoint: Checkpoint) -> Manifest:
     return manifest
 
 
-def tables_of(state: SubqueryState, layout: Layout) -> list[str]:
+def tables_of(state: SubqueryState, description: StateDescription) -> list[str]:
     """Return the tables that a step has in state and that people are shown, those first that they want to see first."""
     there = dict.fromkeys(s.kind for s in state.segments)
-    if "tables" in layout:
-        return [table for table in layout["tables"] if table in there]
+    if "tables" in description:
+        return [table for table in description["tables"] if table in there]
     derived = [
         table for table in there if table == "totals" or table.startswith("blocks")
     ]  # older checkpoints do not say
@@ -52,22 +52,24 @@ def tables_of(state: SubqueryState, layout: Layout) -> list[str]:
 
 
 def rows_of(
-    checkpoint: Checkpoint, step: str, layout: Layout, kind: str | None = None
+    checkpoint: Checkpoint, step: str, description: StateDescription, kind: str | None = None
 ) -> tuple[Manifest, pl.LazyFrame]:
     """Map the rows of a kind in the state of a step; a running query may clean a segment up meanwhile, so look again then."""
     for tries in range(1, _TRIES + 1):
         manifest = latest(checkpoint)
         try:
-            return manifest, _map(checkpoint, manifest, step, layout, kind)
+            return manifest, _map(checkpoint, manifest, step, description, kind)
         except CheckpointError:
             if tries == _TRIES or not checkpoint.in_use():
                 raise
     raise AssertionError
 
 
-def _map(checkpoint: Checkpoint, manifest: Manifest, step: str, layout: Layout, kind: str | None) -> pl.LazyFrame:
+def _map(
+    checkpoint: Checkpoint, manifest: Manifest, step: str, description: StateDescription, kind: str | None
+) -> pl.LazyFrame:
     state = manifest.state[step]
-    kinds = tables_of(state, layout)
+    kinds = tables_of(state, description)
     if kind is not None and kind not in kinds:
         raise SpringtideError(f"{step} has no {kind!r} in its state; {nearest(kind, kinds)}")
     wanted = kind or next(iter(kinds), None)
@@ -79,45 +81,45 @@ def _map(checkpoint: Checkpoint, manifest: Manifest, step: str, layout: Layout, 
         )
         .lazy()
         .with_columns(epoch=pl.lit(s.epoch, dtype=pl.Int64))
-        for s in main_segments(state, layout)
+        for s in main_segments(state, description)
         if s.kind == wanted
     ]
     if not frames:
         return pl.LazyFrame(schema={BUCKET: pl.UInt16, "epoch": pl.Int64, "instance": pl.Int32})
     owners = pl.lit(pl.Series(manifest.maps[step].owners, dtype=pl.Int32))
-    rows = _newest(pl.concat(frames), layout).with_columns(instance=owners.gather(pl.col(BUCKET)))
-    first = first_pane(state, layout)
+    rows = _newest(pl.concat(frames), description).with_columns(instance=owners.gather(pl.col(BUCKET)))
+    first = first_pane(state, description)
     return rows if first is None or PANE not in rows.collect_schema() else rows.filter(pl.col(PANE) >= first)
 
 
-def _newest(rows: pl.LazyFrame, layout: Layout) -> pl.LazyFrame:
+def _newest(rows: pl.LazyFrame, description: StateDescription) -> pl.LazyFrame:
     """Leave out versions of keys that are out of date, and keys of which nothing is left."""
     schema = rows.collect_schema()
     if VERSION not in schema:
         return rows
-    keys = [c for c in (BUCKET, HASH, *layout.get("keys", ())) if c in schema]
+    keys = [c for c in (BUCKET, HASH, *description.get("keys", ())) if c in schema]
     rows = rows.filter(pl.col(VERSION) == pl.col(VERSION).max().over(keys))
     return rows.filter(pl.col(ALIVE)) if ALIVE in schema else rows
 
 
-def main_segments(state: SubqueryState, layout: Layout) -> list[Segment]:
+def main_segments(state: SubqueryState, description: StateDescription) -> list[Segment]:
     """Return the segments without what can be worked out from the rest, such as running totals."""
-    shown = tables_of(state, layout)
+    shown = tables_of(state, description)
     return [s for s in state.segments if s.kind in shown]
 
 
-def pane_width(layout: Layout) -> int | None:
+def pane_width(description: StateDescription) -> int | None:
     """Return the microseconds of a pane, where a step has panes."""
-    return math.gcd(layout["size"], layout["every"]) if "size" in layout else None
+    return math.gcd(description["size"], description["every"]) if "size" in description else None
 
 
-def first_pane(state: SubqueryState, layout: Layout) -> int | None:
+def first_pane(state: SubqueryState, description: StateDescription) -> int | None:
     """Return the first pane of a window that is still open: earlier ones only wait to be cleaned up."""
-    width = pane_width(layout)
+    width = pane_width(description)
     closed = state.marks.get(CLOSED)
     if width is None or closed is None:
         return None
-    return END_OF_TIME if closed == END_OF_TIME else (closed + 1) * (layout["every"] // width)
+    return END_OF_TIME if closed == END_OF_TIME else (closed + 1) * (description["every"] // width)
 
 
 def with_keys(given: Sequence[str], keys: Sequence[str]) -> pl.Expr:
@@ -140,11 +142,11 @@ def _is(column: str, value: str) -> pl.Expr:
     return pl.col(column).is_null() if value == "null" else pl.col(column).cast(pl.String) == value
 
 
-def readable(rows: pl.LazyFrame, layout: Layout) -> pl.LazyFrame:
+def readable(rows: pl.LazyFrame, description: StateDescription) -> pl.LazyFrame:
     """Name and order the columns for people: keys, the pane as a time, partial results, who has them."""
     schema = rows.collect_schema()
-    keys = [k for k in layout.get("keys", []) if k in schema]
-    width = pane_width(layout)
+    keys = [k for k in description.get("keys", []) if k in schema]
+    width = pane_width(description)
     own = (PANE, ROWS, BUCKET, "epoch", "instance")
     sums = shown_sums([c for c in schema if c not in keys])
     rows = rows.with_columns([value.alias(name) for name, (_, value) in sums.items()])
@@ -157,7 +159,7 @@ def readable(rows: pl.LazyFrame, layout: Layout) -> pl.LazyFrame:
         if PANE not in schema
         else [(pl.col(PANE) * width).cast(TIME).alias("pane") if width else pl.col(PANE).alias("pane")]
     )
-    names = _part_names(parts, layout.get("aggregates", []))
+    names = _part_names(parts, description.get("aggregates", []))
     values = [_value(c, schema[c]).alias(names[c]) for c in parts]
     ordered = rows.sort([*keys, *(c for c in (PANE, "epoch") if c in schema)], nulls_last=False)
     return ordered.select(*keys, *pane, *values, pl.col(BUCKET).alias("bucket"), "instance", "epoch")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from springtide.runtime.epoch import Report
+from springtide.runtime.epoch import TaskReport
 from springtide.state.errors import LostError
 
 
-def reports_of(items: Iterable[tuple[int, int, bytes]]) -> list[Report]:
+def reports_of(items: Iterable[tuple[int, int, bytes]]) -> list[TaskReport]:
     """Read the reports at the end of an epoch's last level; raise what a task says that it could not go on without."""
-    reports = [Report.from_json(json.loads(payload)) for _, _, payload in items]
+    reports = [TaskReport.from_json(json.loads(payload)) for _, _, payload in items]
     for report in reports:
         if report.lost is not None:
             raise LostError(*report.lost)

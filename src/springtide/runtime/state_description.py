@@ -12,11 +12,11 @@ from springtide.query import steps
 from springtide.query.types import COUNT, schema_text
 
 
-def layout(plan: Plan) -> dict[str, dict[str, Any]]:
+def state_description(plan: Plan) -> dict[str, dict[str, Any]]:
     """Return for each stateful subquery what its state is about: columns, keys, aggregates, and the window's lengths in microseconds.
 
     >>> hourly = calls.aggregate(by="src", window=st.sliding("1h", every="1m"), n=st.count(), name="hourly")
-    >>> layout(st.Query("hourly", hourly.to(st.memory_sink())).plan())
+    >>> state_description(st.Query("hourly", hourly.to(st.memory_sink())).plan())
     {'hourly': {'columns': 'src:str n:i64', 'tables': ['panes'], 'keys': ['src'], 'aggregates': ['n'], 'size': 3600000000, 'every': 60000000}}
     """
     heads = {q.name: plan.step(q.head) for q in plan.subqueries if q.head is not None and not q.merges}
