@@ -13,6 +13,7 @@ from springtide.cli.control import move, pause, rebalance, resume, scale, stop
 from springtide.cli.demo import demo
 from springtide.cli.explain import explain
 from springtide.cli.history import history
+from springtide.cli.monitoring import app as monitoring
 from springtide.cli.plan import plan
 from springtide.cli.run import run
 from springtide.cli.simulate import simulate
@@ -63,6 +64,7 @@ for _command in (
 ):
     app.command()(_command)
 app.add_typer(checkpoint, name="checkpoint")
+app.add_typer(monitoring, name="monitoring")
 
 
 def _version(wanted: bool) -> None:

@@ -290,16 +290,24 @@ class Engine:
 
         An epoch without a micro-batch leaves Spark's sources where the last one left them.
         """
+        with self.options.spans.span("epoch", epoch=self.manifest.epoch + 1):
+            return self._run(batch)
+
+    def _run(self, batch: Batch | None) -> Manifest:
+        span = self.options.spans.span
         self.reconfiguring.prepare()
         started = self.options.timer()
         failpoint("before-job")
-        epoch, reports, manifest = self.patience.attempt(
-            f"epoch {self.manifest.epoch + 1}", lambda: self._perform(started, batch)
-        )
+        with span("run"):
+            epoch, reports, manifest = self.patience.attempt(
+                f"epoch {self.manifest.epoch + 1}", lambda: self._perform(started, batch)
+            )
+            self.options.spans.tasks(reports)
         failpoint("after-job")
         if self.intake.fails and fails_now(self.root, epoch.number):
             raise SpringtideError("a test wanted the run to fail here")
-        self.patience.attempt("commit", lambda: self.storage.commit(manifest))
+        with span("commit"):
+            self.patience.attempt("commit", lambda: self.storage.commit(manifest))
         failpoint("after-manifest")
         self._commands.committed(manifest, self.reconfiguring)
         self.reconfiguring.committed(manifest)
@@ -307,10 +315,12 @@ class Engine:
             self.intake.micro_batch(started, [r.times for r in reports])
         backlogs = self.intake.backlogs()
         self.intake.done()
-        self.publishing.publish()
+        with span("publish"):
+            self.publishing.publish()
         failpoint("after-publish")
-        self.patience.attempt("checkpoint", self.storage.settle)
-        self._release()
+        with span("settle"):
+            self.patience.attempt("checkpoint", self.storage.settle)
+            self._release()
         failpoint("after-clean")
         snapshot = self.observer.epoch(epoch, reports, self.manifest, self.storage, started, backlogs)
         self.reconfiguring.measured(snapshot)

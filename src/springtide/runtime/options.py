@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from springtide.elastic.settings import Elastic
 from springtide.runtime.durability import Durability
+from springtide.runtime.tracing import Spans
 from springtide.state.claims import Turn
 
 ROWS_PER_EPOCH = 4_000_000
@@ -33,6 +34,8 @@ class Options:
     """Of a run that stood by: what it has seen of the checkpoint that it takes over."""
     signs: float | None = None
     """Seconds between two signs of life for those who stand by; None: as the checkpoint's place has them."""
+    spans: Spans = field(default_factory=Spans)
+    """Who is told where the time of an epoch goes."""
     clock: Callable[[], float] = field(default=time.time)
     """The time of day, for people, and for how long rows waited."""
     timer: Callable[[], float] = field(default=time.monotonic)

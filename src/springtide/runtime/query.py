@@ -23,9 +23,12 @@ from springtide.runtime.durability import Durability, durability_of
 from springtide.runtime.identity import begin_from
 from springtide.runtime.options import ROWS_PER_EPOCH, Options
 from springtide.runtime.standby import Standby, standby_of
+from springtide.runtime.tracing import spans_of
 from springtide.sources.spark import SparkSource
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
     from springtide.runtime.spark.run import Run
 
 
@@ -106,6 +109,7 @@ class Query(Graph):
         elastic: bool | Elastic | Policy | None = None,
         metrics_port: int | None = None,
         metrics_host: str = "127.0.0.1",
+        traces: bool | TracerProvider = False,
         patience: Length = "1m",
         durability: Durability | Length | None = None,
         savepoint: str | Path | None = None,
@@ -138,7 +142,8 @@ class Query(Graph):
         when that one is gone and this run has taken over; if there is none, at once.
 
         With `metrics_port` the run serves its figures to Prometheus there (0: on any free port, see `run.metrics_url`), to this machine
-        alone unless `metrics_host` says otherwise.
+        alone unless `metrics_host` says otherwise. With `traces` it tells OpenTelemetry where the time of each epoch goes: True for the provider
+        that your program has set, or a provider (`pip install 'springtide[traces]'`).
         """
         from springtide.runtime.spark.run import Run
 
@@ -149,7 +154,9 @@ class Query(Graph):
         usual = int(spark.sparkContext.defaultParallelism)
         patient = micros_of(f"{self.name} (query)", patience, "patience") / 1e6
         rows = self._admitted(rows_per_epoch)
-        options = Options(instances, rows, usual, elastic_of(elastic), durable, patient)
+        options = Options(
+            instances, rows, usual, elastic_of(elastic), durable, patient, spans=spans_of(self.name, traces)
+        )
         plan = self.plan(buckets=buckets)
         if savepoint is not None:
             begin_from(savepoint, plan, place)

@@ -1,0 +1,6 @@
+"""What others watch a query with: a dashboard for Grafana and alert rules for Prometheus, over the figures that a run serves."""
+
+from springtide.monitoring.dashboard import dashboard
+from springtide.monitoring.rules import alerts
+
+__all__ = ["alerts", "dashboard"]
