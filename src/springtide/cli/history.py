@@ -18,6 +18,7 @@ from springtide.elastic.snapshot import Snapshot
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.history import History
 from springtide.state.instructions import Refusal
+from springtide.state.names import HISTORY
 from springtide.state.traffic import Traffic
 from springtide.state.watched import watched
 
@@ -39,7 +40,7 @@ def history(
     """
     checkpoint = watched(ckpt)
     name, past = checkpoint.identity()["query"], History(checkpoint.root)
-    checkpoint.bring("history")
+    checkpoint.bring(HISTORY)
     if snapshots:
         epochs = [Snapshot.from_json(record) for record in past.read("snapshots", last)]
         parts = [f"query {name}, {plural(len(epochs), 'epoch')}"]

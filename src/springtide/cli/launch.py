@@ -36,6 +36,7 @@ from springtide.runtime.standby import Standby, StandbyEnded
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError
 from springtide.state.mirror import Mirror
+from springtide.state.names import SPARK_LOG
 
 if TYPE_CHECKING:
     from springtide.runtime.spark.run import Run
@@ -103,7 +104,7 @@ def launch(
     checkpoint = prepare(plan, options, root)
     before = checkpoint.latest()
     page = Page(checkpoint.root) if options.ui else None
-    log = checkpoint.root / "logs" / "spark.log"
+    log = checkpoint.root / SPARK_LOG
     plain = options.plain or not console.is_terminal or console.is_dumb_terminal
     if plain:
         console.print(

@@ -15,9 +15,10 @@ from springtide.exchange.hashing import BUCKET, HASH
 from springtide.operators.tables import FIRST_SLOT
 from springtide.query.ids import EpochNumber, InstanceId
 from springtide.query.types import END_OF_TIME
+from springtide.state import names
 from springtide.state.bucket_map import BucketMap
 from springtide.state.manifest import Marks, SubqueryState
-from springtide.state.segment import Segment, file_of, read_segment, write_segment
+from springtide.state.segment import Segment, read_segment, write_segment
 from springtide.state.tiers import Tiers
 from springtide.state.traffic import count
 
@@ -133,7 +134,7 @@ class StateView:
         """Write rows as a segment; nothing for no rows."""
         if not rows.height:
             return ()
-        file = file_of(self.subquery, self.epoch.number, self.instance, table, uuid.uuid4().hex[:8])
+        file = names.segment(self.subquery, self.epoch.number, self.instance, table, uuid.uuid4().hex[:8])
         tiers = self.epoch.tiers
         ordered = rows.sort(HASH) if HASH in rows.columns else rows
         indexed = tiers.cache is not None

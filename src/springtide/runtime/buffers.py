@@ -18,17 +18,15 @@ from springtide.connectors import Slice
 from springtide.exchange import gate
 from springtide.exchange.blob import Blob
 from springtide.runtime.epoch import Epoch, EpochInput, TaskReport
+from springtide.state import names
 from springtide.state.manifest import EpochLog
-
-FOLDER = "buffer"
-
 
 # ── in a task ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def buffer(epoch: Epoch, subquery: str, instance: int, blob: Blob) -> str:
     """Keep what an instance of a prefix sends; give the file's name."""
-    file = f"{FOLDER}/{epoch.number:09d}/{subquery}-{instance}-{uuid.uuid4().hex[:8]}.blob"
+    file = names.blob(epoch.number, subquery, instance, uuid.uuid4().hex[:8])
     path = epoch.tiers.here / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(blob.encode())

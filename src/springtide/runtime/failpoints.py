@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from springtide.connectors.failpoints import failpoint
+from springtide.state.names import CONTROL
 
 __all__ = ["PLACES", "failpoint", "fails_now"]
 
@@ -14,7 +15,7 @@ PLACES = ("before-job", "after-job", "after-manifest", "during-publish", "after-
 
 def fails_now(root: Path, epoch: int) -> bool:
     """Return whether a failure that test rows want in an epoch has not happened yet; it is remembered next to the checkpoint."""
-    marker = root / "control" / f"failed-{epoch}"
+    marker = root / CONTROL / f"failed-{epoch}"
     if marker.exists():
         return False
     marker.parent.mkdir(exist_ok=True)

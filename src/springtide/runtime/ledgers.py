@@ -18,9 +18,9 @@ from typing import Any
 from springtide.connectors.file_ledger import NOTHING_READ, Base, FileRecord
 from springtide.state.errors import CheckpointError
 from springtide.state.manifest import SourceState
+from springtide.state.names import LEDGERS
 from springtide.state.tiers import Tiers
 
-FOLDER = "state/files"
 RECENT = 256
 """Records that a manifest has at most, of each input."""
 
@@ -78,7 +78,7 @@ class Ledgers:
 
     def _write(self, records: list[list[Any]]) -> list[Any]:
         data, tiers = json.dumps(records, separators=(",", ":")).encode(), self._tiers()
-        file = f"{FOLDER}/{uuid.uuid4().hex}.json"
+        file = f"{LEDGERS}/{uuid.uuid4().hex}.json"
         path = tiers.here / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)

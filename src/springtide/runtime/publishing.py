@@ -18,6 +18,7 @@ from springtide.query.errors import SinkError, SpringtideError
 from springtide.runtime.failpoints import failpoint
 from springtide.runtime.patience import Patience, of_a_connector
 from springtide.runtime.storage import Storage
+from springtide.state import names
 from springtide.state.errors import CheckpointError, LostError
 from springtide.state.manifest import Delivery
 from springtide.state.published import Published
@@ -79,7 +80,7 @@ class Publishing:
             raise CheckpointError(
                 root,
                 f"has lost the manifest of epoch {remembered.epoch}, whose rows sinks have; the newest is of epoch {manifest.epoch}",
-                f"restore manifests/{remembered.epoch:09d} from a copy; to go back for good: springtide checkpoint restore",
+                f"restore {names.manifest(remembered.epoch)} from a copy; to go back for good: springtide checkpoint restore",
             )
         waiting = {d.sink for d in manifest.outbox if not remembered.has(manifest.epoch, d.sink)}
         if gone := sorted(waiting - self._sinks.keys()):

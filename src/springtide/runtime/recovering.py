@@ -24,6 +24,7 @@ from springtide.runtime.planning import Ownership, plan_epoch
 from springtide.state.bucket_map import BucketMap
 from springtide.state.errors import CheckpointError
 from springtide.state.manifest import EpochLog, Manifest
+from springtide.state.names import STATE
 from springtide.state.segment import Segment
 from springtide.state.tiers import Tiers
 
@@ -38,7 +39,7 @@ def lost(tiers: Tiers, manifest: Manifest) -> list[Segment]:
     if tiers.cache is not None:  # what is on its way from another node is not lost yet
         own = [s for s in manifest.segments() if tiers.nearest(s) is None]
         return tiers.absent(own, _ARRIVES if tiers.uploads_later else 0.0)
-    backup = tiers.backup.files("state") if tiers.backup is not None else {}
+    backup = tiers.backup.files(STATE) if tiers.backup is not None else {}
     return [s for s in manifest.segments() if backup.get(s.file) != s.bytes and tiers.nearest(s) is None]
 
 

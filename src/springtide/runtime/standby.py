@@ -17,10 +17,11 @@ from typing import Protocol
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.types import Length, micros_of
 from springtide.runtime.durability import Durability
-from springtide.state.checkpoint import MARKER, Checkpoint
+from springtide.state.checkpoint import Checkpoint
 from springtide.state.claims import Turn
 from springtide.state.errors import CheckpointError
 from springtide.state.log import Log
+from springtide.state.names import MARKER
 from springtide.state.pulse import read_sign
 from springtide.state.stores import Store
 from springtide.state.watching import Verdict, Watcher

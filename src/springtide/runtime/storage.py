@@ -14,7 +14,6 @@ from typing import Any
 
 from springtide.query.errors import SpringtideError
 from springtide.query.ids import EpochNumber, Generation
-from springtide.runtime.buffers import FOLDER as BUFFERS
 from springtide.runtime.durability import Durability
 from springtide.runtime.persisting import Persister, kept_after
 from springtide.runtime.recovering import lost, missing
@@ -25,11 +24,10 @@ from springtide.state.errors import CheckpointError
 from springtide.state.inside import refuse_links
 from springtide.state.manifest import Manifest
 from springtide.state.mirror import Mirror
-from springtide.state.published import FILE as PUBLISHED
+from springtide.state.names import BUFFER, PUBLISHED, SEGMENTS, STATE, epoch_of, outbox
 from springtide.state.published import Published, read_published, write_published
 from springtide.state.pulse import EVERY, Pulse
 from springtide.state.relay import Relay, bring_history
-from springtide.state.segment import epoch_of
 
 SWEPT = 50
 """Every so many epochs the disk is searched for what attempts that did not count have left."""
@@ -141,7 +139,7 @@ class Storage:
             recover()
         self.tiers.persist(self.manifest.segments())
         assert self.tiers.backup is not None
-        there = self.tiers.backup.files("state")
+        there = self.tiers.backup.files(STATE)
         self.persister.whole = {m.epoch for m in self.kept if all(s.file in there for s in m.segments())}
         self.persister.whole.add(self.manifest.epoch)
 
@@ -230,7 +228,7 @@ class Storage:
             self.persister.whole.intersection_update(m.epoch for m in stay)
             self._remove(gone)
         if before is not None:
-            shutil.rmtree(self.checkpoint.root / "outbox" / f"{before.epoch:09d}", ignore_errors=True)
+            shutil.rmtree(self.checkpoint.root / outbox(before.epoch), ignore_errors=True)
         if self._mirror is not None:
             self._mirror.remove(self.lease, gone, records)
 
@@ -238,7 +236,7 @@ class Storage:
         """Remove files from the tiers of this machine."""
         for file in files:
             self.tiers.remove(file)
-        for folder in {Path(file).parent for file in files if file.startswith(f"{BUFFERS}/")}:
+        for folder in {Path(file).parent for file in files if file.startswith(f"{BUFFER}/")}:
             shutil.rmtree(self.checkpoint.root / folder, ignore_errors=True)
 
     def _leave(self) -> None:
@@ -260,7 +258,9 @@ class Storage:
         if self._mirror is not None and self.tiers.cache is not None:
             self._mirror.left_by_attempts(self.lease, known | self.leaving, self.manifest.epoch)
         places = [Path(place) for place in (self.tiers.memory, self.tiers.here) if place is not None]
-        found = {path.relative_to(place).as_posix(): path for place in places for path in place.glob("state/*/*.arrow")}
+        found = {
+            path.relative_to(place).as_posix(): path for place in places for path in (place / STATE).glob(SEGMENTS)
+        }
         return {f for f, path in found.items() if f not in known and epoch_of(path.name) < self.manifest.epoch}
 
     # ── when something is lost ────────────────────────────────────────────────────────────────────────────────────

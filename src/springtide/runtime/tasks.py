@@ -36,6 +36,7 @@ from springtide.runtime.topology import origin_ranks, sources_upstream, sources_
 from springtide.state.accounts import EXCHANGE, SINK, STEP
 from springtide.state.errors import LostError
 from springtide.state.manifest import Delivery
+from springtide.state.names import delivery
 from springtide.state.traffic import taken
 from springtide.stateless.chain import Output, run_chain
 from springtide.stateless.ingest import Ingested, ingest
@@ -150,7 +151,7 @@ class Work:
         assert isinstance(step, steps.Sink)
         assert isinstance(step.connector, Shipped | Sink)
         outbox = step.connector.outbox
-        file = f"outbox/{self.epoch.number:09d}/{sink}-{self.subquery.name}-{self.instance}-{uuid.uuid4().hex[:8]}{outbox.suffix}"
+        file = delivery(self.epoch.number, sink, self.subquery.name, self.instance, uuid.uuid4().hex[:8], outbox.suffix)
         path = self.epoch.tiers.here / file
         path.parent.mkdir(parents=True, exist_ok=True)
         outbox.write(rows, path)

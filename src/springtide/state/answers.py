@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from springtide.state.disk import write
+from springtide.state.names import ANSWER
 from springtide.state.parsing import content, parsed
 
 KEPT = 100
 """Answers that are kept; older ones are removed."""
-_SUFFIX = ".result"
 _LONGEST = 1 << 20
 
 Status = Literal["sent", "waiting", "done", "refused", "failed"]
@@ -95,7 +95,7 @@ class Answer:
 
 def write_answer(command: Path, answer: Answer) -> None:
     """Put the answer beside the file of its command, whole and durable, in place of an earlier one."""
-    write(command.with_suffix(_SUFFIX), json.dumps(answer.to_json()).encode())
+    write(command.with_suffix(ANSWER), json.dumps(answer.to_json()).encode())
     if answer.final:
         _prune(command.parent)
 
@@ -103,7 +103,7 @@ def write_answer(command: Path, answer: Answer) -> None:
 def read_answer(command: Path) -> Answer | None:
     """Return the answer to the command that was left as this file; None if there is none that can be read."""
     try:
-        return Answer.from_json(parsed(content(command.with_suffix(_SUFFIX), _LONGEST, follow=False)))
+        return Answer.from_json(parsed(content(command.with_suffix(ANSWER), _LONGEST, follow=False)))
     except (OSError, ValueError):
         return None
 
@@ -111,7 +111,7 @@ def read_answer(command: Path) -> Answer | None:
 def _prune(folder: Path) -> None:
     """Remove the oldest answers."""
     with os.scandir(folder) as entries:
-        found = [e for e in entries if e.name.endswith(_SUFFIX) and e.is_file(follow_symlinks=False)]
+        found = [e for e in entries if e.name.endswith(ANSWER) and e.is_file(follow_symlinks=False)]
     oldest_first = sorted(found, key=lambda entry: entry.stat(follow_symlinks=False).st_mtime_ns)
     for entry in oldest_first[:-KEPT]:
         Path(entry.path).unlink(missing_ok=True)

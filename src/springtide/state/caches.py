@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from springtide.state import private
+from springtide.state.names import LOCK, PENDING, PIECES, STATE
 
 VARIABLE = "SPRINGTIDE_CACHE"
 LIMIT = 10 << 30
 """Bytes of segments that a node keeps, if nothing else is said."""
-PENDING, PIECES = "pending", "pieces"
 _YOUNG = 60.0
 """Seconds for which a file that was used stays whatever happens, and after which that it was used is noted again."""
 _BETWEEN = 10.0
@@ -61,7 +61,7 @@ class Cache:
         for path in self.here().iterdir():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
-            elif path.name not in ("lock", private.MARKER):
+            elif path.name not in (LOCK, private.MARKER):
                 path.unlink(missing_ok=True)
 
     def trim(self, *, now: bool = False) -> int:
@@ -71,7 +71,7 @@ class Cache:
             return 0
         _looked[str(here)] = time.monotonic()
         pending = {mark_of(path) for path in _files(here / PENDING)}
-        files = [*_files(here / "state"), *_files(here / PIECES)]
+        files = [*_files(here / STATE), *_files(here / PIECES)]
         found = [(path, path.stat()) for path in files if path.suffix == ".arrow"]
         excess, gone = sum(map(_room, (stat for _, stat in found))) - self.limit, 0
         for path, stat in sorted(found, key=lambda item: item[1].st_atime):

@@ -34,6 +34,7 @@ from springtide.state.errors import CheckpointError
 from springtide.state.forms import changes
 from springtide.state.log import NEWER, Log
 from springtide.state.manifest import Manifest
+from springtide.state.names import BUFFER, LOCK, MANIFESTS, MARKER, OUTBOX, SAVEPOINTS, SPARK, STATE, numbered
 from springtide.state.parsing import content, is_for_good, parsed
 from springtide.state.shapes import anything, each, listed, may, names, record, text, whole
 from springtide.state.stores import Store
@@ -45,8 +46,7 @@ _ATTEMPTS = 5
 _FORGOTTEN = 86_400
 """Seconds after which what a copy has left behind is removed."""
 
-MARKER = "springtide.json"
-_BEGUN = ("lock", "springtide.json.partial")
+_BEGUN = (LOCK, f"{MARKER}{disk.PARTIAL}")
 """What a run leaves that dies while it makes a checkpoint."""
 
 
@@ -204,10 +204,10 @@ class Checkpoint:
             self.cache.here()
         disk.make_folder(self.root)
         if replacing and self.in_use():
-            fresh = disk.beside(self.root / "lock")
+            fresh = disk.beside(self.root / LOCK)
             fresh.touch(0o644)
-            fresh.replace(self.root / "lock")
-        descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+            fresh.replace(self.root / LOCK)
+        descriptor = os.open(self.root / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             self._lock(descriptor)
         except BaseException:
@@ -304,7 +304,7 @@ class Checkpoint:
     def in_use(self) -> bool:
         """Return whether a run holds the checkpoint now."""
         try:
-            descriptor = os.open(self.root / "lock", os.O_RDONLY)  # all that somebody needs who may only read
+            descriptor = os.open(self.root / LOCK, os.O_RDONLY)  # all that somebody needs who may only read
         except FileNotFoundError:
             return False
         except PermissionError:  # nobody can tell; who copies takes the way that is right in either case
@@ -349,20 +349,20 @@ class Checkpoint:
 
     def left(self, keep: Container[str], epoch: int) -> list[Path]:
         """Return what a run that died left behind: segments that no manifest speaks of, and rows of no committed epoch."""
-        segments = (*self._files("state"), *self._files("buffer"))
+        segments = (*self._files(STATE), *self._files(BUFFER))
         return [
             *(f for f in segments if str(f.relative_to(self.root)) not in keep),
-            *(f for f in self._files("outbox") if f.parent.name != f"{epoch:09d}"),
-            *(f for f in self._files("manifests") if f.suffix == ".partial"),
+            *(f for f in self._files(OUTBOX) if f.parent.name != numbered(epoch)),
+            *(f for f in self._files(MANIFESTS) if f.suffix == ".partial"),
             # an unfinished first offset would make Spark refuse the folder
-            *(f for f in self._files("spark") if ".tmp" in f.suffixes[-2:]),
+            *(f for f in self._files(SPARK) if ".tmp" in f.suffixes[-2:]),
         ]
 
     def sweep(self, left: Iterable[Path]) -> None:
         """Remove what was left behind, if nobody took the checkpoint before that was looked for: then none of it is a newer run's."""
         for path in left:
             path.unlink(missing_ok=True)
-        for folder in (self.root / "savepoints").glob(".*"):  # of a copy; one that is still being made is younger
+        for folder in (self.root / SAVEPOINTS).glob(".*"):  # of a copy; one that is still being made is younger
             if time.time() - folder.stat().st_mtime > _FORGOTTEN:
                 shutil.rmtree(folder, ignore_errors=True)
 

@@ -16,6 +16,8 @@ from typing import Any
 
 from springtide.state.answers import Answer, read_answer
 from springtide.state.checkpoint import Checkpoint
+from springtide.state.names import CONTROL
+from springtide.state.names import command as command_file
 from springtide.state.parsing import content, parsed
 
 _LONGEST = 1 << 20
@@ -59,12 +61,12 @@ def ask(checkpoint: Checkpoint, command: Command, wait: float) -> Answer:
 
 def send(root: Path, command: Command) -> Path:
     """Leave a command for the run that holds the checkpoint, and return its file; the answer will be beside it."""
-    folder = root / "control"
+    folder = root / CONTROL
     folder.mkdir(exist_ok=True)
     name = f"{time.time_ns()}-{uuid.uuid4().hex[:6]}"
     partial = folder / f".{name}.partial"
     partial.write_text(json.dumps({"command": command.name, "options": command.options}))
-    left = folder / f"{name}.json"
+    left = root / command_file(name)
     os.replace(partial, left)
     return left
 
@@ -80,7 +82,7 @@ def receive(root: Path, known: Collection[Path] = (), refuse: Refuse = lambda fi
     no command is renamed, so that its name says so; anything that is not a file or cannot be read stays as it is. `refuse` is told of both.
     """
     commands = []
-    for path in _left(root / "control"):
+    for path in _left(root / CONTROL):
         if path in known:
             continue
         try:

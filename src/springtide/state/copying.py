@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from springtide.state.checkpoint import MARKER, marker_of
+from springtide.state.checkpoint import marker_of
 from springtide.state.errors import CheckpointError
 from springtide.state.log import Log, Slot
 from springtide.state.manifest import Manifest
-from springtide.state.published import FILE as PUBLISHED
+from springtide.state.names import HISTORY, MANIFESTS, MARKER, PUBLISHED, SAVEPOINTS, SPARK, STATE
 from springtide.state.published import Published
 from springtide.state.resting import Resting, Source, made_durable, opened, store_of
 from springtide.state.stores import Store
@@ -27,8 +27,6 @@ from springtide.state.stores import Store
 Progress = Callable[[int, int], None]
 """Is told how many bytes are done, and of how many."""
 
-IDENTITY = MARKER
-SAVEPOINTS = "savepoints"
 _TRIES = 5
 _AT_ONCE = 4
 
@@ -77,13 +75,13 @@ def restore(source: Source, to: str | Path | Store, at: int | None = None, progr
 
 def _check_target(source: Resting, target: Store, newest: int) -> None:
     """Refuse to mix two checkpoints."""
-    if not target.exists(IDENTITY):
-        if target.list("state") or target.list("manifests"):
+    if not target.exists(MARKER):
+        if target.list(STATE) or target.list(MANIFESTS):
             return  # a first copy that was cut short
         if target.list():
             raise CheckpointError(target.url, "is not empty and not a Springtide checkpoint", "give an empty folder")
         return
-    if target.read(IDENTITY) != source.marker():
+    if target.read(MARKER) != source.marker():
         raise CheckpointError(
             target.url, f"is the backup of another checkpoint than {source.store.url}", "give it a place of its own"
         )
@@ -140,7 +138,7 @@ def copy(
             if progress is not None:
                 progress(done, total)
     if history:
-        for file, size in source.store.files("history").items():
+        for file, size in source.store.files(HISTORY).items():
             if there.get(file) != size:
                 target.write(file, source.store.read(file))
     written = 0
@@ -155,9 +153,9 @@ def copy(
         target.write(PUBLISHED, published.encode())
     target.flush_names([*sizes, *records, *more])
     marker = identity or source.marker()
-    if IDENTITY not in there or identity is not None:
-        target.write(IDENTITY, marker)  # now it is one
-        target.flush_names([IDENTITY])
+    if MARKER not in there or identity is not None:
+        target.write(MARKER, marker)  # now it is one
+        target.flush_names([MARKER])
     return Copied(tuple(m.epoch for m in manifests), len(missing) + written, total, len(sizes) - len(missing))
 
 
@@ -199,7 +197,7 @@ def offsets_of(source: Resting, batch: int) -> list[str]:
     """Return the files in which Spark recorded what it read, up to a micro-batch."""
     logs: dict[str, dict[int, str]] = {}
     found = []
-    for file in source.store.list("spark"):
+    for file in source.store.list(SPARK):
         folder, _, name = file.rpartition("/")
         number = re.fullmatch(r"(\d+)(\.compact)?", name)
         if number is None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from springtide.state.names import HISTORY
 from springtide.state.parsing import content, parsed
 
 HistoryKind = Literal["snapshots", "decisions", "refused"]
@@ -30,7 +31,7 @@ class History:
 
     def __init__(self, root: Path) -> None:
         """Name the checkpoint's folder; nothing is touched yet."""
-        self._folder = root / "history"
+        self._folder = root / HISTORY
 
     def append(self, kind: HistoryKind, generation: int, record: dict[str, Any]) -> None:
         """Add a line."""

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from springtide.state.errors import CheckpointError
+from springtide.state.names import BUFFER, HISTORY, MANIFESTS, OUTBOX, SAVEPOINTS, STATE
 
-_FOLDERS = ("state", "buffer", "outbox", "manifests", "savepoints", "history")
+_FOLDERS = (STATE, BUFFER, OUTBOX, MANIFESTS, SAVEPOINTS, HISTORY)
 """Where files are removed. Spark's own folder is Spark's business; the control folder is looked at with every command."""
 _DEPTH = 2
 

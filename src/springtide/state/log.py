@@ -26,10 +26,10 @@ from typing import NamedTuple
 
 from springtide.state.errors import CheckpointError
 from springtide.state.manifest import Manifest
+from springtide.state.names import MANIFESTS, manifest
 from springtide.state.parsing import NewerFormat, content, is_for_good, parsed
 from springtide.state.stores import Store
 
-FOLDER = "manifests"
 FIRST = 1
 """The generation of a checkpoint's first run: the one that made `springtide.json`."""
 CLAIMS = 1000
@@ -50,7 +50,7 @@ class Slot(NamedTuple):
     @property
     def name(self) -> str:
         """Its name in the folder of manifests."""
-        return f"{self.epoch:09d}" if self.generation <= FIRST else f"{self.epoch:09d}.{self.generation}"
+        return self.path.rpartition("/")[2]
 
     @property
     def path(self) -> str:
@@ -59,7 +59,7 @@ class Slot(NamedTuple):
         >>> Slot(7, 2).path
         'manifests/000000007.2'
         """
-        return f"{FOLDER}/{self.name}"
+        return manifest(self.epoch, self.generation)
 
     @staticmethod
     def of(name: str) -> Slot | None:
@@ -215,10 +215,10 @@ class Log:
     def slots(self) -> list[Slot]:
         """Return the slots that are taken, in order."""
         if self.store.local is not None:  # a folder is no file, and yet not nothing
-            folder = self.store.local / FOLDER
+            folder = self.store.local / MANIFESTS
             names = [f.name for f in folder.iterdir()] if folder.is_dir() else []
         else:
-            names = [path.rpartition("/")[2] for path in self.store.list(FOLDER)]
+            names = [path.rpartition("/")[2] for path in self.store.list(MANIFESTS)]
         return sorted(slot for name in names if (slot := Slot.of(name)) is not None)
 
     def read(self, known: Mapping[Slot, bytes] | None = None) -> Records:

@@ -18,19 +18,17 @@ from enum import Enum
 from typing import Any
 
 from springtide.state import disk
-from springtide.state.checkpoint import MARKER, Checkpoint, Lineage, marker_of, renewed
+from springtide.state.checkpoint import Checkpoint, Lineage, marker_of, renewed
 from springtide.state.claims import Lease, Turn, attach, new_token, take
 from springtide.state.errors import CheckpointError
-from springtide.state.log import FOLDER, Log, Records
+from springtide.state.log import Log, Records
 from springtide.state.manifest import Manifest
-from springtide.state.published import FILE as PUBLISHED
-from springtide.state.segment import epoch_of
+from springtide.state.names import BUFFER, MANIFESTS, MARKER, OUTBOX, PUBLISHED, SPARK, STATE, epoch_of
 from springtide.state.stores import Store
 
-_SPARK = "spark"
-_SWEPT = ("state", "buffer", "outbox")
+_SWEPT = (STATE, BUFFER, OUTBOX)
 """Folders in which nothing is but what some manifest names."""
-_CACHED = (FOLDER, _SPARK, PUBLISHED)
+_CACHED = (MANIFESTS, SPARK, PUBLISHED)
 """What a run leaves that dies while it fills an empty one."""
 
 
@@ -222,8 +220,8 @@ class Mirror:
         store.flush_names([MARKER])
 
     def _fetch_offsets(self) -> None:
-        theirs = self._store.list(_SPARK)
-        for file in self._checkpoint.log.store.list(_SPARK):
+        theirs = self._store.list(SPARK)
+        for file in self._checkpoint.log.store.list(SPARK):
             if file not in theirs and theirs:
                 (self._root / file).unlink(missing_ok=True)
         for file in theirs:
@@ -242,7 +240,7 @@ class Mirror:
         if self._detached is not None:
             lease = self._attach(lease, self._detached, [*manifests][-1:])
             self._detached = None
-        self._there = set(self._store.list(_SPARK))
+        self._there = set(self._store.list(SPARK))
         useless = [f for folder in _SWEPT for f in self._store.list(folder) if f not in keep]
         self.remove(lease, useless)
         return lease
@@ -271,7 +269,7 @@ class Mirror:
         """Let the folder have a copy of what was committed. If the folder is gone, it is made again; then that is said."""
         slot = lease.epochs[manifest.epoch][-1]
         if self._checkpoint.found() is not None:
-            (self._root / FOLDER).mkdir(exist_ok=True)
+            (self._root / MANIFESTS).mkdir(exist_ok=True)
             partial = disk.beside(self._root / slot.path)
             partial.write_bytes(data)
             partial.replace(self._root / slot.path)
@@ -310,9 +308,7 @@ class Mirror:
         """Remove segments of epochs before one that no manifest names, some time soon; one listing finds them."""
 
         def sweep() -> None:
-            found = [
-                f for f in self._store.list("state") if f not in needed and epoch_of(f.rpartition("/")[2]) < before
-            ]
+            found = [f for f in self._store.list(STATE) if f not in needed and epoch_of(f.rpartition("/")[2]) < before]
             if found:
                 self._remove(lease, found, ())
 
@@ -323,7 +319,7 @@ class Mirror:
         self._sweeper.shutdown(wait=True)
 
     def _offsets(self) -> None:
-        folder = self._root / _SPARK
+        folder = self._root / SPARK
         new = [p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")]
         for path in new:
             name = path.relative_to(self._root).as_posix()

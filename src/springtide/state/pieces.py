@@ -21,9 +21,10 @@ from typing import NamedTuple
 
 import polars as pl
 
-from springtide.state.caches import PIECES, used
+from springtide.state.caches import used
 from springtide.state.errors import CheckpointError
 from springtide.state.index import Index, Range, joined
+from springtide.state.names import PIECES
 from springtide.state.segment import Segment, read_segment
 from springtide.state.stores import Store
 from springtide.state.traffic import count

@@ -29,6 +29,7 @@ from springtide.state.history import History
 from springtide.state.inside import refuse_links
 from springtide.state.log import Log
 from springtide.state.manifest import Manifest, SourceState
+from springtide.state.names import BUFFER, STATE
 from springtide.state.processing import PLACE, ProcessingState, merge, partition
 from springtide.state.resting import Resting, Source, files_of, made_durable, opened, store_of
 from springtide.state.segment import read_segment
@@ -157,7 +158,7 @@ def trim(source: Source, keep: int) -> Trimmed:
         needed, log = files_of(stays), Log(found.store)
         for manifest in goes:  # first: what a manifest speaks of is there as long as it is
             log.forget_epoch(manifest.epoch)
-        useless = [f for f in (*found.store.list("state"), *found.store.list("buffer")) if f not in needed]
+        useless = [f for f in (*found.store.list(STATE), *found.store.list(BUFFER)) if f not in needed]
         for file in useless:
             found.store.delete(file)
         return Trimmed(tuple(m.epoch for m in goes), len(useless))
@@ -222,7 +223,7 @@ def persist(source: Source, to: str | Path | Store, *, free: bool = False, progr
     target = Store.at(to)
     with opened(source) as found, pinned(found) as resting:
         wanted = {s.file: (m, s) for m in resting.history() if resting.whole(m) for s in m.segments()}
-        there = target.files("state")
+        there = target.files(STATE)
         missing = {f: s.bytes for f, (_, s) in wanted.items() if there.get(f) != s.bytes}
         done = 0
         for file, size in missing.items():

@@ -21,6 +21,7 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 
+from springtide.state import names
 from springtide.state.errors import CheckpointError
 from springtide.state.parsing import content, parsed
 
@@ -102,7 +103,7 @@ def former(root: Path) -> Path:
 def _beginning(root: Path) -> str:
     """Return what the names of all folders of a checkpoint begin with: another checkpoint at the same path has another."""
     try:
-        created = parsed(content(root / "springtide.json"))["created"]
+        created = parsed(content(root / names.MARKER))["created"]
     except (OSError, ValueError, KeyError, TypeError):
         created = None
     digest = hashlib.blake2b(f"{root} {created}".encode(errors="surrogateescape"), digest_size=6).hexdigest()

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from springtide.state.disk import flush
+from springtide.state.names import PUBLISHED
 from springtide.state.parsing import content, is_for_good, parsed
-
-FILE = "published"
 
 Commit = tuple[int, str]
 """An epoch with rows for a sink, and the mark of that commit."""
@@ -77,7 +76,7 @@ class Published:
 def read_published(root: Path) -> Published | None:
     """Return what a checkpoint remembers; None: a version of Springtide wrote it that did not keep this."""
     try:
-        data = content(root / FILE)
+        data = content(root / PUBLISHED)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -90,12 +89,12 @@ def read_published(root: Path) -> Published | None:
 def write_published(root: Path, published: Published, *, durable: bool) -> None:
     """Remember it. Without `durable` it outlives the process, but perhaps not a power cut; then it is written in place, which costs next to nothing."""
     data = published.encode()
-    if not durable and _written_in_place(root / FILE, data):
+    if not durable and _written_in_place(root / PUBLISHED, data):
         return
-    partial = root / f"{FILE}.partial"
+    partial = root / f"{PUBLISHED}.partial"
     partial.write_bytes(data)
     flush(partial)
-    os.replace(partial, root / FILE)
+    os.replace(partial, root / PUBLISHED)
     flush(root)
 
 

@@ -18,10 +18,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from springtide.state.errors import CheckpointError
+from springtide.state.names import RUNNING
 from springtide.state.parsing import parsed
 from springtide.state.stores import Store
 
-RUNNING = "running"
 EVERY = 10.0
 """Seconds between two signs, where nobody stands by."""
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from springtide.state.claims import Lease
 from springtide.state.errors import CheckpointError
+from springtide.state.names import ANSWER, CONTROL, HISTORY
 from springtide.state.stores import Store
 
-CONTROL, HISTORY = "control", "history"
 _PARTS = 2
 """Files with snapshots that a node begins with."""
 _LOOK = 1.0
@@ -102,7 +102,7 @@ class Relay:
         found = {}
         for file in (self._root / folder).glob("*"):
             with suppress(OSError):
-                if file.suffix in (".result", ".jsonl") and file.is_file():
+                if file.suffix in (ANSWER, ".jsonl") and file.is_file():
                     stat = file.stat()
                     found[f"{folder}/{file.name}"] = stat.st_size, stat.st_mtime_ns
         return {path: stamp for path, stamp in found.items() if self._sent.get(path) != stamp}

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from springtide.state import private
-from springtide.state.checkpoint import MARKER, Checkpoint
+from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError
-from springtide.state.log import FOLDER, Log
+from springtide.state.log import Log
 from springtide.state.manifest import Manifest
+from springtide.state.names import MANIFESTS, MARKER, STATE
 from springtide.state.segment import Segment
 from springtide.state.stores import Store
 from springtide.state.tiers import Tiers
@@ -116,7 +117,7 @@ class Resting(Checkpoint):
     @property
     def _sizes(self) -> dict[str, int]:
         if "_known" not in self.__dict__:
-            self._known = self.store.files("state")
+            self._known = self.store.files(STATE)
         return self._known
 
     def _error(self, problem: str, hint: str) -> CheckpointError:
@@ -135,7 +136,7 @@ def opened(source: Source) -> Iterator[Resting]:
         if store.exists(MARKER):
             store.fetch(MARKER, root / MARKER)
         for slot, data in Log(store).read().data.items():
-            (root / FOLDER).mkdir(exist_ok=True)
+            (root / MANIFESTS).mkdir(exist_ok=True)
             (root / slot.path).write_bytes(data)
         yield Resting(store, root)
 

@@ -18,11 +18,12 @@ from typing import Any
 
 from springtide.state import disk
 from springtide.state.checkpoint import Checkpoint, marker_of
-from springtide.state.copying import IDENTITY, SAVEPOINTS, alone, copy, link_to, offsets_of, slot_of
+from springtide.state.copying import alone, copy, link_to, offsets_of, slot_of
 from springtide.state.errors import CheckpointError
 from springtide.state.forms import INPUTS, changed_parts
 from springtide.state.log import Log
 from springtide.state.manifest import Manifest
+from springtide.state.names import MANIFESTS, MARKER, SAVEPOINTS, savepoint
 from springtide.state.parsing import parsed
 from springtide.state.resting import Resting, Source, opened, store_of
 from springtide.state.stores import Store
@@ -50,7 +51,7 @@ def _save_here(root: Path, name: str) -> Path:
     try:
         link_to(checkpoint, partial, outbox=False)
         os.rename(partial, place)
-        disk.flush_names(root, [f"{SAVEPOINTS}/{name}/{IDENTITY}"])
+        disk.flush_names(root, [f"{savepoint(name)}/{MARKER}"])
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
             raise
@@ -62,8 +63,8 @@ def _save_here(root: Path, name: str) -> Path:
 
 def _save_there(store: Store, name: str) -> str:
     """Have an object store copy the files of the newest epoch; what makes the savepoint one comes last, and only if there is none."""
-    place = store.under(f"{SAVEPOINTS}/{name}")
-    if place.exists(IDENTITY):
+    place = store.under(savepoint(name))
+    if place.exists(MARKER):
         raise CheckpointError(store.url, f"has a savepoint {name} already", _HINT)
     for tries in range(1, _TRIES + 1):
         try:
@@ -72,15 +73,15 @@ def _save_there(store: Store, name: str) -> str:
                 files = {f for m in manifests for f in (*m.files(), *m.buffers(), *m.ledgers())}
                 files |= set(offsets_of(found, manifests[-1].batch)) if manifests[-1].batch is not None else set()
                 for file in sorted(files):
-                    store.copy(file, f"{SAVEPOINTS}/{name}/{file}")
+                    store.copy(file, f"{savepoint(name)}/{file}")
                 for manifest in manifests:
                     place.write(slot_of(manifest).path, alone(manifest, outbox=False).encode())
             break
         except (CheckpointError, FileNotFoundError):  # the run has gone on, and removed what it does not need any more
             if tries == _TRIES:
                 raise
-            place.delete(*place.list("manifests"))
-    if not place.create(IDENTITY, marker):
+            place.delete(*place.list(MANIFESTS))
+    if not place.create(MARKER, marker):
         raise CheckpointError(store.url, f"has a savepoint {name} already", _HINT)
     return place.url
 
@@ -92,9 +93,9 @@ def savepoints(source: Source) -> dict[str, Manifest]:
     if store.local is not None:
         names = [f.name for f in (store.local / SAVEPOINTS).glob("*")]
     else:
-        names = [path.split("/")[1] for path in store.list(SAVEPOINTS) if path.endswith(f"/{IDENTITY}")]
+        names = [path.split("/")[1] for path in store.list(SAVEPOINTS) if path.endswith(f"/{MARKER}")]
     for name in names:
-        newest = Log(store.under(f"{SAVEPOINTS}/{name}")).tail().manifests() if not name.startswith(".") else []
+        newest = Log(store.under(savepoint(name))).tail().manifests() if not name.startswith(".") else []
         found |= {name: newest[-1]} if newest else {}
     return dict(sorted(found.items(), key=lambda item: (item[1].epoch, item[0])))
 
@@ -140,9 +141,9 @@ def adopt(
 def _marker(target: Checkpoint) -> bytes | None:
     """Return what makes a place a checkpoint, if it is one."""
     if target.remote is None:
-        return target.marker() if (target.root / IDENTITY).exists() else None
+        return target.marker() if (target.root / MARKER).exists() else None
     try:
-        return target.remote.read(IDENTITY)
+        return target.remote.read(MARKER)
     except FileNotFoundError:
         return None
 

@@ -20,7 +20,6 @@ import polars as pl
 import pyarrow as pa
 
 from springtide.query.ids import EpochNumber, InstanceId
-from springtide.query.types import END_OF_TIME
 from springtide.state.disk import flush
 from springtide.state.errors import CheckpointError
 from springtide.state.index import END, LEAST, MAGIC, index_of
@@ -86,25 +85,6 @@ class Written(NamedTuple):
     crc: int
     trailer: tuple[int, int] | None = None
     """Bytes and checksum of its index, where it has one."""
-
-
-def file_of(subquery: str, epoch: int, instance: int, kind: str, attempt: str) -> str:
-    """Return the name of the file of a segment, in any tier; every attempt of a task has files of its own.
-
-    >>> file_of("sums", 7, 0, "panes", "1a2b")
-    'state/sums/000000007-0-panes-1a2b.arrow'
-    """
-    return f"state/{subquery}/{epoch:09d}-{instance}-{kind}-{attempt}.arrow"
-
-
-def epoch_of(name: str) -> int:
-    """Return the epoch that wrote a segment, as the name of its file says; any other name counts as an epoch that never ends.
-
-    >>> epoch_of("000000007-0-panes-1a2b.arrow")
-    7
-    """
-    number = name.partition("-")[0]
-    return int(number) if number.isdecimal() else END_OF_TIME
 
 
 def write_segment(

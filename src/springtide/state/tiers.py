@@ -25,6 +25,7 @@ import polars as pl
 from springtide.state import disk, private
 from springtide.state.caches import Cache, used
 from springtide.state.errors import CheckpointError, LostError
+from springtide.state.names import STATE
 from springtide.state.pieces import rows_of
 from springtide.state.segment import Segment, checksum
 from springtide.state.stores import Store
@@ -152,7 +153,7 @@ class Tiers:
         until, looks = time.monotonic() + seconds, iter(_LOOKS)
         left = list(segments)
         if len(left) > len(_LOOKS):  # one request for all; a listing may be behind, so that the others are asked for
-            there = self.backup.files("state")
+            there = self.backup.files(STATE)
             left = [s for s in left if there.get(s.file) != s.bytes]
         while left := [s for s in left if not self.backup.exists(s.file)]:
             if time.monotonic() >= until:

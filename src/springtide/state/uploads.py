@@ -13,7 +13,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from springtide.state.caches import PENDING, Cache, mark_of, marked
+from springtide.state.caches import Cache, mark_of, marked
+from springtide.state.names import PENDING
 from springtide.state.stores import Store
 
 _AT_ONCE = 4

@@ -10,11 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from springtide.state.accounts import imbalances
-from springtide.state.copying import SAVEPOINTS
 from springtide.state.errors import CheckpointError
 from springtide.state.ledgers import damaged_ledgers, unlisted_files
 from springtide.state.log import Log
 from springtide.state.manifest import Manifest
+from springtide.state.names import BUFFER, MARKER, SAVEPOINTS, savepoint
 from springtide.state.resting import Resting, Source, opened
 from springtide.state.segment import Segment, checksum, read_segment
 from springtide.state.stores import Store
@@ -68,12 +68,10 @@ def verify(source: Source, progress: Progress | None = None) -> Verified:
                 inner.identity()
                 parts.append(_verify(inner, progress))
             except CheckpointError as error:
-                parts.append(
-                    Verified((), 1, 0, (Damage("springtide.json", error.problem, f"savepoint {folder.name}"),))
-                )
+                parts.append(Verified((), 1, 0, (Damage(MARKER, error.problem, f"savepoint {folder.name}"),)))
     named = [
         (found, ""),
-        *((part, f"{SAVEPOINTS}/{folder.name}/") for part, folder in zip(parts[1:], folders, strict=True)),
+        *((part, f"{savepoint(folder.name)}/") for part, folder in zip(parts[1:], folders, strict=True)),
     ]
     damaged = tuple(Damage(f"{prefix}{d.file}", d.problem, d.holds) for part, prefix in named for d in part.damaged)
     return Verified(
@@ -97,7 +95,7 @@ def _verify(checkpoint: Resting, progress: Progress | None) -> Verified:
             unreadable[epoch] = error.problem
     segments = {s.file: (m, s) for m in reversed(manifests) for s in m.segments()}
     buffers = {f: m for m in manifests for f in m.buffers()}
-    sizes = checkpoint.store.files("buffer") if buffers else {}
+    sizes = checkpoint.store.files(BUFFER) if buffers else {}
     problems: dict[str, str] = {}
     for number, (file, (manifest, segment)) in enumerate(segments.items(), 1):
         if (problem := problem_of(checkpoint, manifest, segment)) is not None:

@@ -9,11 +9,11 @@ import weakref
 from contextlib import suppress
 from pathlib import Path
 
-from springtide.state.checkpoint import MARKER, Checkpoint
+from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError
 from springtide.state.log import Log
+from springtide.state.names import CONTROL, MARKER
 from springtide.state.pulse import read_sign
-from springtide.state.relay import CONTROL
 from springtide.state.resting import Resting
 from springtide.state.stores import Store
 

@@ -21,6 +21,7 @@ from springtide.query.types import TIME
 from springtide.runtime.query import Query
 from springtide.sources.memory import memory
 from springtide.state.copying import restore
+from springtide.state.names import MANIFESTS
 from springtide.testing.runs import Runs, told
 
 MakeSink = Callable[[str], Sink]
@@ -109,7 +110,7 @@ class _Suite:
         target, runs = self._target(), self._runs()
         runs.run(self._query(target), 2)
         before, kept = self._rows(target), self._folder / f"kept-{target}"
-        newest = sorted((runs.root / "manifests").iterdir())[-1]
+        newest = sorted((runs.root / MANIFESTS).iterdir())[-1]
         shutil.move(newest, kept)
         self._refused(lambda: runs.run(self._query(target)), "lost the manifest")
         assert self._rows(target) == before, "rows came though the run was refused"

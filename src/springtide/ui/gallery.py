@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from springtide.query.places import local
-from springtide.state.checkpoint import MARKER
+from springtide.state.names import MARKER
 from springtide.state.stores import Store
 from springtide.ui import now
 from springtide.ui.watching import Watched

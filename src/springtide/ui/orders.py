@@ -11,6 +11,7 @@ from springtide.query.errors import SpringtideError, nearest
 from springtide.state.answers import Answer, read_answer
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.control import Command, send
+from springtide.state.names import command as command_file
 from springtide.state.savepoints import save, savepoints
 
 _INSTANCES, _BUCKETS = 10_000, 1 << 16
@@ -40,7 +41,7 @@ def answer_to(checkpoint: Checkpoint, name: str, id: str) -> dict[str, Any]:
     """Return what became of a command; its status is `sent` while nobody has taken it up."""
     if not _ID.fullmatch(id):
         raise Refused("there is no such command")
-    file = checkpoint.root / "control" / f"{id}.json"
+    file = checkpoint.root / command_file(id)
     running = checkpoint.in_use()
     answer = read_answer(file)  # after the look at the run: what it said last is not missed
     if answer is None and not running:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from springtide.state.history import HistoryKind
+from springtide.state.names import HISTORY
 from springtide.ui.files import Files
 
 FIRST = 1 << 18
@@ -60,7 +61,7 @@ class Tail:
 
     def new(self) -> list[Line]:
         """Return what was added since the last time; the first time the last lines that there are."""
-        sizes = self._files.sizes("history", self._prefix)
+        sizes = self._files.sizes(HISTORY, self._prefix)
         if not self._begun and sizes:
             self._begin(sizes)
         found: list[Line] = []

@@ -16,6 +16,7 @@ from springtide.state.checkpoint import Checkpoint, Lineage
 from springtide.state.errors import CheckpointError
 from springtide.state.log import Log, Slot, is_claim
 from springtide.state.manifest import Manifest
+from springtide.state.names import MARKER, SAVEPOINTS
 from springtide.state.parsing import parsed
 from springtide.state.resting import opened
 from springtide.state.savepoints import savepoints
@@ -125,7 +126,7 @@ class Watched:
         self._read_savepoints()
 
     def _read_marker(self) -> None:
-        marker = self.files.store.read("springtide.json") if self.root is None else Checkpoint(self.root).marker()
+        marker = self.files.store.read(MARKER) if self.root is None else Checkpoint(self.root).marker()
         lineage = Lineage.of(marker)
         if lineage.id != self._id:
             version = self.version
@@ -147,7 +148,7 @@ class Watched:
     def _read_savepoints(self) -> None:
         if self.root is None:
             return
-        folder = self.root / "savepoints"
+        folder = self.root / SAVEPOINTS
         stamp = folder.stat().st_mtime_ns if folder.is_dir() else None
         if stamp != self._saved[0]:
             self._saved = stamp, savepoints(self.root)

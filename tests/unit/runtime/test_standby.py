@@ -17,7 +17,8 @@ from springtide.sinks.memory import MemorySink
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.log import Slot
 from springtide.state.manifest import Manifest
-from springtide.state.pulse import RUNNING, Sign
+from springtide.state.names import RUNNING
+from springtide.state.pulse import Sign
 from springtide.state.stores import Store
 from tests.stores.misbehaving import Misbehaving, served
 from tests.unit.runtime.test_remote import URL, query

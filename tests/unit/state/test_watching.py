@@ -12,7 +12,8 @@ from springtide.state.claims import Overtaken, Turn
 from springtide.state.log import Log, Slot
 from springtide.state.manifest import Manifest
 from springtide.state.mirror import Mirror
-from springtide.state.pulse import RUNNING, Pulse, Sign, read_sign
+from springtide.state.names import RUNNING
+from springtide.state.pulse import Pulse, Sign, read_sign
 from springtide.state.stores import Store
 from springtide.state.watching import Verdict, Watcher
 from tests.unit.state.test_checkpoint import IDENTITY

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from pyspark import SparkContext
 
 from springtide.runtime.durability import Durability
-from springtide.state.checkpoint import MARKER
 from springtide.state.errors import CheckpointError
+from springtide.state.names import MARKER
 from springtide.state.tiers import Tiers
 
 _NAME = ".probe-"
@@ -158,6 +158,6 @@ class Sighted:
 
     def __call__(self, task: int, items: Iterable[Any]) -> Iterator[Any]:
         """Run a task."""
-        if not os.path.exists(os.path.join(self.root, "springtide.json")):
+        if not os.path.exists(os.path.join(self.root, MARKER)):
             raise CheckpointError(self.root, f"is not seen by an executor on {socket.gethostname()}", _HINT)
         return self.stage(task, items)

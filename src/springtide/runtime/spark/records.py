@@ -10,9 +10,9 @@ from typing import Any
 
 from springtide.state.errors import CheckpointError
 from springtide.state.manifest import Manifest
+from springtide.state.names import SPARK
 
-FOLDER = "spark"
-_REMEDY = f"put the folder {FOLDER} back as it was, or start with a new checkpoint; nothing was read"
+_REMEDY = f"put the folder {SPARK} back as it was, or start with a new checkpoint; nothing was read"
 
 
 def digest(root: Path, number: int) -> str | None:
@@ -21,7 +21,7 @@ def digest(root: Path, number: int) -> str | None:
     The offsets and the time of day are in it: a micro-batch that is repeated has the same, another one with its number has not.
     """
     try:
-        return hashlib.sha256((root / FOLDER / "offsets" / str(number)).read_bytes()).hexdigest()[:32]
+        return hashlib.sha256((root / SPARK / "offsets" / str(number)).read_bytes()).hexdigest()[:32]
     except OSError:
         return None
 
@@ -35,7 +35,7 @@ def check(root: Path, manifest: Manifest) -> None:
         state = "are gone" if found is None else "are of another one"
         raise CheckpointError(
             str(root),
-            f"has taken Spark's micro-batches up to {manifest.batch}, but Spark's records of that one ({FOLDER}/offsets) {state}",
+            f"has taken Spark's micro-batches up to {manifest.batch}, but Spark's records of that one ({SPARK}/offsets) {state}",
             _REMEDY,
         )
 

@@ -32,6 +32,7 @@ from springtide.runtime.spark.rows import MicroBatch, combined, spark_sources
 from springtide.runtime.status import status_of
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.manifest import Manifest
+from springtide.state.names import SPARK
 from springtide.state.savepoints import save
 from springtide.state.stores import Store
 
@@ -250,7 +251,7 @@ class Run:
         else:
             rows = self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
         writer = rows.writeStream.foreachBatch(self._batch).queryName(self._group)
-        writer = writer.option("checkpointLocation", str(self._engine.root / records.FOLDER))
+        writer = writer.option("checkpointLocation", str(self._engine.root / SPARK))
         if self._available_now and self._spark_reads:
             writer = writer.trigger(availableNow=True)
         elif trigger is not None and not self._available_now:

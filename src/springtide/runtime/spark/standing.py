@@ -16,8 +16,9 @@ from springtide.runtime.identity import identity
 from springtide.runtime.options import Options
 from springtide.runtime.spark.job import SparkExecutor
 from springtide.runtime.standby import Standby, lead_of
-from springtide.state.checkpoint import MARKER, Checkpoint
+from springtide.state.checkpoint import Checkpoint
 from springtide.state.claims import Overtaken
+from springtide.state.names import MARKER
 
 if TYPE_CHECKING:
     from springtide.runtime.spark.run import Run

@@ -1,0 +1,105 @@
+"""The names of a checkpoint: every path in it is made here, and nowhere else. They are the same in a folder, in an object store, in a cache and in shared memory.
+
+Numbers of epochs have nine digits, so that names sort as epochs do.
+"""
+
+from __future__ import annotations
+
+from springtide.query.types import END_OF_TIME
+
+MARKER = "springtide.json"
+"""What makes a place a checkpoint; written last."""
+LOCK = "lock"
+MANIFESTS = "manifests"
+STATE = "state"
+LEDGERS = f"{STATE}/files"
+"""Which files sources have read, where a manifest has no room for them."""
+BUFFER = "buffer"
+OUTBOX = "outbox"
+PUBLISHED = "published"
+SAVEPOINTS = "savepoints"
+CONTROL = "control"
+ANSWER = ".result"
+"""How the name of an answer ends, beside the command that it is to."""
+RUNNING = "running"
+HISTORY = "history"
+SPARK = "spark"
+SPARK_LOG = "logs/spark.log"
+
+PENDING = "pending"
+"""In a cache: marks for what is on its way to the store."""
+PIECES = "pieces"
+"""In a cache: what it has of segments of which it needs some buckets only."""
+
+SEGMENTS = "*/*.arrow"
+"""What segments are called below `STATE`."""
+
+
+def numbered(epoch: int) -> str:
+    """Return how the number of an epoch is written.
+
+    >>> numbered(7)
+    '000000007'
+    """
+    return f"{epoch:09d}"
+
+
+def manifest(epoch: int, generation: int = 1) -> str:
+    """Return the slot of a record in the log: what the run of a generation did about an epoch, or who took over instead.
+
+    >>> manifest(7), manifest(7, 2)
+    ('manifests/000000007', 'manifests/000000007.2')
+    """
+    return f"{MANIFESTS}/{numbered(epoch)}" + (f".{generation}" if generation > 1 else "")
+
+
+def segment(subquery: str, epoch: int, instance: int, kind: str, attempt: str) -> str:
+    """Return the name of a segment; every attempt of a task has files of its own.
+
+    >>> segment("sums", 7, 0, "panes", "1a2b")
+    'state/sums/000000007-0-panes-1a2b.arrow'
+    """
+    return f"{STATE}/{subquery}/{numbered(epoch)}-{instance}-{kind}-{attempt}.arrow"
+
+
+def epoch_of(name: str) -> int:
+    """Return the epoch that wrote a segment, as the name of its file says; any other name counts as an epoch that never ends.
+
+    >>> epoch_of("000000007-0-panes-1a2b.arrow")
+    7
+    """
+    number = name.partition("-")[0]
+    return int(number) if number.isdecimal() else END_OF_TIME
+
+
+def outbox(epoch: int) -> str:
+    """Return the folder of the rows of an epoch that are on their way to sinks."""
+    return f"{OUTBOX}/{numbered(epoch)}"
+
+
+def delivery(epoch: int, sink: str, subquery: str, instance: int, attempt: str, suffix: str) -> str:
+    """Return the name of rows on their way to a sink.
+
+    >>> delivery(7, "out", "sums", 0, "1a2b", ".parquet")
+    'outbox/000000007/out-sums-0-1a2b.parquet'
+    """
+    return f"{outbox(epoch)}/{sink}-{subquery}-{instance}-{attempt}{suffix}"
+
+
+def blob(epoch: int, subquery: str, instance: int, attempt: str) -> str:
+    """Return the name of what a prefix sent, where that is kept.
+
+    >>> blob(7, "calls", 0, "1a2b")
+    'buffer/000000007/calls-0-1a2b.blob'
+    """
+    return f"{BUFFER}/{numbered(epoch)}/{subquery}-{instance}-{attempt}.blob"
+
+
+def command(id: str) -> str:
+    """Return the name of a command to the running query."""
+    return f"{CONTROL}/{id}.json"
+
+
+def savepoint(name: str) -> str:
+    """Return the folder of a savepoint."""
+    return f"{SAVEPOINTS}/{name}"
