@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from springtide.query.errors import SpringtideError
-from springtide.runtime.epoch import Report
+from springtide.runtime.epoch import TaskReport
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -30,7 +30,7 @@ class Spans:
         """Say that what happens inside is one piece of work."""
         yield
 
-    def tasks(self, reports: Sequence[Report]) -> None:
+    def tasks(self, reports: Sequence[TaskReport]) -> None:
         """Tell of tasks that are done."""
 
 
@@ -65,7 +65,7 @@ class Traces(Spans):
                 span.set_status(self._trace.StatusCode.ERROR)
                 raise
 
-    def tasks(self, reports: Sequence[Report]) -> None:
+    def tasks(self, reports: Sequence[TaskReport]) -> None:
         """Give each subquery a span of its tasks, by the clocks of the machines that they ran on."""
         for name in dict.fromkeys(r.subquery for r in reports):
             own = [r for r in reports if r.subquery == name and r.began > 0]
