@@ -28,7 +28,6 @@ from pyspark import cloudpickle
 from springtide.compiler.plan import Plan
 from springtide.exchange.blob import Blob
 from springtide.operators import registry
-from springtide.operators.sliding import kernel as sliding
 from springtide.runtime import old_owners, topology
 from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.shipping import for_tasks
@@ -150,7 +149,6 @@ def _forget() -> None:
         old_owners.with_old_owners,
         topology._levels,
         topology.origin_ranks,
-        sliding.sliding_kernel,
     ):
         cached.cache_clear()
 

@@ -22,6 +22,9 @@ from springtide.runtime.query import Query
 from springtide.runtime.standby import AFTER, Standby
 from springtide.sinks.memory import MemorySink
 
+_SHOWN = 5
+"""Rows of a sink that are shown at the end."""
+
 _ELASTIC, _METRICS, _DURABILITY, _STANDBY = "Elasticity", "Metrics", "Durability", "Standby"
 
 
@@ -161,12 +164,12 @@ def run(
             last_rows(sink.connector.rows(), console)
 
 
-def last_rows(rows: pl.DataFrame, console: Console, shown: int = 5) -> None:
+def last_rows(rows: pl.DataFrame, console: Console) -> None:
     """Show the last rows of an output."""
     if rows.height:
         console.print(f"\nthe last of {plural(rows.height, 'row')} out", style="bold")
         told = rows.drop("ts") if "window_end" in rows.columns and "ts" in rows.columns else rows  # ts says it again
-        for text in table_of(told.tail(shown)):
+        for text in table_of(told.tail(_SHOWN)):
             console.print(f"  {text}", markup=False, soft_wrap=True)
 
 

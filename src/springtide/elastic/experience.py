@@ -15,6 +15,8 @@ NEAR = 0.1
 
 LAST = 5
 """So many earlier changes are looked at: what was long ago may be another cluster's."""
+_COMPARED = 3
+"""Reports before a change and after it."""
 
 
 def delay(reports: Sequence[Snapshot]) -> float | None:
@@ -53,7 +55,7 @@ def changes(reports: Sequence[Snapshot], name: str) -> Iterator[Change]:
             yield Change(at, old.instances, new.instances)
 
 
-def settling(reports: Sequence[Snapshot], name: str, last: int = LAST) -> float | None:
+def settling(reports: Sequence[Snapshot], name: str) -> float | None:
     """Return the seconds after a change in which a row still took another time than later: the median of the last changes.
 
     State is read again, caches are cold, new workers warm up. What is measured meanwhile is the change.
@@ -68,7 +70,7 @@ def settling(reports: Sequence[Snapshot], name: str, last: int = LAST) -> float 
             near = (i for i, cost in enumerate(costs) if abs(cost - final) <= NEAR * final)
             steady = next(near, len(costs))  # none, where half of them are much more and half much less
             found.append(sum(r.period for r in after[:steady]))
-        if len(found) == last:
+        if len(found) == LAST:
             break
     return median(found) if found else None
 
@@ -85,7 +87,7 @@ class Gain:
     """Of the speed that so many more instances should bring: 1 is all of it, 0 nothing."""
 
 
-def gain(reports: Sequence[Snapshot], name: str, compared: int = 3) -> Gain | None:
+def gain(reports: Sequence[Snapshot], name: str) -> Gain | None:
     """Measure the last scale-out of a subquery by the time that its stage takes for a row; None if there was none lately.
 
     The last reports before it are compared with the last ones there are, not with that of the change itself: until the buckets are
@@ -105,8 +107,8 @@ def gain(reports: Sequence[Snapshot], name: str, compared: int = 3) -> Gain | No
     change = next(changes(reports, name), None)
     if change is None or change.after < change.before:
         return None
-    old = [c for r in reports[max(0, change.at - compared) : change.at] if (c := _stage_cost(r, name))]
-    new = [c for r in reports[change.at + 1 :][-compared:] if (c := _stage_cost(r, name))]
+    old = [c for r in reports[max(0, change.at - _COMPARED) : change.at] if (c := _stage_cost(r, name))]
+    new = [c for r in reports[change.at + 1 :][-_COMPARED:] if (c := _stage_cost(r, name))]
     if not old or not new:
         return None
     quicker = fmean(old) / fmean(new) - 1

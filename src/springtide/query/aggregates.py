@@ -70,9 +70,7 @@ class Aggregate:
         column = _one(where, schema, self.function, self.input)
         dtype = resolve(where, schema, [column.alias(INPUT)])[INPUT]
         if self.function == "count" and dtype == pl.Boolean and not column.meta.is_column():
-            hint = (
-                f"to count where it holds write st.sum({brief(column)}); st.count('x') counts values that are not null"
-            )
+            hint = "give the same condition to st.sum, which counts where it holds; st.count('x') counts values that are not null"
             raise QueryError(where, f"count does not look at whether {brief(column)} holds", hint)
         output = rule.output(dtype)
         if output is None:

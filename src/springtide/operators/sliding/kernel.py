@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import polars as pl
@@ -80,12 +79,6 @@ class Panes:
     def last_window(self, pane: int) -> int:
         """Return the last window with this pane in it."""
         return pane // self.every
-
-
-@lru_cache(maxsize=64)
-def sliding_kernel(step: Aggregate) -> SlidingAggregate:
-    """Return the kernel of a step; its expressions are prepared once per process."""
-    return SlidingAggregate(step)
 
 
 class SlidingAggregate:

@@ -33,7 +33,7 @@ Observer = Callable[[str, int, float], None]
 def run(graph: Graph, inputs: Inputs | None, *, bounded: bool, observe: Observer | None = None) -> Result:
     """Interpret a query over all of its input."""
     arrived = _arrive(graph, inputs or {}, bounded, observe)
-    run = _Run(graph, arrived)
+    run = _Run(arrived)
     for name, step in graph.steps.items():
         begin = perf_counter()
         run.interpret(name, step)
@@ -76,8 +76,8 @@ def _by_position(tuples: list[Tuple], schema: pl.Schema) -> pl.DataFrame:
 class _Run:
     """The tuples at every output so far, and where time stands behind every step once all input is there."""
 
-    def __init__(self, graph: Graph, arrived: Mapping[str, Arrived]) -> None:
-        self._graph, self._arrived = graph, arrived
+    def __init__(self, arrived: Mapping[str, Arrived]) -> None:
+        self._arrived = arrived
         self._outputs: dict[steps.Step, Ports] = {}
         self._time: dict[steps.Step, int] = {}
         self._greatest: dict[steps.Step, int] = {}
