@@ -50,6 +50,7 @@ from springtide.sinks.console import console
 from springtide.sinks.databases.postgres import postgres_sink
 from springtide.sinks.databases.sink import database_sink
 from springtide.sinks.lakes.delta import delta_sink
+from springtide.sinks.lakes.iceberg import iceberg_sink
 from springtide.sinks.memory import memory_sink
 from springtide.sinks.parquet import parquet_sink
 from springtide.sinks.spark import spark_sink
@@ -117,6 +118,7 @@ __all__ = [
     "delta_sink",
     "first",
     "generate",
+    "iceberg_sink",
     "json",
     "kafka",
     "kafka_sink",

@@ -36,8 +36,8 @@ from springtide.connectors import (
     flush,
     make_folder,
 )
-from springtide.query.errors import QueryError, SinkError, shown
-from springtide.sinks.columns import nested
+from springtide.query.errors import SinkError
+from springtide.sinks.lakes.columns import names_to_partition, unfit_for_lakes, unfit_to_partition
 from springtide.tables.delta import DeltaPlace, delta_place
 
 OWNER, EPOCH, COMMIT = "springtide.owner", "springtide.epoch", "springtide.commit"
@@ -46,35 +46,6 @@ _FILE_SIZE = 128 * 2**20
 _SMALL = _FILE_SIZE // 4
 _MANY = 24
 """So many small files are made into few."""
-_HELD = (
-    pl.Boolean,
-    pl.Int8,
-    pl.Int16,
-    pl.Int32,
-    pl.Int64,
-    pl.Float32,
-    pl.Float64,
-    pl.String,
-    pl.Binary,
-    pl.Date,
-    pl.Decimal,
-    pl.List,
-    pl.Struct,
-)
-
-
-def unfit_for_lakes(schema: pl.Schema) -> str | None:
-    """Say which column tables of lakes cannot hold; None if they can hold all."""
-    for name, dtype in schema.items():
-        for part in nested(dtype):
-            if isinstance(part, pl.Datetime):
-                if part.time_unit != "us" or part.time_zone not in (None, "UTC"):
-                    return f"{name!r} is {dtype}; times there are microseconds, in UTC or without a zone: cast it"
-            elif not isinstance(part, _HELD):
-                return f"{name!r} is {dtype}, for which there is no type there; cast it"
-            elif isinstance(part, pl.Struct) and not part.fields:
-                return f"{name!r} is a struct without fields"
-    return None
 
 
 @dataclass(frozen=True)
@@ -107,16 +78,7 @@ class DeltaSink(LedgerSink):
 
     def check(self, schema: pl.Schema) -> str | None:
         """Refuse what a Delta table cannot hold."""
-        for name in self.partition_by:
-            if name not in schema:
-                return f"there is no column {name!r} to partition by"
-            if not isinstance(
-                schema[name], pl.String | pl.Date | pl.Boolean | pl.Int8 | pl.Int16 | pl.Int32 | pl.Int64
-            ):
-                return f"{name!r} is {schema[name]}; partition by text, dates, integers or booleans"
-        if len(self.partition_by) == len(schema):
-            return "every column is partitioned by; one at least must be in the files"
-        return unfit_for_lakes(schema)
+        return unfit_to_partition(schema, self.partition_by) or unfit_for_lakes(schema)
 
     def connect(self, owner: Owner) -> Target:
         """Look at the table, and refuse one with other columns."""
@@ -341,7 +303,4 @@ def delta_sink(
     >>> st.delta_sink("s3://lake/heavy", partition_by="day", options={"AWS_REGION": "eu-north-1"}).describe()
     'Delta table s3://lake/heavy'
     """
-    names = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-    if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
-        raise QueryError("(delta_sink)", f"partition_by={shown(partition_by)} are not different columns", "give names")
-    return DeltaSink(delta_place("delta_sink", path, options), names)
+    return DeltaSink(delta_place("delta_sink", path, options), names_to_partition("delta_sink", partition_by))
