@@ -299,7 +299,7 @@ class Storage:
         if self._relay is not None:
             self._relay.close()
         if self._mirror is not None:
-            self._mirror.close()
+            self._mirror.close(self.lease)
         self.release(stopped=stopped)
 
     def release(self, *, stopped: bool = False) -> None:

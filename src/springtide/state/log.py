@@ -152,6 +152,10 @@ class Records:
         """Leave out records of which only a part is there."""
         return Records({slot: data for slot, data in self.data.items() if not _is_torn(data)}, self.url)
 
+    def with_more(self, others: Records) -> Records:
+        """Return the records of both: the listing by which the others were found may be behind."""
+        return Records(dict(sorted({**self.data, **others.data}.items())), self.url)
+
     def claims(self) -> list[Slot]:
         """Return the slots with claims, oldest first."""
         return [slot for slot, data in self.data.items() if is_claim(data)]

@@ -28,6 +28,10 @@ from springtide.state.stores import Store
 
 _SWEPT = (STATE, BUFFER, OUTBOX)
 """Folders in which nothing is but what some manifest names."""
+_TOGETHER = 8
+"""So many epochs' files are removed from an object store at once: a look at the claim and a removal are two requests."""
+_MANY = 500
+"""Files that are not left waiting: stores take a thousand at once."""
 _CACHED = (MANIFESTS, SPARK, PUBLISHED)
 """What a run leaves that dies while it fills an empty one."""
 
@@ -80,6 +84,10 @@ class Mirror:
         self._there: set[str] = set()
         self._sweeper = ThreadPoolExecutor(1, "springtide-sweeper")
         """Removes files while the query goes on."""
+        self._leaving: tuple[list[str], list[str]] = [], []
+        """Files and records that are to be removed."""
+        self._waited = 0
+        """Epochs for which they wait."""
 
     @property
     def url(self) -> str:
@@ -144,7 +152,7 @@ class Mirror:
             lease = take(self.log, there, token)
             if lease is not None:
                 marker = self._renew(marker, identity)
-                self._cache(here, self.log.read(there.data), marker, behind=found is Relation.BEHIND)
+                self._cache(here, there.with_more(self.log.read(there.data)), marker, behind=found is Relation.BEHIND)
                 return lease
 
     def _forget_stale(self) -> None:
@@ -295,7 +303,14 @@ class Mirror:
 
         One that stays is found by the next start.
         """
-        gone, forgotten = [*files], [*records]
+        self._leaving[0].extend(files)
+        self._leaving[1].extend(records)
+        self._waited += 1
+        if self._waited >= _TOGETHER or sum(map(len, self._leaving)) >= _MANY or self._store.local is not None:
+            self._let_go(lease)
+
+    def _let_go(self, lease: Lease) -> None:
+        (gone, forgotten), self._leaving, self._waited = self._leaving, ([], []), 0
         if gone or forgotten:
             self._sweeper.submit(self._remove, lease, gone, forgotten)
 
@@ -314,8 +329,9 @@ class Mirror:
 
         self._sweeper.submit(sweep)
 
-    def close(self) -> None:
+    def close(self, lease: Lease) -> None:
         """Finish what is under way."""
+        self._let_go(lease)
         self._sweeper.shutdown(wait=True)
 
     def _offsets(self) -> None:

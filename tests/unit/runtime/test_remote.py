@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -170,6 +171,7 @@ def test_requests_of_an_epoch_are_few_and_do_not_grow(bucket: Misbehaving, tmp_p
         counts.clear()
         run(MemorySink(), options(tmp_path / every, every, instances=4, cut=3), None, note)
         each = [after - before for before, after in itertools.pairwise(counts[2:])]
+        assert statistics.fmean(each) <= 15, each
         assert max(each) <= 20, each
         bucket.files.clear()
 

@@ -37,7 +37,7 @@ class Machine:
         self.mirror.copy(manifest, self.lease, self.lease.commit(manifest))
 
     def close(self) -> None:
-        self.mirror.close()
+        self.mirror.close(self.lease)
         self.lease.release()
 
 
