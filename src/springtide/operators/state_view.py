@@ -178,7 +178,8 @@ class StateView:
         if rows is None:
             how = read_segment if buckets is None else partial(read_segment, buckets=buckets)
             rows = tiers.read(segment, how)
-        count(read=segment.bytes * rows.height // max(segment.rows, 1))
+        if tiers.cache is not None:
+            count(read=segment.bytes * rows.height // max(segment.rows, 1))
         return rows
 
     def _may_have(self, segment: Segment, buckets: Sequence[int]) -> bool:

@@ -37,7 +37,7 @@ from springtide.state.accounts import EXCHANGE, SINK, STEP
 from springtide.state.errors import LostError
 from springtide.state.manifest import Delivery
 from springtide.state.names import delivery
-from springtide.state.traffic import taken
+from springtide.state.traffic import NONE, taken
 from springtide.stateless.chain import Output, run_chain
 from springtide.stateless.ingest import Ingested, ingest
 
@@ -175,7 +175,7 @@ class Work:
             buffers=tuple(self.buffers),
             accounts=self.accounts,
             samples=tuple(self.samples),
-            traffic=taken(),
+            traffic=NONE if self.epoch.tiers.cache is None else taken(),
             **more,  # type: ignore[arg-type]
         )
         return REPORT, 0, json.dumps(report.to_json()).encode()
