@@ -49,6 +49,11 @@ BENCHMARKS = {
         "cartesian",
         "calls of one number that overlap, a predicate with OR, comparisons/s",
     ),
+    "kafka": (
+        "benchmarks.kafka.heavy",
+        "main",
+        "heavy callers out of a topic with 10 M records, beside Spark's Kafka source with its own aggregate and with ours",
+    ),
     "epoch-floor": ("benchmarks.engine.floor", "main", "an epoch with 100 rows, against a bare two-stage Python job"),
     "before-after": (
         "benchmarks.engine.before_after",

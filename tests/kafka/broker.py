@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +62,20 @@ def _java() -> str | None:
     return f"{home}/bin/java" if home else shutil.which("java")
 
 
+@dataclass(frozen=True)
+class Lock:
+    """Who gets in at a broker's second door: its certificate with the key, and a user."""
+
+    certificate: Path
+    user: str
+    password: str
+
+
 @contextmanager
-def broker(heap: str | None = None, **settings: Any) -> Iterator[Broker]:
-    """A broker that is up, in a folder that is removed at the end."""
+def broker(heap: str | None = None, lock: Lock | None = None, between: Any = None, **settings: Any) -> Iterator[Broker]:
+    """A broker that is up, in a folder that is removed at the end. Who is `between` has a port that clients are sent to, and a target."""
     with tempfile.TemporaryDirectory(prefix="springtide-kafka-") as folder:
-        server = Broker(Path(folder), settings, [f"-Xmx{heap}"] if heap else [])
+        server = Broker(Path(folder), settings, [f"-Xmx{heap}"] if heap else [], lock, between)
         try:
             server.start()
             yield server
@@ -76,10 +86,23 @@ def broker(heap: str | None = None, **settings: Any) -> Iterator[Broker]:
 class Broker:
     """The broker's process and its folder."""
 
-    def __init__(self, folder: Path, settings: dict[str, Any] | None = None, java: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: dict[str, Any] | None = None,
+        java: Sequence[str] = (),
+        lock: Lock | None = None,
+        between: Any = None,
+    ) -> None:
         self._folder, self._settings, self._options = folder, settings or {}, [*_JAVA, *java]
         self._process: subprocess.Popen[bytes] | None = None
-        self._port = 0
+        self._port = self._locked_port = 0
+        self._lock, self._between = lock, between
+
+    @property
+    def locked(self) -> str:
+        """Where clients find it that have what it takes: TLS, and a password."""
+        return f"localhost:{self._locked_port}"
 
     @property
     def servers(self) -> str:
@@ -122,14 +145,17 @@ class Broker:
 
     def _format(self) -> None:
         shutil.rmtree(self._folder / "data", ignore_errors=True)
-        self._port, controller = _free_ports(2)
+        self._port, controller, self._locked_port = _free_ports(3)
         listeners = {
             "listeners": f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{controller}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "log.dirs": self._folder / "data",
         }
-        settings = _SETTINGS | listeners | self._settings
+        if self._between is not None:
+            self._between.target = self._port
+            listeners["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{self._between.port}"
+        settings = _SETTINGS | listeners | self._door(listeners) | self._settings
         (self._folder / "server.properties").write_text("".join(f"{k}={v}\n" for k, v in settings.items()), "utf-8")
         subprocess.run(
             [
@@ -139,11 +165,34 @@ class Broker:
                 "c3ByaW5ndGlkZS10ZXN0cw",
                 "-c",
                 "server.properties",
+                *(["--add-scram", self._scram()] if self._lock is not None else []),
             ],
             cwd=self._folder,
             check=True,
             capture_output=True,
         )
+
+    def _door(self, listeners: dict[str, Any]) -> dict[str, Any]:
+        """A second door, with TLS, where passwords are asked for: as they are, or by SCRAM."""
+        if self._lock is None:
+            return {}
+        door, module = f"SASL_SSL://localhost:{self._locked_port}", "org.apache.kafka.common.security"
+        user, password = self._lock.user, self._lock.password
+        plain = f'{module}.plain.PlainLoginModule required user_{user}="{password}";'
+        return {
+            "listeners": f"{listeners['listeners']},{door}",
+            "advertised.listeners": f"{listeners['advertised.listeners']},{door}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": self._lock.certificate,
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+            "listener.name.sasl_ssl.plain.sasl.jaas.config": plain,
+            "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": f"{module}.scram.ScramLoginModule required;",
+        }
+
+    def _scram(self) -> str:
+        assert self._lock is not None
+        return f"SCRAM-SHA-512=[name={self._lock.user},password={self._lock.password}]"
 
     def _launch(self) -> None:
         with (self._folder / "out").open("ab") as out:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import springtide as st
 from springtide.connectors import Lineage, Owner, Secret, Take
 from springtide.runtime import inprocess
 from springtide.runtime.engine import Options
-from springtide.testing import compare
+from springtide.testing import check_source, compare
 from springtide.topics.source import Kafka
 from tests.kafka.broker import Topics
 
@@ -296,3 +298,53 @@ def test_what_is_wrong_is_refused_when_it_is_written(options: dict[str, Any], wo
     arguments: dict[str, Any] = {"servers": "localhost:9092", "topic": "t", "schema": CALLS} | options
     with pytest.raises(st.QueryError, match=words):
         st.kafka(**arguments)
+
+
+def test_the_suite_for_sources(topics: Topics) -> None:
+    """The suite that every source passes; one partition is empty, one has records that do not fit."""
+    name = topics.new(partitions=3)
+    topics.put(name, values(0, 8), 0)
+    topics.put(name, [*values(8, 3), b"?", None], 1)
+    config = {"sasl.password": "hunter2"}
+    source = partial(st.kafka, topics.servers, name, schema=CALLS, end="now", config=config)
+    check_source(source, rows=13, ts="ts", secrets=("hunter2",))
+
+
+def test_a_compacted_topic(topics: Topics) -> None:
+    """Records that were compacted away leave offsets without a record, at the ends of ranges too."""
+    name = topics.new(
+        cleanup_policy="compact",
+        min_cleanable_dirty_ratio=0.01,
+        segment_ms=50,
+        delete_retention_ms=1,
+        max_compaction_lag_ms=1,
+    )
+    topics.put(name, values(0, 30), key=[f"k{i % 3}" for i in range(30)])
+    until = time.monotonic() + 120
+    turn = 30
+    while len(topics.get(name)) >= turn and time.monotonic() < until:  # a segment is closed when the next record comes
+        topics.put(name, values(turn, 1), key=f"k{turn % 3}")
+        turn += 1
+        time.sleep(0.1)
+    assert len(topics.get(name)) < turn, "the broker compacts nothing"
+    left = [json.loads(m.value())["n"] for m in topics.get(name)]
+    source = st.kafka(topics.servers, name, schema=CALLS, end={0: turn})
+    position, found = None, list[int]()
+    for _ in range(turn):
+        some = take(source, position, limit=4)
+        position = some.position
+        found += rows(source, some)["n"].to_list()
+        if some.ended:
+            break
+    assert some.ended
+    assert set(found) >= set(left[-3:])
+    assert found == sorted(set(found))
+
+
+def test_a_rejected_record_can_be_repaired(topics: Topics) -> None:
+    name = topics.new()
+    topics.put(name, [b'{"n": "x"}', b"\xff"], key=["k", b"\xfe"])
+    source = st.kafka(topics.servers, name, schema=CALLS)
+    (part,) = take(source).slices
+    found = [(r["position"], json.loads(r["row"])) for r in source.read(part).rejected]
+    assert found == [(0, {"key": "k", "value": '{"n": "x"}'}), (1, {"key_base64": "/g==", "value_base64": "/w=="})]

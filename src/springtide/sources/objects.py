@@ -50,6 +50,12 @@ class ObjectReader:
                 return self._parse(data, lines.len()), others(lines.len(), ()), {}
         return self._sift(lines.to_list(), others(lines.len(), found).to_list(), found)
 
+    def whole(self, data: bytes, rows: int) -> pl.DataFrame | None:
+        """Read lines that begin and end as objects do, all at once; None if one of them cannot be read."""
+        with suppress(pa.ArrowInvalid):
+            return self._parse(data, rows)
+        return None
+
     def fault(self, line: str) -> str | None:
         """Return what is wrong with a line, as far as Python can tell. What it finds wrong can never be read."""
         try:

@@ -1,0 +1,1 @@
+"""Topics: what comes through a broker on the same machine."""
