@@ -1,4 +1,5 @@
-"""The kind `sinks`: sinks with a past. Runs are stopped and killed, at any step, files are taken away, checkpoints are copied, restored and damaged.
+"""The kind `sinks`: sinks with a past. Runs are stopped and killed, at any step, files are taken away, checkpoints are copied, restored and damaged, and
+older copies of the place are brought back.
 
 Whatever happens, every row comes to a sink exactly once, or for a function once under each epoch's number; and what would lose or double rows is
 refused, and changes nothing.
@@ -18,7 +19,7 @@ import springtide as st
 from springtide import state
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.log import is_claim
-from tests.unit.sinks.kinds import EPOCHS, ROWS, Died, Folder, Function, Memory, Runs, Sink, query_of
+from tests.unit.sinks.kinds import EPOCHS, PER_EPOCH, ROWS, Died, Folder, Function, Memory, Runs, Sink, Table, query_of
 
 ALL = list(range(ROWS))
 _CALLS = ("link", "rename", "replace", "fsync")
@@ -43,7 +44,7 @@ class Case:
 
     def __init__(self, random: Random, folder: Path) -> None:
         self.random, self.folder, self.log = random, folder, list[str]()
-        self.sink: Sink = random.choice([Folder, Folder, Folder, Memory, Function])(folder)
+        self.sink: Sink = random.choice([Folder, Folder, Folder, Table, Memory, Function])(folder)
         backup = random.random() < 0.3
         durability = st.Durability(backup=str(folder / "backup")) if backup else st.Durability()
         self.runs, self.roots = Runs(folder / "0", durability), 1
@@ -52,6 +53,7 @@ class Case:
             *(self.forgotten, self.elsewhere if backup else self.restored),
             *((self.taken_over,) if self.sink.remembers and not backup else ()),
             *((self.by_another, self.older) if self.sink.remembers else ()),
+            *((self.set_back,) if isinstance(self.sink, Folder | Table) else ()),
         ]
 
     def query(self) -> st.Query:
@@ -139,12 +141,37 @@ class Case:
         state.restore(self.runs.root, self.folder / f"older-{self.roots}", at=at)
         return self.must_refuse(Runs(self.folder / f"older-{self.roots}"))
 
+    def set_back(self) -> str | None:
+        """An older copy of the place is brought back: its last epoch comes again, and if it has lost more that is noticed."""
+        assert isinstance(self.sink, Folder | Table)
+        self.runs.run(self.query(), 0)
+        if isinstance(self.sink, Folder) and not any(self.sink.path.glob(".springtide=*")):
+            return None  # without a ledger it is one that a reader took away
+        place, copy, newest = self.sink.path, self.folder / "copy", self.folder / "newest"
+        before = self.sink.rows()
+        _copied(place, copy)
+        self.runs.run(self.query(), self.random.choice([1, 1, 2]))
+        lost = (len(self.sink.rows()) - len(before)) // PER_EPOCH
+        self.log.append(f"set back by {lost}")
+        _moved(place, newest)
+        _moved(copy, place)
+        if lost > 1:
+            wrong = self.must_refuse(self.runs)
+            _moved(newest, place)
+            return wrong
+        self.runs.run(self.query(), 0)
+        _removed(newest)
+        came = self.sink.rows()
+        return None if len(came) == len(before) + lost * PER_EPOCH else f"{came} came, where {before} were"
+
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def epochs(self) -> list[int]:
         return Checkpoint(self.runs.root).epochs() if (self.runs.root / "springtide.json").exists() else []
 
     def has_rows_of(self, epoch: int) -> bool:
+        if isinstance(self.sink, Table):
+            return len(self.sink.rows()) > epoch * PER_EPOCH
         if isinstance(self.sink, Folder):
             return any(f.name.split("=")[5:6] == [str(epoch)] for f in self.sink.path.glob(".springtide=*"))
         return isinstance(self.sink, Memory) and epoch in self.sink.sink.epochs
@@ -160,6 +187,26 @@ class Case:
     def seen(self) -> list[Any]:
         names = sorted(f.name for f in self.sink.path.iterdir()) if isinstance(self.sink, Folder) else []
         return [self.sink.rows(), names]
+
+
+def _copied(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target)
+    elif source.exists():
+        shutil.copyfile(source, target)
+
+
+def _moved(source: Path, target: Path) -> None:
+    _removed(target)
+    if source.exists():
+        source.rename(target)
+
+
+def _removed(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @contextmanager

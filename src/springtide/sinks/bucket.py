@@ -50,7 +50,7 @@ def admit(store: Store, owner: Owner) -> Records:
     records = Records(store, owner.step)
     try:
         found = records.look()
-        why = refusal(None if found is None or found.free else found, owner, _ADVICE)
+        why = refusal(found if found is not None and found.is_told(owner) else None, owner, _ADVICE)
         if found is None and (strangers := [f for f in store.list() if not f.startswith((".", "_"))]):
             named = ", ".join(strangers[:3]) + (", …" if len(strangers) > 3 else "")
             why = f"has files that are not of this run ({named})", "give this sink an empty or a new folder"
@@ -97,6 +97,10 @@ class Bucket(Writer):
     @property
     def _record(self) -> Record:
         return self._records.current
+
+    def has(self, epoch: int, commit: str) -> bool:
+        """Look it up in the newest record."""
+        return (self._record.epoch, self._record.commit) == (epoch, commit)
 
     def publish(self, publication: Publication) -> None:
         """Bring an epoch's files into the folder; doing it again changes nothing."""

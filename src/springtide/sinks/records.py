@@ -45,10 +45,16 @@ class Record(Entry):
         """Return the record of a run that claims a place: what is there stays."""
         claims = (*(before.claims if before is not None else ()), number)[-_CLAIMS:]
         own = Record(owner.query, owner.name, owner.lineage.id, owner.generation, claims=claims)
-        if before is None or before.free:
+        if before is None:
+            return replace(own, epoch=owner.last[0], commit=owner.last[1])  # somebody took away what was published
+        if before.free:
             return own
         kept = {k: getattr(before, k) for k in ("epoch", "commit", "files", "held", "held_bytes", "since", "made_of")}
         return replace(own, **kept)
+
+    def is_told(self, owner: Owner) -> bool:
+        """Tell whether it counts for a run: one that is nobody's still tells its own run that nothing was written."""
+        return not self.free or (self.checkpoint == owner.lineage.id and self.sink == owner.name)
 
     def encode(self) -> bytes:
         """Return it as JSON."""

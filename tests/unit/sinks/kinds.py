@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import re
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import closing, contextmanager, redirect_stdout
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,26 @@ class Folder(Sink):
         for file in sorted(self.path.glob("part-*.parquet")):
             self.given.append((int(file.name.split("-")[1]), pl.read_parquet(file)["x"].to_list()))
             file.unlink()
+
+
+class Table(Sink):
+    """A table of a database: rows and the ledger are one transaction."""
+
+    remembers = True
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.path = folder / "rows.db"
+
+    def connector(self) -> Any:
+        return st.database_sink(partial(sqlite3.connect, self.path), "numbers", create=True)
+
+    def rows(self) -> list[int]:
+        with closing(sqlite3.connect(self.path)) as database:
+            there = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'numbers'").fetchone()
+            return [x for (x,) in database.execute("SELECT x FROM numbers ORDER BY x")] if there else []
+
+    rows_once = rows
 
 
 class InStore(Sink):
@@ -199,6 +221,7 @@ class Screen(Sink):
 
 KINDS: dict[str, Callable[[Path], Sink]] = {
     "parquet": Folder,
+    "database": Table,
     "memory": Memory,
     "callback": Function,
     "spark": OfSpark,

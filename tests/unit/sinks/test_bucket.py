@@ -304,3 +304,30 @@ def test_a_bucket_that_is_not_there_is_refused_before_anything_starts(tmp_path: 
     with pytest.raises(st.SinkError, match=r"step out \(sink\): s3://missing-.*[bB]ucket") as caught:
         Runs(tmp_path / "ckpt").run(query_of(missing.connector()))
     assert "hush-hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+@pytest.mark.parametrize("layout", ["plain", "roll"])
+def test_a_store_that_comes_back_without_its_last_epoch_gets_it_again(
+    tmp_path: Path, bucket: Mortal, layout: str, kept: int
+) -> None:
+    runs = Runs(tmp_path / "ckpt")
+    runs.run(query_of(st.parquet_sink("fake://bucket/out", **LAYOUTS[layout])), kept)
+    older = dict(bucket.files)
+    runs.run(query_of(st.parquet_sink("fake://bucket/out", **LAYOUTS[layout])), 1)
+    bucket.files.clear()
+    bucket.files.update(older)
+    runs.run(query_of(st.parquet_sink("fake://bucket/out", **LAYOUTS[layout])))
+    assert rows(bucket) == list(range(ROWS))
+
+
+def test_a_store_that_lost_more_is_refused(tmp_path: Path, bucket: Mortal) -> None:
+    runs = Runs(tmp_path / "ckpt")
+    runs.run(query_of(st.parquet_sink("fake://bucket/out")), 1)
+    older = dict(bucket.files)
+    runs.run(query_of(st.parquet_sink("fake://bucket/out")), 2)
+    bucket.files.clear()
+    bucket.files.update(older)
+    with pytest.raises(st.SinkError, match="though epoch 2 was published there: it has lost rows"):
+        runs.run(query_of(st.parquet_sink("fake://bucket/out")))
+    assert rows(bucket) == list(range(3))
