@@ -53,7 +53,8 @@ def refused(one: Case, random: Random, checkpoint: Path) -> str | None:
         other = rebuilt(one.query, step, new).plan(buckets=one.plan.buckets)
     except QueryError:
         return None  # no query at all
-    if identity(other) == identity(one.plan):  # two sides that are alike
+    own, others = identity(one.plan), identity(other)
+    if own == others:  # two sides that are alike
         return None if what == "the sides" else f"{what} of {name}: not a part of the identity\n{one.query.explain()}"
     begun(one, checkpoint, random.choice([0, 0, 0, 0, 0, 0, 1]), random)
     before = _contents(checkpoint)
@@ -66,7 +67,7 @@ def refused(one: Case, random: Random, checkpoint: Path) -> str | None:
             return f"{what} of {name}: refused, but not told why: {error}"
     if _contents(checkpoint) != before:
         return f"{what} of {name}: refused, but not before something was touched"
-    told = misfit(identity(one.plan), identity(other))
+    told = misfit(own, others)
     # Sides with the same sources behind them differ by stateless steps, which a savepoint lets change.
     if (step.stateful or isinstance(step, steps.Source)) and what != "the sides" and told is None:
         return f"{what} of {name}: a savepoint is taken for one that fits"
