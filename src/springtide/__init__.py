@@ -56,6 +56,7 @@ from springtide.sinks.parquet import parquet_sink
 from springtide.sinks.spark import spark_sink
 from springtide.sources.calls import call_records
 from springtide.sources.csv import csv
+from springtide.sources.delta import delta
 from springtide.sources.generate import generate
 from springtide.sources.json import json
 from springtide.sources.memory import memory
@@ -115,6 +116,7 @@ __all__ = [
     "count_distinct",
     "csv",
     "database_sink",
+    "delta",
     "delta_sink",
     "first",
     "generate",

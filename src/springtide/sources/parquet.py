@@ -144,7 +144,11 @@ def _schema(where: Place, path: str, version: Found | None) -> pl.Schema:
 
 @lru_cache(maxsize=65536)
 def _row_groups(where: Place, path: str, version: Found, ts: str | None) -> tuple[Piece, ...]:
-    meta = pq.ParquetFile(footer(where, path)).metadata
+    return row_groups(pq.ParquetFile(footer(where, path)).metadata, ts)
+
+
+def row_groups(meta: Any, ts: str | None) -> tuple[Piece, ...]:
+    """List the row groups that a file says it has, with the greatest time in each."""
     names = [meta.schema.column(i).path for i in range(meta.num_columns)]
     column = names.index(ts) if ts in names else None
     groups, first = [], 0

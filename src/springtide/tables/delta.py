@@ -29,15 +29,22 @@ class DeltaPlace:
         """The options, for whoever connects."""
         return {name: secret.reveal() for name, secret in self.options}
 
-    def table(self) -> Any:
-        """Return the table as it is now; None if there is none."""
+    def table(self, version: int | None = None) -> Any:
+        """Return the table as it is now, or as it was at a version; None if there is none."""
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
         try:
-            return DeltaTable(self.uri, storage_options=self.revealed)
+            return DeltaTable(self.uri, version=version, storage_options=self.revealed)
         except TableNotFoundError:
             return None
+
+    def files(self, table: Any) -> Any:
+        """Return the files of the table, and of its log, as a file system of Arrow."""
+        from deltalake.fs import DeltaStorageHandler
+        from pyarrow.fs import PyFileSystem
+
+        return PyFileSystem(DeltaStorageHandler.from_table(table._table, self.revealed))
 
     @property
     def uri(self) -> str:

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from pyiceberg.catalog import load_catalog
 
+import springtide as st
 from springtide.runtime.engine import Options
 from springtide.runtime.inprocess import run
 from springtide.testing import compare
@@ -24,6 +25,9 @@ def test_delta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(names["query"].plan(), tmp_path / "ckpt", Options(2, rows_per_epoch=500))
     expected = names["query"].run_reference().rows()
     compare(pl.read_delta("lake/bills").select(expected.columns), expected)
+    exec(compile(CODE[1], "lakes.md", "exec"), names)
+    days = st.Query("days", names["days"].to(st.memory_sink())).run_reference().rows()
+    assert days["seconds"].sum() == expected["seconds"].sum()
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
