@@ -42,7 +42,7 @@ def test_a_changed_query_goes_on_from_a_savepoint(spark: Any, tmp_path: Path) ->
         by="key", window=st.tumbling("10s"), n=st.count(), total=st.sum("value"), name="counts"
     )
     changed = st.Query("changed", counts.to(sink, name="out"))
-    with pytest.raises(st.CheckpointError, match="256 buckets and cannot be dealt out anew to 64"):
+    with pytest.raises(st.CheckpointError, match=r"256 buckets .* 64; start with buckets=256"):
         changed.start(spark, checkpoint=tmp_path / "new", savepoint=place, buckets=64)
     run = changed.start(spark, checkpoint=tmp_path / "new", savepoint=place, instances=3)
     until(run, lambda: accepted(run, "rows") == 125)

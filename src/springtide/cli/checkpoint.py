@@ -93,7 +93,7 @@ def report(found: Verified) -> str:
         parts.append("\n".join(["rows that are not accounted for", *found.unaccounted]))
     if found.again:
         epochs = f"{found.again[0]}–{found.again[-1]}" if len(found.again) > 1 else str(found.again[0])
-        parts.append(f"the state of epoch {epochs} is not durable; a start makes it anew")
+        parts.append(f"the state of epoch {epochs} is not durable; a start rebuilds it")
     return "\n\n".join(parts)
 
 

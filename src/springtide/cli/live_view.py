@@ -1,4 +1,4 @@
-"""The live view of a run: one screen, drawn anew a few times a second."""
+"""The live view of a run: one screen, redrawn a few times a second."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def strategies(query: Shape, nodes: int) -> tuple[Strategy, Strategy, Strategy]:
 def cost_text(graph: Graph, *, nodes: int, alpha: float, beta: float, rate: float) -> str:
     """Write the three strategies side by side."""
     if nodes < 1:
-        raise QueryError(f"{graph.name} (query)", f"{nodes} nodes run nothing", "give at least 1")
+        raise QueryError(f"{graph.name} (query)", f"a query cannot run on {nodes} nodes", "give at least 1")
     if not (0 <= alpha <= 1 and 0 <= beta <= 1 and rate >= 0):
         raise QueryError(
             f"{graph.name} (query)",

@@ -81,7 +81,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Subquery:
-    """The unit of parallelism: a stateful head (or the sources) and the stateless steps behind it, up to the next heads and the sinks.
+    """The unit of parallelism: a stateful head (or the sources) and the stateless steps after it, up to the next heads and the sinks.
 
     A stateless step that several subqueries reach runs in each of them, on the tuples that come from there.
     """
@@ -91,7 +91,7 @@ class Subquery:
     """The stateful step, or None for a stateless prefix."""
     sources: tuple[str, ...]
     chain: tuple[str, ...]
-    """The stateless steps behind the head or the sources, in order. They run as one lazy Polars query."""
+    """The stateless steps after the head or the sources, in order. They run as one lazy Polars query."""
     sinks: tuple[str, ...]
     buckets: int | None = None
     """None before the last pass and for a stateless prefix."""

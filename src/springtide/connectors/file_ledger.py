@@ -118,7 +118,7 @@ class Ledger:
         self._new[record.name] = record
 
     def look_again(self, paths: Mapping[str, str], look: Look) -> list[tuple[FileRecord, FileRecord]]:
-        """Find files that are not what they were when they were read; give each as it was and as it is. Each change is found once."""
+        """Find files that are not what they were when they were read; return each as it was and as it is. Each change is found once."""
         names = list(paths)
         if self.base.turn is not None and len(names) > _LOOKED_AT:
             start = self.base.turn % len(names)

@@ -83,7 +83,7 @@ def scale(
     Without loads each instance gets as many buckets as the others, give or take one, and no way to that moves fewer. With
     loads each gets as much load as the others, as far as its buckets allow: none has more than the average and a bucket.
 
-    The buckets of a grid, rows × columns, are dealt out anew in rectangles: there a tuple goes to all owners of a row or
+    The buckets of a grid, rows × columns, are redistributed in rectangles: there a tuple goes to all owners of a row or
     a column, and few owners are worth more than few moves.
 
     >>> scale(BucketMap.even(6, 2), 3)
@@ -92,7 +92,7 @@ def scale(
     BucketMap(version=1, instances=3, owners=(2, 0, 0, 1, 0, 1))
     """
     if instances < 1:
-        raise ValueError(f"{instances} instances cannot work")
+        raise ValueError(f"{instances} instances are not enough")
     if before.owners and instances > len(before.owners):
         raise ValueError(f"{instances} instances cannot share {len(before.owners)} buckets")
     if instances == before.instances:

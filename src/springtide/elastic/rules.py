@@ -78,9 +78,9 @@ def _degree(
     broken: tuple[Rule, str] | None = None
     least, most = elastic.bounds(name, own.most)
     if wanted < least:
-        wanted, broken = least, ("limit", f"it has {least} at least")
+        wanted, broken = least, ("limit", f"it has at least {least}")
     elif most is not None and wanted > most:
-        wanted, broken = most, ("limit", f"it has {most} at most")
+        wanted, broken = most, ("limit", f"it has at most {most}")
     if wanted < own.instances:
         reports = state.fewer_wanted.get(name, ())
         if len(reports) < elastic.confirmations:

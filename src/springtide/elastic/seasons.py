@@ -43,7 +43,7 @@ class Seasonal:
     def __post_init__(self) -> None:
         """Refuse what cannot be, and say at once if the library is missing."""
         if self.season <= 0 or self.bins < 4:
-            raise ValueError("a season takes some time and has 4 bins at least")
+            raise ValueError("a season must be longer than zero and have at least 4 bins")
         _holt_winters()
 
     @property

@@ -56,7 +56,7 @@ def greatest(before: Mapping[str, int], news: Iterable[Mapping[str, int]]) -> di
 
 
 def merged_time(times: Times, sources: Iterable[str]) -> int:
-    """Return the time up to which the input of an operator behind `sources` is complete.
+    """Return the time up to which the input of an operator downstream of `sources` is complete.
 
     >>> merged_time({"a": {"0": 5, "1": 7}, "b": {"0": 6}}, ["a", "b"])
     5

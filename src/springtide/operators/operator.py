@@ -34,7 +34,7 @@ class Clock:
     sides: tuple[int, ...]
     """The merged time of each input."""
     greatest: int
-    """The greatest time that a tuple or a dummy had at any source behind it."""
+    """The greatest time that a tuple or a dummy had at any source upstream of it."""
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def operator_of(plan: Plan, name: str) -> Operator:
         case steps.Operate():
             return user_operator(where, step, buckets)
         case _:
-            raise TypeError(f"{where} is no stateful step")
+            raise TypeError(f"{where} is not a stateful step")
 
 
 def check_runs(plan: Plan) -> None:

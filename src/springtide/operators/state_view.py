@@ -44,7 +44,7 @@ class EpochState(Protocol):
 
     @property
     def compact(self) -> Mapping[str, Mapping[int, tuple[str, ...]]]:
-        """Subquery → instance → segments (files) to write anew as one."""
+        """Subquery → instance → segments (files) to rewrite as one."""
 
     @property
     def windows(self) -> Mapping[str, tuple[int | None, int | None]]:
@@ -114,12 +114,12 @@ class StateView:
         return [f for f in found if f.height]
 
     def to_merge(self, table: str) -> list[pl.DataFrame]:
-        """Map this instance's rows of the segments that are to be written anew as one."""
+        """Map this instance's rows of the segments that are to be rewritten as one."""
         files = self.epoch.compact.get(self.subquery, {}).get(self.instance, ())
         return self._mapped([s for s in self.state.segments if s.kind == table and s.file in files], None)
 
     def oldest_elsewhere(self, table: str) -> int:
-        """Return the first slot in segments that can have rows of this instance and are not written anew."""
+        """Return the first slot in segments that can have rows of this instance and are not rewritten."""
         files, version = self.epoch.compact.get(self.subquery, {}).get(self.instance, ()), self.map.version
         return min(
             (

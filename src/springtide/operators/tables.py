@@ -1,7 +1,7 @@
 """Tables of state: how the rows of one are merged and when they fall out of use.
 
 State is a log: an epoch adds segments and changes none. What is in them falls out of use in one of three ways: its slot has passed, a newer
-version of its key was written, or the whole table was written anew.
+version of its key was written, or the whole table was rewritten.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Graph:
     """A directed acyclic graph of steps. Steps without a name get one: their kind, numbered."""
 
     def __init__(self, name: str, *sinks: steps.Sink) -> None:
-        """Gather the steps behind `sinks`; refuse cycles, names used twice and a query without sinks."""
+        """Gather the steps after `sinks`; refuse cycles, names used twice and a query without sinks."""
         if not isinstance(name, str) or not name.strip():
             raise QueryError("(query)", "the query has no name", "st.Query('heavy-callers', …)")
         steps.check_name("query", name)

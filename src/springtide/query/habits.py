@@ -104,7 +104,7 @@ AGGREGATE = _table(
     ("over", "give the window to the step: .aggregate(by='user', window=st.tumbling('1m'), n=st.count())"),
     (
         "cast round fill_null",
-        "compute with results in a step behind: .aggregate(..., n=st.count()).map(pl.col('n').cast(pl.Int32))",
+        "compute with results in a step after: .aggregate(..., n=st.count()).map(pl.col('n').cast(pl.Int32))",
     ),
 )
 """In place of methods of an aggregate."""

@@ -126,7 +126,7 @@ class KeyOperator(ABC):
         """Take ready tuples of this key, in order; change the state; return output rows."""
 
     def on_time(self, key: tuple[Any, ...], state: dict[str, Any], ready_ts: int) -> Sequence[Mapping[str, Any]]:
-        """Take note that the timer's time has come; tuples before it are done, later ones not yet. Set it anew or to None."""
+        """Take note that the timer's time has come; tuples before it are done, later ones not yet. Set it again, or to None."""
         return ()
 
     def keep(self, key: tuple[Any, ...], state: dict[str, Any]) -> bool:

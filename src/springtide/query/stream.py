@@ -333,7 +333,7 @@ class Stream:
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _add(self, make: Callable[..., steps.Step], *args: Any, **options: Any) -> Stream:
-        """Return the stream behind the step that `make` makes."""
+        """Return the stream after the step that `make` makes."""
         step = self._make(make, *args, **options)
         return Stream(step, steps.OUT, step.schema, timed=self.timed)
 
@@ -370,7 +370,7 @@ def union(*streams: Stream, name: str | None = None) -> Stream:
 
 
 def _times_before(stream: Stream) -> set[str]:
-    """Return what the event times of the sources behind a stream were called there."""
+    """Return what the event times of the sources upstream of a stream were called there."""
     if isinstance(stream.step, steps.Source):
         return {stream.step.ts} if stream.step.ts else set()
     return set().union(*(_times_before(above) for above in stream.step.inputs))

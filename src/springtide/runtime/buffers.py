@@ -25,7 +25,7 @@ from springtide.state.manifest import EpochLog
 
 
 def buffer(epoch: Epoch, subquery: str, instance: int, blob: Blob) -> str:
-    """Keep what an instance of a prefix sends; give the file's name."""
+    """Keep what an instance of a prefix sends; return the file's name."""
     file = names.blob(epoch.number, subquery, instance, uuid.uuid4().hex[:8])
     path = epoch.tiers.here / file
     path.parent.mkdir(parents=True, exist_ok=True)

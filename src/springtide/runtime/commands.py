@@ -197,7 +197,7 @@ def _nothing(command: Command, change: Reconfiguring) -> str:
 
 
 def _committed(taken: _Taken, manifest: Manifest, change: Reconfiguring) -> Answer:
-    """Return the answer to a command behind an epoch."""
+    """Return the answer to a command after an epoch."""
     instruction = taken.instruction
     if instruction is None:
         return Answer("done", epoch=manifest.epoch)

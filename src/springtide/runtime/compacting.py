@@ -1,4 +1,4 @@
-"""Which segments are written anew as one, so that their number stays small. Pure."""
+"""Which segments are rewritten as one, so that their number stays small. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CROWD = 4
 FULL = 2_000_000
 """Segments with more rows are not merged again."""
 ADOPTED = 100_000
-"""Rows of older bucket maps that are written anew in one epoch: more would be felt."""
+"""Rows of older bucket maps that are rewritten in one epoch: more would be felt."""
 
 
 def compaction(
@@ -24,7 +24,7 @@ def compaction(
     *,
     copy: bool = False,
 ) -> dict[int, tuple[str, ...]]:
-    """Decide which segments each instance writes anew as one, so that their number stays small; kinds that are `whole` do not need it.
+    """Decide which segments each instance rewrites as one, so that their number stays small; kinds that are `whole` do not need it.
 
     Segments of an instance and a kind are merged when there are four of about one size. Segments of an older bucket map belong to several instances;
     when they are many, every instance takes its rows out of them, a few in each epoch: not in the first one with a map, for that

@@ -225,7 +225,7 @@ class Engine:
 
     @property
     def is_told_to_stop(self) -> bool:
-        """Whether somebody wanted the run to stop while it waited for something: what failed then is no failure."""
+        """Whether somebody wanted the run to stop while it waited for something: what failed then does not count as a failure."""
         return self._commands.stopped
 
     def wait_no_longer(self) -> None:
@@ -327,7 +327,7 @@ class Engine:
         return manifest
 
     def _perform(self, started: float, batch: Batch | None) -> tuple[Epoch, Sequence[TaskReport], Manifest]:
-        """Run the tasks of an epoch; if state is lost, make it anew first. Tasks that fail for want of it are run again."""
+        """Run the tasks of an epoch; if state is lost, rebuild it first. Tasks that fail for want of it are run again."""
         if not (self.storage.in_background and self.storage.has_lost(quickly=True)):
             try:
                 return self._performed(started, batch)
@@ -384,11 +384,11 @@ class Engine:
             self._commands.measured(decision)
 
     def _recover(self) -> None:
-        """Make lost state anew: restore, partition, replay (SE-3). The epoch stays the same; its state is in other files."""
+        """Rebuild lost state: restore, partition, replay (SE-3). The epoch stays the same; its state is in other files."""
         started, tiers = self.options.timer(), self.storage.tiers
         gone = lost(tiers, self.manifest)
         whose = ", ".join(dict.fromkeys(s.subquery for s in gone))
-        self.note(f"{len(gone)} segments of {whose} are lost: their state is being made anew")
+        self.note(f"{len(gone)} segments of {whose} are lost: their state is being rebuilt")
         fixed = {n for n, m in self.maps.items() if self.manifest.maps.get(n) != m}
         degree, limit = self.options.durability.degree, self.options.rows_per_epoch
         manifest = Recovery(self.plan, tiers, self._execute, degree, limit).run(self.storage.kept, fixed)

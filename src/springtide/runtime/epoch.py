@@ -61,7 +61,7 @@ class Epoch:
     maps: Mapping[str, BucketMap]
     state: Mapping[str, SubqueryState]
     compact: Mapping[str, Mapping[int, tuple[str, ...]]] = field(default_factory=dict)
-    """Subquery → instance → segments (files) to write anew as one."""
+    """Subquery → instance → segments (files) to rewrite as one."""
     old_owners: Mapping[str, int] = field(default_factory=dict)
     """Subquery → the last window that its old owners finish, while they do (window recreation)."""
     windows: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Epoch:
     former: Mapping[str, Mapping[int, BucketMap]] = field(default_factory=dict)
     """Subquery → version → an older map under which there are segments; those that nobody remembers are not here."""
     silent: bool = False
-    """It has happened before, and only its state is made anew: nothing goes to sinks."""
+    """It has happened before, and only its state is rebuilt: nothing goes to sinks."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ _parts_known: WeakKeyDictionary[steps.Step, dict[str, Part]] = WeakKeyDictionary
 
 
 def begin_from(savepoint: str | Path | Store, plan: Plan, checkpoint: str | Path | Checkpoint) -> int:
-    """Let a new checkpoint begin with a savepoint; give the epoch that it goes on behind. What does not fit is refused."""
+    """Let a new checkpoint begin with a savepoint; return the epoch after which it continues. What does not fit is refused."""
     names = {s for q in plan.subqueries for s in (q.name, at_old_owners(q.name))}
     target = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
     return adopt(savepoint, target, identity(plan), names)

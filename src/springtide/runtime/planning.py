@@ -62,7 +62,7 @@ def plan_epoch(
 ) -> Epoch:
     """Return what the tasks of an epoch do. `live` is the plan with the old owners of this epoch.
 
-    An epoch that is `silent` has happened before: only its state is made anew. Nothing goes to sinks, and no segments are merged.
+    An epoch that is `silent` has happened before: only its state is rebuilt. Nothing goes to sinks, and no segments are merged.
     """
     inputs = {**given.slices, **given.buffers}
     instances = {
@@ -100,7 +100,7 @@ def windows_of(old_owners: Mapping[str, int]) -> dict[str, tuple[int | None, int
 
 
 def _compaction(live: Plan, owned: Ownership) -> dict[str, dict[int, tuple[str, ...]]]:
-    """Return the segments that each instance of each subquery writes anew as one."""
+    """Return the segments that each instance of each subquery rewrites as one."""
     found = {}
     for name, state in owned.state.items():
         tables = operator_of(live, name).tables.items()

@@ -173,7 +173,7 @@ class Reconfiguration:
                 if self.maps.get(name) == instruction.before:
                     actions += self._apply_when_possible(instruction, moment)
                 else:
-                    self.manager.drop(instruction, instruction.time, "the run was started anew with another map")
+                    self.manager.drop(instruction, instruction.time, "the run was started again with another map")
         return [*actions, RequestSlots(self._provisioning.needed(self.maps))]
 
     # ── a person asks ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -356,4 +356,4 @@ class Reconfiguration:
 
 def _check(name: str, instances: int) -> None:
     if instances < 1:
-        raise QueryError(f"{name} (subquery)", f"{instances} instances cannot work", "give at least 1")
+        raise QueryError(f"{name} (subquery)", f"{instances} instances are not enough", "give at least 1")

@@ -1,4 +1,4 @@
-"""Recovery (SE-3): state that is lost is made anew from the last whole checkpoint and the epochs since.
+"""Recovery (SE-3): state that is lost is rebuilt from the last whole checkpoint and the epochs since.
 
     restore     the newest manifest that is kept and whose segments are all whole
     partition   the buckets of each instance that lost state go to as many instances as the degree says: scale-out
@@ -49,7 +49,7 @@ def missing(tiers: Tiers, manifest: Manifest) -> bool:
 
 
 def base_of(tiers: Tiers, kept: Sequence[Manifest]) -> int:
-    """Find the newest manifest from which the last one can be made anew; give its place. There may be none: then say what is lost."""
+    """Find the newest manifest from which the last one can be rebuilt; return its place. There may be none: then say what is lost."""
     for place in range(len(kept) - 1, -1, -1):
         if kept[place].old_owners != kept[-1].old_owners:
             break  # a window recreation began or ended: no replay crosses that
@@ -63,7 +63,7 @@ def base_of(tiers: Tiers, kept: Sequence[Manifest]) -> int:
     named = "; ".join(f"{s} is {tiers.fate(s)}" for s in gone[:_NAMED]) + ("; …" if len(gone) > _NAMED else "")
     raise CheckpointError(
         tiers.root,
-        f"has lost {len(gone)} segment{'s' * (len(gone) != 1)} with {sum(s.rows for s in gone):,} rows, and there is nothing to make them anew from: {named}",
+        f"has lost {len(gone)} segment{'s' * (len(gone) != 1)} with {sum(s.rows for s in gone):,} rows, and nothing is left to rebuild them from: {named}",
         "restore the files from a copy (springtide checkpoint restore), or start with a new checkpoint",
     )
 
@@ -83,7 +83,7 @@ def partitioned(
 
 @dataclass(frozen=True)
 class Recovery:
-    """How lost state is made anew."""
+    """How lost state is rebuilt."""
 
     plan: Plan
     tiers: Tiers

@@ -94,7 +94,7 @@ class Storage:
     # ── at the start ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, recover: Callable[[], None]) -> None:
-        """Make whole what the last run left; `recover` makes anew what is lost of it."""
+        """Make whole what the last run left; `recover` rebuilds what is lost of it."""
         if self.kept:
             self._make_whole(recover)
         if self.tiers.memory is not None:
@@ -134,7 +134,7 @@ class Storage:
         self.persister.whole.add(self.manifest.epoch)
 
     def _make_whole_there(self, recover: Callable[[], None]) -> None:
-        """Have all state of the last epoch in the store; what is in no cache of a node that is still there is made anew."""
+        """Have all state of the last epoch in the store; what is in no cache of a node that is still there is rebuilt."""
         if lost(self.tiers, self.manifest):
             recover()
         self.tiers.persist(self.manifest.segments())
@@ -170,7 +170,7 @@ class Storage:
             if durable and self._mirror is not None:
                 self._mirror.put(PUBLISHED, self.lease)
         except OSError as error:
-            self._note(f"it could not be remembered what was published: {error}")
+            self._note(f"what was published could not be recorded: {error}")
 
     def _flush_names(self, manifest: Manifest) -> None:
         """Have the names of the files that are new with an epoch there for good, where the log is."""
@@ -272,7 +272,7 @@ class Storage:
         return bool(missing(self.tiers, self.manifest) if quickly else lost(self.tiers, self.manifest))
 
     def replace(self, manifest: Manifest) -> None:
-        """Write the last manifest anew: its state is in other files now."""
+        """Rewrite the last manifest: its state is in other files now."""
         self.persister.forget(manifest.epoch)
         self._flush_names(manifest)
         self.kept[-1] = self.lease.bring(manifest)
@@ -280,7 +280,7 @@ class Storage:
             self._copy(self.kept[-1], self.kept[-1].encode())
 
     def make_durable(self, coming: Manifest | None = None) -> int:
-        """Make the state of the last epoch, or of one that is about to be committed, durable before anything else happens; give the epoch."""
+        """Make the state of the last epoch, or of one that is about to be committed, durable before anything else happens; return the epoch."""
         manifest = coming or self.manifest
         if manifest.epoch >= 0:
             self.persister.checkpoint(manifest)

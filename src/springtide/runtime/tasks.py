@@ -118,7 +118,7 @@ class Work:
         own[what] = own.get(what, 0) + rows
 
     def send(self, blob: Blob) -> Iterator[Item]:
-        """Deal the tuples for an exchange out to the instances behind it; each gets the header."""
+        """Deal the tuples for an exchange out to the instances after it; each gets the header."""
         exchange = self.plan.exchanges[blob.exchange]
         frame = pl.DataFrame() if blob.tuples is None else blob.tuples
         target = self.epoch.maps[exchange.target]
@@ -291,7 +291,7 @@ def _seen(part: Slice, got: Ingested) -> int:
 
 
 def instance_task(plan: Plan, epoch: Epoch, level: int, partition: int, items: Iterable[Item]) -> Iterator[Item]:
-    """Take blobs through the gate into the stateful head, run the steps behind it, send blobs."""
+    """Take blobs through the gate into the stateful head, run the steps after it, send blobs."""
     name, instance = epoch.topology.instance_of(level, partition)
     with outside(f"{name} (subquery)"):
         try:

@@ -80,7 +80,7 @@ def sources_upstream_of_side(plan: Plan, subquery: Subquery, side: int) -> tuple
 
 
 def _sources_upstream(plan: Plan, streams: Sequence[Stream]) -> tuple[str, ...]:
-    """Go back step by step: sources that are read in the same tasks need not be behind the same steps."""
+    """Go back step by step: sources that are read in the same tasks need not lead to the same steps."""
     todo, seen = [stream.step for stream in streams], set[Step]()
     while todo:
         step = todo.pop()

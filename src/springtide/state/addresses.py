@@ -41,7 +41,7 @@ def scheme_of(address: str) -> str:
     if scheme not in SCHEMES:
         raise CheckpointError(
             without_secrets(address),
-            f"is in a kind of store that is not known: {scheme}://",
+            f"is in an unknown kind of store: {scheme}://",
             "use a folder (a path, file://), s3://, gs://, az:// or abfss://",
         )
     if not urlsplit(address).netloc.rpartition("@")[2]:

@@ -112,7 +112,7 @@ class Lineage:
         return Lineage(own, tuple((id, epoch) for id, epoch in data.get("ancestors", ())))
 
     def copied(self, epoch: int) -> Lineage:
-        """Begin a checkpoint that goes on behind an epoch of this one."""
+        """Begin a checkpoint that continues after an epoch of this one."""
         return Lineage(uuid.uuid4().hex, (*self.ancestors, (self.id, epoch)))
 
     def shared_with(self, id: str) -> int | None:
@@ -188,7 +188,7 @@ class Checkpoint:
                 return lease
 
     def lock(self, may_have: Container[str] = (), *, replacing: bool = False) -> int:
-        """Keep other runs of this machine out; give the lock. The folder must be a checkpoint, empty, or have nothing but what it `may_have`.
+        """Keep other runs of this machine out; return the lock. The folder must be a checkpoint, empty, or have nothing but what it `may_have`.
 
         `replacing` puts a new lock in the place of one that a run holds which is taken for dead: it may only be paused, and would hold it for ever.
         """

@@ -61,7 +61,7 @@ def backup(source: Source, to: str | Path | Store, progress: Progress | None = N
 def restore(source: Source, to: str | Path | Store, at: int | None = None, progress: Progress | None = None) -> Copied:
     """Make a new checkpoint of one at rest, of a backup or of a savepoint: of its newest epoch, or of epoch `at`.
 
-    The new one must be empty. A query that is started with it goes on behind that epoch.
+    The new one must be empty. A query that is started with it continues after that epoch.
     """
     target = Store.at(to)
     if target.list():

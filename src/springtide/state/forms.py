@@ -9,7 +9,7 @@ from typing import Any
 INPUTS = "inputs"
 """The part of a step that says which streams go into it, side by side."""
 ORIGINS = "origins"
-"""The part of a stateful step that says which sources and stateful steps are behind each side, whatever stateless steps are between."""
+"""The part of a stateful step that says which sources and stateful steps are upstream of each side, whatever stateless steps are between."""
 _SHOWN = 160
 
 

@@ -34,7 +34,7 @@ class Instruction:
 
     time: float
     epoch: int
-    """When it was decided: behind this epoch."""
+    """When it was decided: after this epoch."""
     kind: ChangeKind
     subquery: str
     before: BucketMap

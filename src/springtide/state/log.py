@@ -9,7 +9,7 @@ A run has one next slot: the next epoch under its own generation. Its commit and
 if the slot is empty. So one of them comes first, and the other finds out: a run that lost the checkpoint cannot commit, however late it wakes
 up, and a run that takes over knows every epoch that was committed before. (`docs/decisions/0007-claims.md`)
 
-A claim may bring the last epoch's manifest in a new version: the run made lost state anew, or came with epochs that the store did not have.
+A claim may bring the last epoch's manifest in a new version: the run rebuilt lost state, or came with epochs that the store did not have.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ class Mirror:
         if found is Relation.APART:
             raise CheckpointError(
                 str(self._root),
-                f"and its backup {self.url} went on without each other (epoch {here.last.epoch} here, {there.last.epoch} there)",
+                f"and its backup {self.url} have diverged (epoch {here.last.epoch} here, {there.last.epoch} there)",
                 "give an empty folder to go on from the backup, or another backup to go on from here",
             )
         return found

@@ -56,7 +56,7 @@ _OBSERVED = 100
 
 @dataclass(frozen=True)
 class Checkpointed:
-    """The state of a query behind an epoch."""
+    """The state of a query after an epoch."""
 
     query: str
     epoch: int
@@ -71,7 +71,7 @@ class Checkpointed:
 
 
 def checkpoint(source: Source, at: int | None = None) -> Checkpointed:
-    """Read the state of a query: behind its newest epoch, or behind epoch `at`.
+    """Read the state of a query: after its newest epoch, or after epoch `at`.
 
     Where the state of that epoch is not durable, the processing state is that of the last epoch where it is, and the buffer state is what came
     in since. That of a running query is made durable first.
@@ -178,7 +178,7 @@ class Replay:
 
 
 def replay(source: Source, at: int | None = None) -> Replay:
-    """Return what a start with this checkpoint replays: the epochs behind the last whole one, with what they took in (β)."""
+    """Return what a start with this checkpoint replays: the epochs after the last whole one, with what they took in (β)."""
     with opened(source) as found, pinned(found, at) as resting:
         base, *again = resting.chain(at)
         return Replay(
@@ -193,7 +193,7 @@ def replay(source: Source, at: int | None = None) -> Replay:
 
 
 def spill(source: Source) -> int:
-    """Bring the segments that are in shared memory to disk, and give the memory back; give the bytes that were freed.
+    """Bring the segments that are in shared memory to disk, and give the memory back; return the bytes that were freed.
 
     A running query needs its memory: its segments get to disk, and none is freed.
     """
@@ -213,7 +213,7 @@ def spill(source: Source) -> int:
 
 
 def persist(source: Source, to: str | Path | Store, *, free: bool = False, progress: Progress | None = None) -> int:
-    """Bring the segments of a checkpoint to a store, where they keep their names; give the bytes that went there.
+    """Bring the segments of a checkpoint to a store, where they keep their names; return the bytes that went there.
 
     With `free` the disk forgets them: a query that is started with this store as its backup fetches those that it needs.
     """

@@ -1,6 +1,6 @@
 """The processing state θ of a step (SE-1): rows by kind, cut into parts and put together again.
 
-State is a log, so rows keep their place in it through everything: later versions of a key stay behind earlier ones.
+State is a log, so rows keep their place in it through everything: later versions of a key stay after earlier ones.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def merge(parts: Sequence[ProcessingState]) -> ProcessingState:
 
 
 def _cuts(weights: np.ndarray, k: int) -> list[int]:
-    """Cut a row of weights into k runs of about the same sum; give where all but the first begin.
+    """Cut a row of weights into k runs of about the same sum; return where all but the first begin.
 
     >>> _cuts(np.array([1, 1, 1, 1, 4, 4]), 3)
     [4, 5]

@@ -57,7 +57,7 @@ class Sign:
             number, stopped = int(found.get("number", 0)), bool(found.get("stopped", False))
             return Sign(str(found["by"]), float(found["at"]), every, number, stopped)
         except (AttributeError, KeyError, TypeError, OverflowError) as error:
-            raise ValueError(f"it is no sign of life: {error}") from None
+            raise ValueError(f"it is not a sign of life: {error}") from None
 
 
 def read_sign(store: Store) -> Sign | None:

@@ -38,7 +38,7 @@ class Running(Protocol):
         ...
 
     def checkpoint_now(self) -> int:
-        """Make its state durable; give the epoch that it is of."""
+        """Make its state durable; return the epoch that it is of."""
         ...
 
 

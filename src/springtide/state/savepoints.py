@@ -106,7 +106,7 @@ def savepoints(source: Source) -> dict[str, Manifest]:
 def adopt(
     savepoint: str | Path | Store, target: Checkpoint, identity: Mapping[str, Any], subqueries: Container[str]
 ) -> int:
-    """Make a new checkpoint of a savepoint, for a query in perhaps another form; give the epoch that it goes on behind.
+    """Make a new checkpoint of a savepoint, for a query in perhaps another form; return the epoch after which it continues.
 
     A checkpoint that was made of the same savepoint before is left as it is: a start that is repeated goes on. `subqueries` are those of the new form.
     """
@@ -164,14 +164,14 @@ def misfit(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str, st
         )
     if found["buckets"] != wanted["buckets"]:
         return (
-            f"its state lies in {found['buckets']} buckets and cannot be dealt out anew to {wanted['buckets']}",
+            f"its state is in {found['buckets']} buckets and cannot be redistributed to {wanted['buckets']}",
             f"start with buckets={found['buckets']}, or {anew}; any number of instances will do",
         )
     for what, names in (("source", _sources), ("step", _stateful)):
         before, after = names(found), names(wanted)
         for name in sorted(before.keys() | after.keys()):
             if name not in after:
-                return f"the {what} {name} is no more, and its state would be lost", f"keep {name}, or {anew}"
+                return f"the {what} {name} is gone, and its state would be lost", f"keep {name}, or {anew}"
             if name not in before:
                 return (
                     f"the {what} {name} is new, and has no state in it",

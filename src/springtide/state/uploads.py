@@ -1,7 +1,7 @@
 """Uploads behind the epochs: segments go to the store while the query goes on.
 
 A segment has a mark in the cache of its node until it has arrived. A process that dies leaves its marks, and the next one on that node takes them up; with the
-node the segments are lost, and are made anew from what went in. Writing a file twice does no harm: its name is its own.
+node the segments are lost, and are rebuilt from what went in. Writing a file twice does no harm: its name is its own.
 """
 
 from __future__ import annotations

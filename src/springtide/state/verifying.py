@@ -42,7 +42,7 @@ class Verified:
     bytes: int
     damaged: tuple[Damage, ...]
     again: tuple[int, ...] = ()
-    """Epochs whose state is not durable; a start makes it anew."""
+    """Epochs whose state is not durable; a start rebuilds it."""
     savepoints: int = 0
     unaccounted: tuple[str, ...] = ()
     """What does not add up in the accounts of the newest epoch."""
@@ -116,7 +116,7 @@ def _verify(checkpoint: Resting, progress: Progress | None) -> Verified:
     segments = {s.file: (m, s) for m in reversed(manifests) for s in m.segments()}
     problems = {file: problem for file, problem in problems.items() if file in segments}
     buffers = {f: m for f, m in buffers.items() if m.epoch in left}
-    again = _made_anew(manifests, problems)
+    again = _rebuilt(manifests, problems)
     for file, problem in problems.items():
         manifest, segment = segments[file]
         if problem != _MISSING or manifest.epoch not in again:
@@ -216,7 +216,7 @@ def runs(numbers: Sequence[int]) -> Iterator[str]:
         at = end + 1
 
 
-def _made_anew(manifests: list[Manifest], problems: dict[str, str]) -> tuple[int, ...]:
+def _rebuilt(manifests: list[Manifest], problems: dict[str, str]) -> tuple[int, ...]:
     """Return the newest epochs that lack segments and can be replayed: an older one is whole, and all since say what they took in."""
     found: list[int] = []
     for manifest in reversed(manifests):

@@ -1,4 +1,4 @@
-"""Stateless steps: the chain behind a source or a stateful step, as one lazy Polars query per output."""
+"""Stateless steps: the chain after a source or a stateful step, as one lazy Polars query per output."""
 
 from __future__ import annotations
 

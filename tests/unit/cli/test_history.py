@@ -62,7 +62,7 @@ def test_decisions(run: Run, past: Path) -> None:
     heading, columns, line = refused.splitlines()
     assert heading == "what was refused last"
     assert columns.split() == ["time", "subquery", "rule", "what", "and", "why"]
-    assert line.split(maxsplit=3)[1:] == ["counts", "limit", "9 instances; it has 4 at most"]
+    assert line.split(maxsplit=3)[1:] == ["counts", "limit", "9 instances; it has at most 4"]
 
 
 def test_the_last_ones(run: Run, past: Path) -> None:

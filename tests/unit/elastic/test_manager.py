@@ -134,8 +134,8 @@ def test_limits_hold_and_what_they_cut_is_written_down() -> None:
     manager = wanting(9, max=4)
     (instruction,) = manager.handle(measured([0.9] * 2))
     assert instruction.after.instances == 4
-    assert instruction.reason == "a test; held at 4: it has 4 at most"
-    assert str(manager.refusals[0]) == "refused for heavy: 9 instances; it has 4 at most"
+    assert instruction.reason == "a test; held at 4: it has at most 4"
+    assert str(manager.refusals[0]) == "refused for heavy: 9 instances; it has at most 4"
 
 
 @pytest.mark.parametrize(

@@ -326,8 +326,8 @@ def test_the_sinks_name_means_its_subquery(bench: Bench) -> None:
     ("options", "reason"),
     [
         ({"step": "cuonts", "instances": 2}, "did you mean 'counts'?"),
-        ({"step": "counts", "instances": 0}, "0 instances cannot work"),
-        ({"step": "counts", "instances": -1}, "-1 instances cannot work"),
+        ({"step": "counts", "instances": 0}, "0 instances"),
+        ({"step": "counts", "instances": -1}, "-1 instances"),
         ({"step": "counts", "instances": "many"}, "many"),
         ({"step": "counts"}, "instances"),
         ({"step": "counts", "instances": None}, ""),

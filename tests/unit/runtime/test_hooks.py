@@ -29,7 +29,7 @@ class Counting(Source):
         return "counting"
 
     def open(self, owner: Owner) -> Feed:
-        self.log.append(f"open {owner.step} of {owner.query} behind epoch {owner.epoch}")
+        self.log.append(f"open {owner.step} of {owner.query} after epoch {owner.epoch}")
         owner.note("is open")
         return CountingFeed(self.log)
 
@@ -99,7 +99,7 @@ def test_hooks_are_called_in_order(tmp_path: Path) -> None:
     log: list[str] = []
     engine = run(log, tmp_path)
     assert log == [
-        "open counting (source) of hooks behind epoch -1",
+        "open counting (source) of hooks after epoch -1",
         "admit out (sink)",
         "open out (sink)",
         "take 0",

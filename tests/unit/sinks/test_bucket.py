@@ -287,7 +287,7 @@ def test_a_run_without_rows_leaves_the_place_to_others(tmp_path: Path, bucket: M
         (
             "hdfs://host/out",
             None,
-            r"is in a kind of store that is not known: hdfs://.*st.spark_sink writes to wherever",
+            r"is in .* kind of store: hdfs://.*st.spark_sink writes to wherever",
         ),
         ("s3:///out", None, r"names no bucket"),
         (Path("s3://bucket/out"), None, r"is an address, not a path; give the address as text"),

@@ -16,8 +16,8 @@ def split(plan: Plan) -> Plan:
     """Make a subquery of each stateful step and what follows it without state, and of each stateless prefix.
 
     Tuples have to be sent around only before stateful steps, so that is where the query is cut. Sources and the stateless
-    steps behind them are a prefix; prefixes that are connected, or that feed the same stateful step, are one: the inputs
-    of a join are read in the same tasks. A stateless step behind several subqueries (a union) runs in each of them.
+    steps after them are a prefix; prefixes that are connected, or that feed the same stateful step, are one: the inputs
+    of a join are read in the same tasks. A stateless step after several subqueries (a union) runs in each of them.
 
     An exact ranking is two subqueries: `top` counts each value in one place and cuts its ranking to k, `top.merge` makes one
     ranking of those of all instances. What follows the ranking follows there.
@@ -58,7 +58,7 @@ def _after(graph: Graph) -> dict[str, list[str]]:
 
 
 def _reached(graph: Graph, after: dict[str, list[str]], starts: Sequence[str]) -> tuple[set[str], set[str]]:
-    """Return the stateless steps and sinks behind `starts`, and the stateful steps that stop the walk."""
+    """Return the stateless steps and sinks after `starts`, and the stateful steps that stop the walk."""
     reached, stops, todo = set[str](), set[str](), list(starts)
     while todo:
         for target in after.get(todo.pop(), ()):

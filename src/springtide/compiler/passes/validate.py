@@ -80,7 +80,7 @@ def _check_output(label: str, stream: Stream) -> None:
         raise QueryError(
             label,
             f"it expects {schema_text(stream.schema)} but {origin} gives {schema_text(schema)}",
-            "build it anew from the stream that it follows",
+            "rebuild it from the stream that it follows",
         )
 
 

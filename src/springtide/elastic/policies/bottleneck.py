@@ -26,7 +26,7 @@ class Bottleneck:
     def __post_init__(self) -> None:
         """Refuse what can never be over, or always is."""
         if not 0 < self.delta <= 1 or self.k < 1:
-            raise ValueError(f"it must be 0 < delta ≤ 1 and k ≥ 1, not {self.delta:g} and {self.k}")
+            raise ValueError(f"they must satisfy 0 < delta ≤ 1 and k ≥ 1, not {self.delta:g} and {self.k}")
 
     def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:
         """Find the bottleneck, if there is one."""

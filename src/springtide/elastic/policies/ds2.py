@@ -16,7 +16,7 @@ class DS2:
     """Give each subquery the fewest instances that can do its target rate at the true rate of an instance.
 
     The true rate is what an instance would do if it never waited: rows by the time that it worked. The target rate of the first
-    subquery is what comes to the sources; behind it, each gets what those before it will give, by selectivity.
+    subquery is what comes to the sources; after it, each gets what those before it will give, by selectivity.
 
     In the paper all operators run at once, and each needs its target rate by its true rate. In Springtide stages run one
     after the other and share the time, so the fewest instances are worked out for all of them together; with one

@@ -86,7 +86,9 @@ class Predictive:
     def __post_init__(self) -> None:
         """Refuse thresholds that cannot be kept."""
         if not 0 <= self.theta_min < self.theta_max <= 1:
-            raise ValueError(f"it must be 0 ≤ theta_min < theta_max ≤ 1, not {self.theta_min:g} and {self.theta_max:g}")
+            raise ValueError(
+                f"they must satisfy 0 ≤ theta_min < theta_max ≤ 1, not {self.theta_min:g} and {self.theta_max:g}"
+            )
 
     def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:
         """Estimate each subquery by itself, make the estimates agree along the graph, look the decision up."""
@@ -130,7 +132,7 @@ class Predictive:
         return found
 
     def consistent(self, snapshot: Snapshot, local: Mapping[str, Estimate]) -> dict[str, Estimate]:
-        """Go along the graph; behind a critical subquery, what it will give counts too (algorithm 1, AS-4)."""
+        """Go along the graph; after a critical subquery, what it will give counts too (algorithm 1, AS-4)."""
         found = dict(local)
         for name in sorted(snapshot.subqueries, key=lambda n: snapshot.levels[n]):
             parents = snapshot.subqueries[name].upstream

@@ -25,7 +25,7 @@ class Threshold:
 
     >>> Threshold(lut=0.7, uut=0.9, tut=0.6)
     Traceback (most recent call last):
-    ValueError: it must be 0 ≤ lut < tut ≤ uut, not 0.7, 0.6, 0.9
+    ValueError: they must satisfy 0 ≤ lut < tut ≤ uut, not 0.7, 0.6, 0.9
     """
 
     lut: float = 0.5
@@ -48,7 +48,7 @@ class Threshold:
     def __post_init__(self) -> None:
         """Refuse thresholds that cannot be kept."""
         if not 0 <= self.lut < self.tut <= self.uut:
-            raise ValueError(f"it must be 0 ≤ lut < tut ≤ uut, not {self.lut:g}, {self.tut:g}, {self.uut:g}")
+            raise ValueError(f"they must satisfy 0 ≤ lut < tut ≤ uut, not {self.lut:g}, {self.tut:g}, {self.uut:g}")
 
     def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:
         """Look at each subquery by itself."""

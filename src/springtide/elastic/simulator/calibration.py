@@ -32,7 +32,7 @@ def calibrated(snapshots: Sequence[Snapshot], decisions: Iterable[Decision] = ()
     """
     used = _warm([s for s in snapshots if s.rows])
     if len(used) < 2:
-        raise ValueError("a model takes two epochs with rows at least")
+        raise ValueError("a model needs at least two epochs with rows")
     switched = [_moved(a, b) for a, b in pairwise(used)]
     steady = [used[0], *(s for s, moved in zip(used[1:], switched, strict=True) if not moved)]
     overhead, launch = _fixed(steady)

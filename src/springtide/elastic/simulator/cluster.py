@@ -226,7 +226,7 @@ class _Cluster:
     # ── changes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _take_effect(self, now: float) -> float:
-        """Use the maps whose instances are there; give the time that it takes to hand buckets over."""
+        """Use the maps whose instances are there; return the time that it takes to hand buckets over."""
         extra = 0.0
         for due, instruction in [entry for entry in self.todo if entry[0] <= now]:
             self.todo.remove((due, instruction))

@@ -90,7 +90,7 @@ class Model:
         for name, step in self.steps.items():
             unknown = [up for up in step.upstream if up not in self.steps]
             if unknown:
-                raise ValueError(f"{name} takes rows of {unknown[0]}, which there is not")
+                raise ValueError(f"{name} takes rows of {unknown[0]}, which does not exist")
         found: dict[str, int] = {}
         for name, step in self.steps.items():
             found[name] = 1 + max((found[up] for up in step.upstream), default=-1)

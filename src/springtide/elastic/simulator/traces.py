@@ -130,7 +130,7 @@ def read(path: Path) -> Trace:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
     if len(points) < 2 or any(rate < 0 for _, rate in points):
-        raise ValueError(f"{path} needs two lines at least, and rates that are not negative")
+        raise ValueError(f"{path} needs at least two lines, and no negative rates")
     times, rates = zip(*points, strict=True)
     seconds = np.arange(math.ceil(times[-1] - times[0]))
     return Trace(path.stem, np.interp(seconds, np.asarray(times) - times[0], np.asarray(rates)))

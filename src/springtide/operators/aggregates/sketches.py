@@ -79,7 +79,7 @@ def heavy_merge(map_size: int) -> Callable[[pl.Series], bytes]:
 
 
 def heavy_finish(schema: pl.Schema, n: int, count: str = _COUNT) -> Callable[[bytes], list[dict[str, Any]]]:
-    """Estimate the sum of weights of each value that a sketch still holds; give the n heaviest, ties to the smaller value."""
+    """Estimate the sum of weights of each value that a sketch still holds; return the n heaviest, ties to the smaller value."""
 
     def finish(sketch: bytes) -> list[dict[str, Any]]:
         kind = datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES

@@ -99,7 +99,7 @@ class CountingAggregate:
         return lines.rows.filter(lines.rows[PANE].to_numpy() >= np.repeat(first, lines.lengths))
 
     def advance(self, old: pl.DataFrame | None, tuples: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Take the next tuples of some keys; give the windows that are full now, and the panes to be written.
+        """Take the next tuples of some keys; return the windows that are full now, and the panes to be written.
 
         `old` has all panes in state of these keys.
         """

@@ -43,7 +43,7 @@ class CountingOperator(Operator):
         return tuples.select([*kernel.inputs, *order.PLACES, hash_of(kernel.keys)]).with_columns(bucket)
 
     def run(self, view: StateView, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> OperatorResult:
-        """Number the tuples that are ready; give the windows that are full."""
+        """Number the tuples that are ready; return the windows that are full."""
         kernel, writes = self._kernel, {}
         ready, held = holding.release(view, HELD, arrived[0], clock)
         rows = pl.DataFrame(schema=kernel.schema)

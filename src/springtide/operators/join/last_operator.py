@@ -41,7 +41,7 @@ class LastJoinOperator(Operator):
         return tuples.with_columns(hash_of(keys)).with_columns(bucket_of_hash(pl.col(HASH), self._buckets))
 
     def run(self, view: StateView, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> OperatorResult:
-        """Pair the tuples that are ready with those of their keys before them; give what stays alone."""
+        """Pair the tuples that are ready with those of their keys before them; return what stays alone."""
         before, writes = holding.ready_before(view), dict[str, pl.DataFrame]()
         marks = {holding.TIME_MARK: max(clock.time, before)}
         ready = []

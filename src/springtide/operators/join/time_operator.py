@@ -68,7 +68,7 @@ class TimeJoinOperator(Operator):
         return hashed.select(self._columns[side])  # not all senders have places
 
     def run(self, view: StateView, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> OperatorResult:
-        """Pair what arrived with what was there, and with each other; give what stays alone."""
+        """Pair what arrived with what was there, and with each other; return what stays alone."""
         writes: dict[str, pl.DataFrame] = {}
         marks = dict(zip(SIDES, clock.sides, strict=True))
         return OperatorResult(in_pieces(self._rows(view, arrived, marks, writes), self._shape.none()), marks, writes)

@@ -43,7 +43,7 @@ class SessionOperator(Operator):
         return pieces.with_columns(bucket_of_hash(pl.col(HASH), self._buckets))
 
     def run(self, view: StateView, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> OperatorResult:
-        """Look at the pieces that are due; give the sessions that are over."""
+        """Look at the pieces that are due; return the sessions that are over."""
         kernel, before = self._kernel, view.marks.get(TIME_MARK, gate.BEGINNING)
         time = max(clock.time, before)
         marks = {TIME_MARK: time}

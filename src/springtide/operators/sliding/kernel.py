@@ -145,7 +145,7 @@ class SlidingAggregate:
     def close(
         self, closed: int | None, upto: int, panes: pl.DataFrame, totals: pl.DataFrame | None
     ) -> tuple[pl.DataFrame, pl.DataFrame | None]:
-        """Close the windows after `closed`, up to and with `upto`; give their rows and the totals for the next time.
+        """Close the windows after `closed`, up to and with `upto`; return their rows and the totals for the next time.
 
         `panes` has (at least) the rows with the panes of those windows that are not in `totals`, and those in `totals` that
         leave; `closed` is None when no window was closed before.

@@ -119,7 +119,7 @@ class SlidingOperator(Operator):
     def _close(
         self, view: StateView, new: pl.DataFrame | None, closed: int | None, upto: int
     ) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
-        """Close the windows after `closed` up to `upto`; give their rows, and state to be written."""
+        """Close the windows after `closed` up to `upto`; return their rows, and state to be written."""
         rows, totals = self.kernel.close(closed, upto, *self._needed(view, new, closed, upto))
         return rows, {TOTALS: totals if totals is not None else pl.DataFrame()}
 

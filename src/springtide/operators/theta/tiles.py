@@ -220,7 +220,7 @@ class _Tiles:
 def _tiled(
     tree: Tree, by: Compare | None, high: int, wide: int
 ) -> tuple[np.ndarray, np.ndarray, dict[Compare, _Tiles]]:
-    """Sort the rows of both sides and cut them into tiles; give the order of each side, too."""
+    """Sort the rows of both sides and cut them into tiles; return the order of each side, too."""
     compares = compares_of(tree)
     left, right = compares[0].left.size, compares[0].right.size
     rows = np.arange(left) if by is None else _order(by.left)

@@ -49,7 +49,7 @@ class Block:
     ends: np.ndarray
 
     def states(self) -> list[State]:
-        """Make the states anew."""
+        """Rebuild the states."""
         names, columns = self.stored.columns, [c.to_list() for c in self.stored.get_columns()]
         rows = zip(*columns, strict=True) if columns else [()] * len(self.keys)
         return [
@@ -57,7 +57,7 @@ class Block:
         ]
 
     def state(self, i: int) -> State:
-        """Make the state of one key anew."""
+        """Rebuild the state of one key."""
         if not self.known[i]:
             return None
         return self.stored.row(i, named=True) if self.stored.width else {}

@@ -52,7 +52,7 @@ def _with(tuples: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
 
 
 def in_runs(tuples: pl.DataFrame, keys: Sequence[str], content: Sequence[str]) -> tuple[pl.DataFrame, np.ndarray]:
-    """Bring the tuples of each key together, each key's in the total order; give them, and the first row of every run."""
+    """Bring the tuples of each key together, each key's in the total order; return them, and the first row of every run."""
     rows = order.arrange(tuples, content).sort(HASH, maintain_order=True)
     starts, collision = runs(rows, keys)
     if collision:

@@ -140,7 +140,7 @@ class OperatorPerKey(Operator):
         return pl.DataFrame(schema=schema)
 
     def _with_tuples(self, ready: pl.DataFrame | None) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Bring the tuples of each key together; give the keys with the bounds of their tuples, and the tuples."""
+        """Bring the tuples of each key together; return the keys with the bounds of their tuples, and the tuples."""
         if ready is None:
             bare = self._nothing_stored().drop(ALIVE, *self._state).schema
             inputs = {**self._step.inputs[0].schema, **({OWN_KEYS: pl.List(pl.Null)} if self._step.many else {})}
@@ -185,7 +185,7 @@ class OperatorPerKey(Operator):
         self._write(keys, states, columns, done)
 
     def _carefully(self, block: Block, keys: pl.DataFrame, i: int, until: Until, done: Made) -> State:
-        """Do the work of one key tuple by tuple, from the state that it had; give the state that it has now."""
+        """Do the work of one key tuple by tuple, from the state that it had; return the state that it has now."""
         caller = Caller(f"{self._label}, bucket {keys[BUCKET][i]}", self._operator, self._step.schema)
         one, tuples = CarefulKey(caller, self._operator, block.keys[i], block.state(i)), block.rows(i)
         one.work(tuples, until, rejects=self._step.on_error == "reject")

@@ -74,7 +74,7 @@ def _by_position(tuples: list[Tuple], schema: pl.Schema) -> pl.DataFrame:
 
 
 class _Run:
-    """The tuples at every output so far, and where time stands behind every step once all input is there."""
+    """The tuples at every output so far, and where time stands after every step once all input is there."""
 
     def __init__(self, arrived: Mapping[str, Arrived]) -> None:
         self._arrived = arrived

@@ -23,7 +23,7 @@ LEFT, RIGHT = 0, 1
 
 @dataclass(frozen=True)
 class Clock:
-    """Where time stands behind a join: of the step, of its right input, and the greatest that anybody heard of."""
+    """Where time stands after a join: of the step, of its right input, and the greatest that anybody heard of."""
 
     time: int
     right_time: int

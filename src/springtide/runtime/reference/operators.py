@@ -38,7 +38,7 @@ class Routed(NamedTuple):
 def operate(
     label: str, origin: str, step: steps.Operate, tuples: list[Tuple], time: int, greatest: int
 ) -> dict[str, list[Tuple]]:
-    """Run a user's operator over the ready tuples, and bring time to `time`; give its rows and those that it rejects."""
+    """Run a user's operator over the ready tuples, and bring time to `time`; return its rows and those that it rejects."""
     caller = Caller(label, step.operator, step.schema)
     rejected: list[Rejected] | None = [] if step.on_error == "reject" else None
     ready = [routed for t in in_order(tuples) if t.ts < time for routed in route(step, t)]
@@ -108,7 +108,7 @@ def _run_buckets(
 def _process(
     caller: Caller, states: dict[tuple[Any, ...], Any], routed: Routed, rejected: list[Rejected] | None
 ) -> Iterator[Given]:
-    """Let a state process one tuple; if the tuple is rejected, the state is made anew from what was written of it before."""
+    """Let a state process one tuple; if the tuple is rejected, the state is rebuilt from what was written of it before."""
     known, row = routed.order in states, routed.row
     state = states[routed.order] if known else caller.run("init")
     before = caller.run("serialize", state).clone() if known and rejected is not None else None

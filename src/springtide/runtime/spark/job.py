@@ -53,9 +53,9 @@ def live(plan: bytes, epoch: Epoch) -> Plan:
 
 @functools.lru_cache(maxsize=64)
 def freeze(plan: bytes, level: int) -> None:
-    """Have what a worker imported and keeps left out when garbage is collected; called behind every task, done behind the first of each level.
+    """Have what a worker imported and keeps left out when garbage is collected; called after every task, done after the first of each level.
 
-    Spark's worker does that behind every task, and went through all modules each time: 30 ms, more than most tasks take.
+    Spark's worker does that after every task, and went through all modules each time: 30 ms, more than most tasks take.
     """
     gc.collect()
     gc.freeze()
@@ -73,7 +73,7 @@ class SourceStage:
         """Run one task: an instance, or several one after the other."""
         for _ in (
             nothing
-        ):  # a worker that leaves input unread is thrown away by Spark, and the next one must import everything anew
+        ):  # a worker that leaves input unread is thrown away by Spark, and the next one must import everything again
             pass
         plan, topology = live(self.plan, self.epoch), self.epoch.topology
         for partition in range(task, topology.partitions(0), self.tasks):

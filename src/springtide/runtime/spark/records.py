@@ -64,7 +64,7 @@ def is_taken(root: Path, manifest: Manifest, number: int, offsets: str | None) -
 
 
 def waiting(names: Sequence[str], progress: Mapping[str, Any] | None) -> dict[str, int]:
-    """Return how many rows wait at each source behind the last micro-batch, as far as Spark says.
+    """Return how many rows wait at each source after the last micro-batch, as far as Spark says.
 
     Spark names what it reads in the order of the query; where that are more than there are sources, the first one gets it all.
     """

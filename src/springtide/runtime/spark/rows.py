@@ -58,7 +58,7 @@ def _type(source: SparkSource) -> str:
 def row_task(plan: Plan, epoch: Epoch, task: int, batches: Iterable[pa.RecordBatch]) -> Iterator[Item]:
     """Take some rows of a micro-batch through the prefixes of their sources.
 
-    It stands beside the instances of a prefix, and is numbered behind them. Spark reads and parses while this waits for the next
+    It stands beside the instances of a prefix, and is numbered after them. Spark reads and parses while this waits for the next
     batch: that is work too, and is shared out to the prefixes by their rows.
     """
     entered, sources = time.perf_counter(), spark_sources(plan)

@@ -161,7 +161,7 @@ class Run:
         return self._engine.store
 
     def checkpoint_now(self) -> int:
-        """Make the state durable between two epochs; give the epoch that it is of."""
+        """Make the state durable between two epochs; return the epoch that it is of."""
         epochs: list[int] = []
         self._ask(lambda: epochs.append(self._engine.checkpoint_now()))
         return epochs[0]
