@@ -1,14 +1,16 @@
-"""Draws the Mermaid diagrams of the documents as SVG, for the site: `python -m scripts.diagrams PATH/mermaid.min.js`.
+"""Draws the Mermaid diagrams of the documents as SVG, for the site: `python -m scripts.diagrams`.
 
-The site shows pictures and runs no program for them. Mermaid is JavaScript: `npm pack mermaid` brings `package/dist/mermaid.min.js`, and
-a browser runs it here. Only diagrams whose text is new are drawn; pictures of diagrams that are gone are removed.
+The site shows pictures and runs no program for them. Mermaid is JavaScript: `npm pack` brings it, once, and a browser runs it here. Only
+diagrams whose text is new are drawn; pictures of diagrams that are gone are removed.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -24,7 +26,21 @@ def sources() -> dict[Path, str]:
     return {diagram_of(source): source for source in found}
 
 
-def main(program: str) -> None:
+def mermaid() -> Path:
+    """The program that draws."""
+    folder = ROOT / "build" / "mermaid"
+    program = folder / "package" / "dist" / "mermaid.min.js"
+    if not program.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        packed = subprocess.run(
+            ["npm", "pack", "mermaid@11"], cwd=folder, stdout=subprocess.PIPE, text=True, check=True
+        )
+        with tarfile.open(folder / packed.stdout.split()[-1]) as archive:
+            archive.extract(str(program.relative_to(folder)), folder, filter="data")
+    return program
+
+
+def main() -> None:
     from playwright.sync_api import sync_playwright
 
     wanted = sources()
@@ -35,7 +51,7 @@ def main(program: str) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=browser_program, args=["--no-sandbox"])
         page = browser.new_page()
-        page.add_script_tag(path=program)
+        page.add_script_tag(path=mermaid())
         page.evaluate(
             "mermaid.initialize({startOnLoad: false, theme: 'neutral', htmlLabels: false, flowchart: {htmlLabels: false}})"
         )
@@ -48,4 +64,4 @@ def main(program: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 import sys
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -105,3 +107,20 @@ def test_diagrams_are_pictures(built: Path) -> None:
 
 def test_figures_are_those_of_the_results() -> None:
     assert figures.page() == figures.PAGE.read_text("utf-8"), "run `python -m benchmarks.figures`"
+
+
+def test_the_readme_has_four_figures_of_the_results() -> None:
+    def of(name: str) -> Any:
+        return json.loads((figures.RESULTS / f"{name}.json").read_text("utf-8"))
+
+    heavy, change, restart = of("heavy-callers"), of("reconfigure"), of("restart")
+    worst = max(change["by_change_ms"].values(), key=lambda s: s["median"])["median"]
+    wanted = [
+        f"{figures.short(heavy['rows_per_s'])} rows/s | {heavy['ratio_vs_spark']:.0f} × Spark",
+        f"at most {worst:.0f} ms longer",
+        f"stop and repartition: {change['spark_ms'] / 1000:.0f} s",
+        f"{restart['seconds']:.1f} s to the next commit | Spark with RocksDB: {restart['spark_s']:.1f} s",
+    ]
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert [text for text in wanted if text not in readme] == []
+    assert (change["wrong_rows"], of("recovery")["wrong_rows"], of("cluster")["wrong_rows"]) == (0, 0, 0)
