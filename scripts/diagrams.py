@@ -33,7 +33,7 @@ def mermaid() -> Path:
     if not program.exists():
         folder.mkdir(parents=True, exist_ok=True)
         packed = subprocess.run(
-            ["npm", "pack", "mermaid@11"], cwd=folder, stdout=subprocess.PIPE, text=True, check=True
+            ["npm", "pack", "--silent", "mermaid@11"], cwd=folder, stdout=subprocess.PIPE, text=True, check=True
         )
         with tarfile.open(folder / packed.stdout.split()[-1]) as archive:
             archive.extract(str(program.relative_to(folder)), folder, filter="data")
