@@ -2,10 +2,11 @@
 
 The cost is measured without a browser, which is mostly on somebody else's machine: a process listens to the page's events and asks for
 what the overview asks for, as a browser does. The first view is measured in Chromium, from the address to the drawn overview, with a server that
-has not looked at the checkpoint before; `whole_s` is when all 10,000 epochs are in its charts.
+has not looked at the checkpoint before; `whole_s` is when all 10,000 epochs are in its charts. ARGS=--small tries it out.
 """
 
 import itertools
+import json
 import shutil
 import statistics
 import subprocess
@@ -13,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,12 +25,23 @@ import springtide as st
 from benchmarks.measure import result, say, scratch, session, summary
 from springtide.state.history import History
 
-EPOCHS = 150
 ROWS = 100
-WARM_UP = 15
-ROUNDS = 3
-VIEWS = 5
-MANY = 10_000
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured."""
+
+    epochs: int = 150
+    warm_up: int = 15
+    rounds: int = 3
+    views: int = 5
+    many: int = 10_000
+    """Epochs of the checkpoint that is looked at."""
+
+
+SMALL = Size(epochs=25, warm_up=5, rounds=1, views=1, many=1_000)
+"""To see whether it runs: its figures mean nothing, and are not kept."""
 
 LISTENER = """
 import json, sys, urllib.request
@@ -41,25 +54,29 @@ for line in urllib.request.urlopen(f"{address}api/c/{key}/events"):
 """
 
 
-def main() -> None:
+def main(*options: str) -> None:
+    how = SMALL if "--small" in options else Size()
     spark = session()
     alone: list[float] = []
     seen: list[float] = []
-    for _ in range(ROUNDS):  # turn about, so that a busy minute of the machine hits both
-        alone += _epochs(spark, looked_at=False)
-        seen += _epochs(spark, looked_at=True)
+    for _ in range(how.rounds):  # turn about, so that a busy minute of the machine hits both
+        alone += _epochs(spark, how, looked_at=False)
+        seen += _epochs(spark, how, looked_at=True)
         say(f"epoch {statistics.median(alone) * 1000:.0f} ms alone, {statistics.median(seen) * 1000:.0f} ms looked at")
     spark.stop()
-    first, whole = _views()
-    result(
-        "page",
-        ratio=statistics.median(seen) / statistics.median(alone),
-        first_view_s=statistics.median(first),
-        alone_s=summary(alone),
-        looked_at_s=summary(seen),
-        first_s=summary(first),
-        whole_s=summary(whole),
-    )
+    first, whole = _views(how)
+    figures = {
+        "ratio": statistics.median(seen) / statistics.median(alone),
+        "first_view_s": statistics.median(first),
+        "alone_s": summary(alone),
+        "looked_at_s": summary(seen),
+        "first_s": summary(first),
+        "whole_s": summary(whole),
+    }
+    if how is SMALL:
+        print(json.dumps(figures))
+    else:
+        result("page", **figures)
 
 
 def _query(count: int, folder: Path) -> st.Query:
@@ -77,9 +94,9 @@ def _query(count: int, folder: Path) -> st.Query:
     return st.Query("page", totals.to(st.parquet_sink(folder / "out")))
 
 
-def _epochs(spark: Any, *, looked_at: bool) -> list[float]:
+def _epochs(spark: Any, how: Size, *, looked_at: bool) -> list[float]:
     with scratch() as folder:
-        query = _query(EPOCHS * ROWS, folder)
+        query = _query(how.epochs * ROWS, folder)
         run = query.start(spark, checkpoint=folder / "checkpoint", instances=2, rows_per_epoch=ROWS)
         if looked_at:
             with _page(folder / "checkpoint") as address:
@@ -93,7 +110,7 @@ def _epochs(spark: Any, *, looked_at: bool) -> list[float]:
             run.wait()
         history = History(folder / "checkpoint").read("snapshots")
     at = [record["time"] for record in history]
-    return [b - a for a, b in itertools.pairwise(at) if a > began][WARM_UP:]
+    return [b - a for a, b in itertools.pairwise(at) if a > began][how.warm_up :]
 
 
 @contextmanager
@@ -107,7 +124,7 @@ def _page(root: Path) -> Iterator[str]:
             server.terminate()
 
 
-def _views() -> tuple[list[float], list[float]]:
+def _views(how: Size) -> tuple[list[float], list[float]]:
     from playwright.sync_api import sync_playwright
 
     from springtide.runtime import inprocess
@@ -117,9 +134,9 @@ def _views() -> tuple[list[float], list[float]]:
     first, whole = [], []
     with scratch() as folder, sync_playwright() as playwright:
         inprocess.run(_query(10 * ROWS, folder).plan(), folder / "checkpoint", Options(2, rows_per_epoch=ROWS))
-        _lengthen(folder / "checkpoint")
+        _lengthen(folder / "checkpoint", how.many)
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        for _ in range(VIEWS):
+        for _ in range(how.views):
             with _page(folder / "checkpoint") as address:
                 page = browser.new_page()
                 started = time.perf_counter()
@@ -127,7 +144,7 @@ def _views() -> tuple[list[float], list[float]]:
                 page.wait_for_selector("main .chart svg")
                 first.append(time.perf_counter() - started)
                 page.goto(page.url.replace("/overview", "/time"))
-                page.get_by_text(f"{MANY:,} epochs").first.wait_for(timeout=120_000)
+                page.get_by_text(f"{how.many:,} epochs").first.wait_for(timeout=120_000)
                 whole.append(time.perf_counter() - started)
                 page.close()
             say(f"first view after {first[-1]:.2f} s, all epochs after {whole[-1]:.2f} s")
@@ -135,11 +152,11 @@ def _views() -> tuple[list[float], list[float]]:
     return first, whole
 
 
-def _lengthen(root: Path) -> None:
+def _lengthen(root: Path, many: int) -> None:
     """Give a checkpoint a past of many epochs: its last one again and again."""
     (last,) = History(root).read("snapshots", 1)
     shutil.rmtree(root / "history")
     (root / "history").mkdir()
     history = History(root)
-    for i in range(MANY):
-        history.append("snapshots", 1, last | {"time": last["time"] - (MANY - i), "epoch": i})
+    for i in range(many):
+        history.append("snapshots", 1, last | {"time": last["time"] - (many - i), "epoch": i})
