@@ -8,7 +8,7 @@ PYTHON_IN_VENV = .venv/bin/python
 WITH_SPARK = JAVA_HOME="$$(cat .venv/java-home)" PYSPARK_PYTHON="$(CURDIR)/$(PYTHON_IN_VENV)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format chaos contract docs bench lock clean venv java browser postgres kafka
+.PHONY: help demo test sparks check format chaos contract docs bench lock clean venv java browser postgres kafka
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -18,6 +18,9 @@ demo: java ## Run a query on Spark for a minute whose instances follow the load,
 
 test: java browser postgres kafka ## Run all tests; the soak and chaos tests with ARGS="-m slow"
 	@$(WITH_SPARK) $(PYTHON_IN_VENV) -m pytest -n 2 --dist worksteal $(ARGS)
+
+sparks: java ## Run a suite of a few minutes on PySpark 4.0, 4.1 and 4.2, each in an environment of its own; SPARK=4.1 for one
+	@for version in $(or $(SPARK),4.0 4.1 4.2); do scripts/sparks.sh $$version $(ARGS) || exit 1; done
 
 check: venv ## Lint, formatting and types: ruff and mypy --strict
 	@$(PYTHON_IN_VENV) -m ruff check .

@@ -48,4 +48,5 @@ query = st.Query("band-join", pairs.to(st.memory_sink()))
 
 
 if __name__ == "__main__":
-    print(query.run_reference().rows().head(8))
+    rows = pl.concat(query.start().results())  # on Spark, on this machine
+    print(rows.sort(rows.columns).head(8))

@@ -67,6 +67,6 @@ query = st.Query("hashtags", longest.to(st.memory_sink()))
 
 
 if __name__ == "__main__":
-    rows = query.run_reference().rows()
+    rows = pl.concat(query.start().results()).sort("ts", "hashtag")  # on Spark, on this machine
     with pl.Config(fmt_str_lengths=60):
         print(rows.filter(pl.col("hashtag") == "#tide").select("ts", "hashtag", "length", "tweet"))

@@ -43,7 +43,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # a machine whose name does not resolve can run the tests too
+    from pyspark import __version__
     from pyspark.sql import SparkSession
+
+    from springtide.sparks import settings_of
 
     scratch = tmp_path_factory.mktemp("spark")
     settings = {
@@ -58,12 +61,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.adaptive.enabled": "false",
         "spark.shuffle.compress": "false",  # blobs are compressed already
-        "spark.python.unix.domain.socket.enabled": "true",
         "spark.executorEnv.POLARS_MAX_THREADS": "1",
-        "spark.sql.streaming.checkpointFileManagerClass": (
-            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-        ),
-        "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+        **settings_of(__version__),
     }
     builder = SparkSession.builder.master("local[2,4]").appName("springtide-tests")
     for key, value in settings.items():

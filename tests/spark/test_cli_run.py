@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -194,3 +195,63 @@ def test_elastic_query_with_metrics_and_a_policy_of_ones_own(program: Path, tmp_
     assert "1 → 2 instances" in shown
     assert "rows 7 < 100 – more is better" in shown
     assert "asked for by hand" in shown
+
+
+SESSIONS = """
+    import polars as pl
+    import springtide as st
+    from pathlib import Path
+
+    def look(rows, epoch):
+        from pyspark.sql import SparkSession
+        context = SparkSession.active().sparkContext
+        jars = [Path(jar).name for jar in str(context._jsc.sc().listJars().mkString(" ")).split()]
+        found = [context.appName, context.getConf().get("spark.executorEnv.ANSWER"), *jars]
+        (Path(__file__).parent / "found").write_text(" ".join(map(str, found)))
+
+    x = st.source("x", st.memory([{"n": 1}]))
+    query = st.Query("look", x.to(st.callback(look)))
+
+    def mine():
+        return st.spark_session("local[1,4]", name="mine", **{"spark.executorEnv.ANSWER": "7"})
+"""
+
+
+def run_to_the_end(folder: Path, *arguments: object) -> str:
+    done = subprocess.run(
+        command("run", *arguments), env=environment(folder), capture_output=True, text=True, timeout=LONG
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return (folder / "found").read_text()
+
+
+def test_settings_and_packages(tmp_path: Path) -> None:
+    """The package is in a repository of the test's own: nothing is fetched from outside."""
+    (tmp_path / "program.py").write_text(dedent(SESSIONS))
+    package = tmp_path / "repository" / "org" / "example" / "tiny" / "1.0"
+    package.mkdir(parents=True)
+    (package / "tiny-1.0.pom").write_text(
+        "<project><modelVersion>4.0.0</modelVersion><groupId>org.example</groupId><artifactId>tiny</artifactId><version>1.0</version></project>"
+    )
+    with zipfile.ZipFile(package / "tiny-1.0.jar", "w") as jar:
+        jar.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\n")
+    ivy = tmp_path / "ivysettings.xml"
+    ivy.write_text(
+        '<ivysettings><settings defaultResolver="here"/><resolvers>'
+        f'<ibiblio name="here" m2compatible="true" root="{(tmp_path / "repository").as_uri()}/"/>'
+        "</resolvers></ivysettings>"
+    )
+    settings = {
+        "spark.executorEnv.ANSWER": "4=2",
+        "spark.jars.ivySettings": ivy,
+        "spark.jars.ivy": tmp_path / "ivy",
+    }
+    conf = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    packages = ["--packages", "org.example:tiny:1.0"]
+    found = run_to_the_end(tmp_path, tmp_path / "program.py", "--master", "local[1,4]", *conf, *packages)
+    assert found == "springtide look 4=2 org.example_tiny-1.0.jar"
+
+
+def test_a_session_function(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(dedent(SESSIONS))
+    assert run_to_the_end(tmp_path, tmp_path / "program.py", "--session", "mine") == "mine 7"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -43,8 +44,10 @@ def test_explain(name: str, golden: Callable[[str, str], None]) -> None:
     golden(f"examples/{name}", result.stdout)
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("name", ROUTING)
-def test_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run(name: str, capsys: pytest.CaptureFixture[str], spark: Any) -> None:
+    """As `python examples/NAME.py` does, but on the session that the tests have."""
     variables = runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     shown = capsys.readouterr().out
     assert shown.startswith("shape: (")

@@ -24,6 +24,7 @@ from springtide.charts import chart
 from springtide.cli.formatting import extra, plural, size
 from springtide.cli.launch import Finished, RunOptions, launch
 from springtide.cli.run import summary
+from springtide.cli.sessions import SessionOptions
 from springtide.cli.tables import table_of
 from springtide.cli.ui import is_installed
 from springtide.compiler.tables import columns
@@ -132,7 +133,14 @@ def demo(
         ("", f"{program} scale {ckpt} heavy 5"),
     ]
     options = RunOptions(
-        f"local[{_SLOTS},4]", str(ckpt), ("calls=2", "heavy=3"), "1s", _HIGH, plain, elastic, ui=is_installed()
+        SessionOptions(f"local[{_SLOTS},4]"),
+        str(ckpt),
+        ("calls=2", "heavy=3"),
+        "1s",
+        _HIGH,
+        plain,
+        elastic,
+        ui=is_installed(),
     )
     finished = launch(query, options, console, tips)
     summary(query, finished, console)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from springtide.cli.errors import CommandError
+from springtide.cli.load import import_beside
 from springtide.elastic.policies.bottleneck import Bottleneck
 from springtide.elastic.policies.ds2 import DS2
 from springtide.elastic.policies.foresight import Foresight
@@ -64,7 +63,7 @@ def _policy(name: str, folder: Path | None) -> Policy:
     module, colon, attribute = name.rpartition(":")
     if not colon:
         raise CommandError(f"there is no policy {name!r}; {nearest(name, POLICIES)}, or write module:Class")
-    found = getattr(_module(module, folder), attribute, None)
+    found = getattr(import_beside("--policy", module, folder), attribute, None)
     try:
         made: Any = found() if isinstance(found, type) else found
     except Exception as error:
@@ -72,14 +71,3 @@ def _policy(name: str, folder: Path | None) -> Policy:
     if not callable(getattr(made, "decide", None)):
         raise CommandError(f"--policy {name} is not a policy: a class with decide(snapshot, history)")
     return made  # type: ignore[no-any-return]
-
-
-def _module(name: str, folder: Path | None) -> Any:
-    places = [str(folder.resolve())] if folder else []
-    sys.path[:0] = places  # as when the query's file is run
-    try:
-        return importlib.import_module(name)
-    except Exception as error:
-        raise CommandError(f"--policy: the module {name!r} cannot be imported, {error}") from None
-    finally:
-        del sys.path[: len(places)]

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from springtide.cli.interrupts import Interrupts
 from springtide.cli.live_view import Event, LiveView
 from springtide.cli.plain_view import PlainView
 from springtide.cli.progress import Progress, Tracker
+from springtide.cli.sessions import SessionOptions
 from springtide.cli.spark import start_spark, warm_up
 from springtide.cli.ui import Page
 from springtide.compiler.plan import Plan
@@ -54,7 +55,7 @@ _LOOK = 0.2
 class RunOptions:
     """How a person wants a query to run: the options of `springtide run`."""
 
-    master: str = "local[*,4]"
+    session: SessionOptions = field(default_factory=SessionOptions)
     checkpoint: str | None = None
     """A folder, or the address of an object store."""
     instances: Sequence[str] = ()
@@ -115,8 +116,8 @@ def launch(
         console.file.flush()
     try:
         with nullcontext() if plain else console.status("starting Spark"):
-            spark = start_spark(options.master, f"springtide {query.name}", log, module)
-            if options.elastic is not None and options.master.startswith("local"):
+            spark = start_spark(options.session, f"springtide {query.name}", log, module)
+            if options.elastic is not None and str(spark.sparkContext.master).startswith("local"):
                 warm_up(spark, min(spark.sparkContext.defaultParallelism, options.elastic.max or sys.maxsize))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None

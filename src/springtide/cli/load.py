@@ -1,7 +1,8 @@
-"""Finds the query in a Python file."""
+"""Finds the query in a Python file, and what else a person names: a policy, a session function."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from pathlib import Path
@@ -62,6 +63,18 @@ def load_module(file: Path) -> ModuleType:
     finally:
         sys.path.pop(0)
     return module
+
+
+def import_beside(option: str, name: str, folder: Path | None) -> ModuleType:
+    """Import a module that an option names, from `folder` or wherever Python finds modules."""
+    places = [str(folder.resolve())] if folder else []
+    sys.path[:0] = places  # as when the query's file is run
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise CommandError(f"{option}: the module {name!r} cannot be imported, {error}") from None
+    finally:
+        del sys.path[: len(places)]
 
 
 def _parts(where: str) -> tuple[Path, str | None]:

@@ -13,6 +13,7 @@ from springtide.cli.errors import CommandError
 from springtide.cli.formatting import count, plural, rate, seconds
 from springtide.cli.launch import LOOPBACK, Finished, RunOptions, launch, places
 from springtide.cli.load import file_of, load_query, module_of
+from springtide.cli.sessions import MASTER, parse_session
 from springtide.cli.tables import table_of
 from springtide.compiler.tables import columns
 from springtide.elastic.protocols import ProtocolChoice as Protocol
@@ -25,14 +26,37 @@ from springtide.sinks.memory import MemorySink
 _SHOWN = 5
 """Rows of a sink that are shown at the end."""
 
-_ELASTIC, _METRICS, _DURABILITY, _STANDBY = "Elasticity", "Metrics", "Durability", "Standby"
+_SPARK, _ELASTIC, _METRICS, _DURABILITY, _STANDBY = "Spark", "Elasticity", "Metrics", "Durability", "Standby"
 
 
 def run(
     file: Annotated[str, typer.Argument(metavar="FILE[:NAME]", help="A Python file that defines a query.")],
     master: Annotated[
-        str, typer.Option(help="Where Spark runs: local[N,4], spark://…, yarn, k8s://….")
-    ] = RunOptions.master,
+        str | None,
+        typer.Option(
+            help="Where Spark runs: local[N,4], spark://…, yarn, k8s://….", show_default=MASTER, rich_help_panel=_SPARK
+        ),
+    ] = None,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", rich_help_panel=_SPARK, help="A setting of Spark. Repeatable."),
+    ] = None,
+    packages: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUP:NAME:VERSION,…",
+            rich_help_panel=_SPARK,
+            help="Jars that Spark fetches, by their names in Maven.",
+        ),
+    ] = None,
+    session: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FUNCTION|module:function",
+            rich_help_panel=_SPARK,
+            help="Run on the Spark session that this function returns, instead of one of our own.",
+        ),
+    ] = None,
     checkpoint: Annotated[
         str | None, typer.Option(metavar="DIR|URL", help="Where state is kept; a later run continues from it.")
     ] = None,
@@ -138,13 +162,15 @@ def run(
     settings = parse_elastic(elastic, least, most, policy, protocol, folder=file_of(file).parent)
     metrics = None if metrics_port is None else (metrics_host, metrics_port)
     durable = Durability(durability, backup, retain)
+    module = module_of(file)
+    spark = parse_session(master, conf or (), packages, session, module=module, folder=file_of(file).parent)
     standing = Standby(after, lease) if standby or lease is not None else None
     if standing is not None and checkpoint is None:
         raise CommandError(
             "--standby needs --checkpoint: what two runs share; give a folder or an address that both see"
         )
     options = RunOptions(
-        master,
+        spark,
         checkpoint,
         instances or (),
         trigger,
@@ -157,7 +183,7 @@ def run(
         ui,
         standing,
     )
-    finished = launch(query, options, console, module=module_of(file))
+    finished = launch(query, options, console, module=module)
     summary(query, finished, console)
     for sink in query.of_kind(Sink).values():
         if isinstance(sink.connector, MemorySink):  # it is gone when we are

@@ -12,9 +12,11 @@ from types import ModuleType
 from typing import Any
 
 from springtide.cli.errors import CommandError
+from springtide.cli.sessions import SessionOptions
+from springtide.query.errors import QueryError
 
 
-def start_spark(master: str, name: str, log: Path, module: ModuleType | None = None) -> Any:
+def start_spark(options: SessionOptions, name: str, log: Path, module: ModuleType | None = None) -> Any:
     """Start a Spark session; its tasks can have what `module` defines."""
     log.parent.mkdir(parents=True, exist_ok=True)
     size = log.stat().st_size if log.exists() else 0
@@ -22,11 +24,18 @@ def start_spark(master: str, name: str, log: Path, module: ModuleType | None = N
         try:
             from springtide.runtime.spark.session import session  # here: PySpark takes a second to import
             from springtide.runtime.spark.shipping import ship
+            from springtide.sparks import check_session
 
             if module is not None:
                 ship(module)
-            spark = session(master, name=name)
+            if options.function is None:
+                spark = session(options.master, name=name, **options.settings)
+            else:
+                spark = options.function()
+            check_session("(--session)", spark)
             spark.sparkContext.setLogLevel("WARN")
+        except QueryError:
+            raise
         except Exception as error:
             said = log.read_bytes()[size:].decode(errors="replace")
             raise CommandError(f"Spark did not start: {_reason(error, said)}; its log is {log}") from None

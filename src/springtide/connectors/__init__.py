@@ -37,6 +37,7 @@ from springtide.connectors.rejected import rows_as_json
 from springtide.connectors.secret import Secret
 from springtide.connectors.sink import (
     ArrowFiles,
+    InMemory,
     Outbox,
     ParquetFiles,
     Publication,
@@ -61,6 +62,7 @@ __all__ = [
     "CheckpointError",
     "Entry",
     "Feed",
+    "InMemory",
     "LedgerSink",
     "Lineage",
     "LostError",

@@ -16,7 +16,7 @@ from springtide.values.fitting import Misfit
 
 def read_everything(source: Source) -> Mapping[str, Rows]:
     """Return all rows that are there now: physical stream → rows in the order of their positions, rejected ones at their places."""
-    feed = source.open(Owner("reference", "source", Lineage("reference"), 0, kind="source", schema=source.schema()))
+    feed = source.open(_reader(source))
     reads: dict[str, list[tuple[Slice, Read]]] = {}
     position: Any = source.beginning
     try:
@@ -32,6 +32,25 @@ def read_everything(source: Source) -> Mapping[str, Rows]:
     finally:
         feed.close()
     return {stream: _together(found, source.schema()) for stream, found in reads.items()}
+
+
+def read_some(source: Source, limit: int) -> tuple[Mapping[str, Rows], bool]:
+    """Return about the first `limit` rows of a source, or all that are there now, and whether there will be no others."""
+    feed = source.open(_reader(source))
+    try:
+        take = feed.take(source.beginning, limit, None)
+        reads: dict[str, list[tuple[Slice, Read]]] = {
+            stream: [] for stream in take.streams or ([] if take.slices else [ONE_STREAM])
+        }
+        for part in take.slices:
+            reads.setdefault(part.stream, []).append((part, source.read(part)))
+    finally:
+        feed.close()
+    return {stream: _together(found, source.schema()) for stream, found in reads.items()}, take.ended
+
+
+def _reader(source: Source) -> Owner:
+    return Owner("reference", "source", Lineage("reference"), 0, kind="source", schema=source.schema())
 
 
 def _together(reads: list[tuple[Slice, Read]], columns: pl.Schema) -> Rows:

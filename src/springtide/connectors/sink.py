@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -93,6 +93,14 @@ class Publication:
 def commit_of(names: list[str]) -> str:
     """Return the mark of an epoch's files: a part of every name is random."""
     return hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
+
+
+@runtime_checkable
+class InMemory(Protocol):
+    """A sink whose rows are in this process, and gone with it."""
+
+    epochs: Mapping[int, pl.DataFrame]
+    """Epoch → its rows, for each that was published, also those without rows. It grows while a run publishes."""
 
 
 class Writer(ABC):

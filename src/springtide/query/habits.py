@@ -19,12 +19,10 @@ _DISTINCT = (
     "or count the different ones with st.count_distinct('user')"
 )
 _SORT = "a stream has no end and its tuples are in the order of ts already; .top_k(10, 'page', window=st.tumbling('1m')) ranks"
-_HEAD = (
-    "a stream has no end; look at some rows with .to(st.console(rows=20)), or rank with .top_k(10, 'page', window=...)"
-)
+_HEAD = "a stream has no end; look at its first rows with .head(20), or rank with .top_k(10, 'page', window=...)"
 _SINK = "end the stream with .to(st.parquet_sink('out/')), .to(st.console()) or another sink"
 _RUN = "end the stream with .to(sink) and run st.Query('name', stream.to(sink)): .run_reference() here, .start(spark, checkpoint=...) on Spark"
-_ROWS = "nothing runs while a query is built: run it with st.Query('name', stream.to(sink)).run_reference().rows()"
+_ROWS = "nothing runs while a query is built: look at the first rows with .head(20) or .show(), or run it with st.Query('name', stream.to(sink)).run_reference().rows()"
 _WINDOW = "give the window to the step: .aggregate(by='user', window=st.sliding('1h', every='1m'), n=st.count())"
 _LATE = "say at the source how late rows may come: st.source('calls', connector, ts='time', max_disorder='10s')"
 _KEYS = (
@@ -52,9 +50,9 @@ STREAM = _table(
     ("where query", _FILTER),
     ("unique distinct dropDuplicates drop_duplicates dropDuplicatesWithinWatermark nunique n_unique", _DISTINCT),
     ("sort orderBy order_by sort_values sort_by", _SORT),
-    ("limit head tail take first last fetch slice sample", _HEAD),
+    ("limit tail take first last fetch slice sample", _HEAD),
     ("top_n nlargest rank", "rank with .top_k(10, 'page', window=st.tumbling('1m'))"),
-    ("show display collect toPandas to_pandas to_polars to_dicts toDF rows iter_rows", _ROWS),
+    ("display collect toPandas to_pandas to_polars to_dicts toDF rows iter_rows", _ROWS),
     ("start run execute sink execute_and_collect", _RUN),
     ("write writeStream sink_parquet write_parquet sink_csv write_csv to_parquet to_csv add_sink sink_to print", _SINK),
     ("foreach foreachBatch foreach_batch", "give each epoch's rows to a function with .to(st.callback(function))"),

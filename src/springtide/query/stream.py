@@ -32,6 +32,7 @@ from springtide.query.errors import MissingColumnError, QueryError, shown
 from springtide.query.expressions import IntoExpr
 from springtide.query.habits import STREAM, UnknownNameError, unknown
 from springtide.query.operators import UserOperator
+from springtide.query.preview import SAMPLE, card, look
 from springtide.query.types import TS, Length, Names, check_carried
 from springtide.query.usage import Parameters, Result, usage
 from springtide.query.windows import LastN, Sliding, Window
@@ -310,6 +311,41 @@ class Stream:
         'memory'
         """
         return self._make(sink_step, sink, name=name)
+
+    # ── a look ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @_usage("calls.head(20)")
+    def head(self, n: int = 20, *, sample: int = SAMPLE) -> pl.DataFrame:
+        """Return the first rows of the stream, computed here by the reference from the first `sample` rows of each source.
+
+        Windows that the sample does not fill are not among them, unless it is all that there is.
+
+        >>> numbers = st.source("numbers", st.memory([{"n": 1}, {"n": 2}, {"n": 3}]))
+        >>> numbers.map(pl.col("n") * 10).head(2)["n"].to_list()
+        [10, 20]
+        """
+        for what, value in (("n", n), ("sample", sample)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise QueryError(label_of(self), f"{what}={shown(value)} is not a number of rows", "write .head(20)")
+        return look(self, sample).head(n)
+
+    @_usage("calls.show()")
+    def show(self, n: int = 20, *, sample: int = SAMPLE) -> None:
+        """Print what `head` returns.
+
+        >>> st.source("numbers", st.memory([{"n": 1}])).show()
+        shape: (1, 1)
+        ...
+        """
+        rows = self.head(n, sample=sample)
+        with pl.Config(tbl_rows=n, tbl_cols=-1):
+            print(rows)
+        if not rows.height:
+            print(f"no rows come of the first {sample:,} of each source; more: .show(sample={100 * sample})")
+
+    def _repr_html_(self) -> str:
+        """Show a notebook the columns, and some rows if they are at hand."""
+        return card(self)
 
     # ── what a stream is not ──────────────────────────────────────────────────────────────────────────────────────
 

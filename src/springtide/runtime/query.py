@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,13 +19,18 @@ from springtide.query.habits import QUERY, unknown
 from springtide.query.steps import Source
 from springtide.query.types import Length, micros_of
 from springtide.query.usage import usage
-from springtide.runtime import reference
+from springtide.runtime import (
+    preview,  # noqa: F401 (lets streams be looked at)
+    reference,
+)
 from springtide.runtime.durability import Durability, durability_of
+from springtide.runtime.first_contact import usual_checkpoint, usual_session
 from springtide.runtime.identity import begin_from
 from springtide.runtime.options import ROWS_PER_EPOCH, Options
 from springtide.runtime.standby import Standby, standby_of
 from springtide.runtime.tracing import spans_of
 from springtide.sources.spark import SparkSource
+from springtide.sparks import check_session
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -99,9 +105,9 @@ class Query(Graph):
     @usage("query.start(st.spark_session('local[2]'), checkpoint='ckpt/')", lambda query, _: f"{query.name} (query)")
     def start(
         self,
-        spark: Any,
+        spark: Any = None,
         *,
-        checkpoint: str | Path,
+        checkpoint: str | Path | None = None,
         instances: int | Mapping[str, int] | None = None,
         buckets: int = BUCKETS,
         rows_per_epoch: int | None = None,
@@ -117,6 +123,12 @@ class Query(Graph):
         standby: bool | Standby | None = None,
     ) -> Run:
         """Run the query on a Spark session, in epochs, until its input ends or it is stopped.
+
+        Without a session it takes the one that this process has, or makes one on this machine; without a checkpoint it keeps its state in a folder
+        named after the query, below `springtide-checkpoints`, and the next start goes on from there. It says so on stderr. If all rows go to
+        memory sinks, every start begins anew, in a temporary folder.
+
+        The run can stand in a `with`: `with query.start() as run:` stops it at the end of the block.
 
         `instances` is the number of parallel workers of every subquery, or of some by the name of a step; without it a new query has as
         many as Spark has slots and an old one as many as before. `trigger` is the least time between two epochs ("1 second"). A burst of
@@ -145,6 +157,12 @@ class Query(Graph):
         alone unless `metrics_host` says otherwise. With `traces` it tells OpenTelemetry where the time of each epoch goes: True for the provider
         that your program has set, or a provider (`pip install 'springtide[traces]'`).
         """
+        spark = usual_session() if spark is None else spark
+        check_session(f"{self.name} (query)", spark)
+        if checkpoint is None:
+            checkpoint, then = usual_checkpoint(self)
+            where = f"{self.name} runs on {spark.sparkContext.master}; its checkpoint is {checkpoint}: {then}"
+            print(where, file=sys.stderr)
         from springtide.runtime.spark.run import Run
 
         durable = durability_of(durability)

@@ -13,6 +13,7 @@ from springtide.connectors import MISFIT
 from springtide.query.connectors import Rows, SourceConnector
 from springtide.query.errors import QueryError
 from springtide.sources.unicode import checked
+from springtide.sparks import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,7 +80,6 @@ def spark(frame: DataFrame, *, stream: str | Sequence[str] | None = None, positi
     micro-batch are a set: ties are ordered by content, and a row is late when it is behind the earlier micro-batches.
     """
     from pyspark.sql import DataFrame  # only who uses Spark waits for it
-    from pyspark.sql.pandas.types import to_arrow_schema
 
     if not isinstance(frame, DataFrame) or not frame.isStreaming:
         raise QueryError(
@@ -93,7 +93,7 @@ def spark(frame: DataFrame, *, stream: str | Sequence[str] | None = None, positi
             raise QueryError(
                 "(spark)", f"there is no column {name!r}", f"there are: {', '.join(sorted(frame.columns))}"
             )
-    empty = pl.from_arrow(to_arrow_schema(frame.schema, timezone="UTC").empty_table())
+    empty = pl.from_arrow(arrow_schema(frame.schema).empty_table())
     assert isinstance(empty, pl.DataFrame)
     return SparkSource(frame, empty.schema, streams, position)
 

@@ -16,6 +16,7 @@ import springtide as st
 from springtide.cli.errors import CommandError
 from springtide.cli.interrupts import Interrupts
 from springtide.cli.launch import parse_instances
+from springtide.cli.sessions import parse_session
 from springtide.cli.spark import _reason, _stderr_to
 
 Run = Callable[..., Result]
@@ -98,3 +99,43 @@ def test_reason_why_spark_did_not_start() -> None:
         == "No such host"
     )
     assert _reason(RuntimeError("short"), "") == "short"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--conf", "spark.executor.memory"], "--conf 'spark.executor.memory' is not understood; give a setting and"),
+        (["--conf", "=hush"], "--conf is not understood; "),
+        (["--conf", "spark.master=yarn"], "--conf spark.master=… is said by --master"),
+        (["--packages", "a:b:1", "--conf", "spark.jars.packages=c:d:1"], "--packages and --conf spark.jars.packages=…"),
+        (["--session", "mine", "--conf", "a=hush"], "--session makes the session as it likes: say in mine what --conf"),
+        (["--session", "mime"], "--session: there is no function 'mime' in the file of the query; "),
+        (["--session", "nowhere:mine"], "--session: the module 'nowhere' cannot be imported, "),
+        (["--session", "number"], "--session number is not a function; "),
+    ],
+)
+def test_sessions_that_cannot_be_had(run: Run, program: Callable[..., Path], options: list[str], message: str) -> None:
+    file = program("query = st.Query('q', x.to(out))\nnumber = 7\ndef mine(): return 7")
+    result = run("run", file, *options)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"error: {message}")
+    assert "hush" not in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_what_a_session_function_returns_is_looked_at(run: Run, program: Callable[..., Path], tmp_path: Path) -> None:
+    file = program("query = st.Query('q', x.to(out))\ndef mine(): return 7\ndef fails(): raise OSError('no cluster')")
+    result = run("run", file, "--session", "mine", "--checkpoint", tmp_path / "one")
+    assert result.stderr == (
+        "error: step (--session): 7 is not a Spark session; give one: query.start(st.spark_session(…))\n"
+    )
+    result = run("run", file, "--session", "fails", "--checkpoint", tmp_path / "two")
+    assert result.stderr.startswith("error: Spark did not start: no cluster; its log is ")
+
+
+def test_a_session_function_is_found_in_the_file_or_in_a_module_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "company_sessions.py").write_text("def session(): return 7")
+    function = parse_session(session="company_sessions:session", folder=tmp_path).function
+    assert function is not None
+    assert function() == 7
+    assert parse_session(session="parse_session", module=sys.modules[__name__]).function is parse_session

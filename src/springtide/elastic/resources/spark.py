@@ -1,7 +1,7 @@
 """The executors of a Spark cluster: standalone, YARN, Kubernetes.
 
 These are the calls that Spark's own dynamic allocation makes, on the same scheduler back end; each cluster manager has its own
-behind them. Four facts of Spark 4.3 decide how they are used:
+behind them. Four facts of Spark (4.0 to 4.3) decide how they are used:
 
 - `requestTotalExecutors` states a target. It never kills, and executors that die are replaced up to it.
 - Killing changes the target unless told not to, and before a first request it would set it to 0. So the target is stated first,

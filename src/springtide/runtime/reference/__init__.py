@@ -5,7 +5,7 @@ It does what docs/semantics.md says and shares no kernel with the engine: it is 
     values → fit → ingest → stateless, windows, aggregates, joins, operators → interpreter → result
 """
 
-from springtide.runtime.reference.interpreter import Inputs, Observer, run
+from springtide.runtime.reference.interpreter import Given, Inputs, Observer, run
 from springtide.runtime.reference.result import Result
 
-__all__ = ["Inputs", "Observer", "Result", "run"]
+__all__ = ["Given", "Inputs", "Observer", "Result", "run"]

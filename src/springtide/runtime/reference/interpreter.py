@@ -19,8 +19,10 @@ from springtide.runtime.reference.operators import operate
 from springtide.runtime.reference.result import Result
 from springtide.runtime.reference.tuples import Tuple, in_frame
 
-Inputs = Mapping[str, Rows | Mapping[str, Rows]]
-"""Source → its rows, or physical stream → rows."""
+Given = Rows | Mapping[str, Rows]
+"""The rows of a source, or physical stream → rows."""
+Inputs = Mapping[str, Given]
+"""Source → its rows."""
 
 Ports = dict[str, list[Tuple]]
 """Output of a step → its tuples."""

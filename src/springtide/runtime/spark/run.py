@@ -7,10 +7,12 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -28,6 +30,7 @@ from springtide.runtime.spark import records
 from springtide.runtime.spark.faults import GONE, is_gone
 from springtide.runtime.spark.job import SparkExecutor
 from springtide.runtime.spark.probe import check_executors
+from springtide.runtime.spark.results import Results
 from springtide.runtime.spark.rows import MicroBatch, combined, spark_sources
 from springtide.runtime.status import status_of
 from springtide.state.checkpoint import Checkpoint
@@ -72,7 +75,7 @@ class Run:
                 f"state that is not durable yet (every={durable.every!r}) must be where all executors of a cluster see it",
                 'give memory= such a folder, leave it at every="epoch", or have the checkpoint in an object store',
             )
-        self._spark = spark
+        self._spark, self._results = spark, Results(plan)
         self._executor = SparkExecutor(spark.sparkContext, plan)
         self._spark_reads = spark_sources(plan)
         executors = options.elastic.executors if options.elastic else None
@@ -129,6 +132,22 @@ class Run:
         if self._at_once:
             self._spark.sparkContext.cancelJobGroup(self._group)
         self.wait()
+
+    def results(self, sink: str | None = None) -> Iterator[pl.DataFrame]:
+        """Give the rows of a sink in memory as they are published, epoch after epoch: each once, those of before this call too.
+
+        It ends with the run, and raises what stopped it, if that was an error. Rows of earlier runs are not among them.
+        """
+        return self._results.of(sink, self._finished, self.wait)
+
+    def __enter__(self) -> Run:
+        """Let `with query.start(…) as run:` stop the query at its end."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Stop; what went wrong in the block is not hidden behind what went wrong in the run."""
+        with suppress(SpringtideError) if error is not None else nullcontext():
+            self.stop()
 
     def scale(self, step: str, instances: int, *, protocol: ProtocolChoice | None = None) -> None:
         """Give the subquery of a step another number of instances, from the next epoch on; `protocol` as in `st.Elastic`."""
@@ -410,7 +429,8 @@ def _readable(error: BaseException) -> SpringtideError:
         return error
     if is_gone(error):
         return _ended(GONE, error)
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = (line.strip() for line in str(error).splitlines())
+    lines = [line for line in said if line and not line.startswith("at ")]  # Java's own steps say nothing to us
     ours = [line for line in lines if line.startswith("springtide.") and "Error: " in line]
     named = [line for line in lines if "Error" in line.partition(":")[0]]
     last = ours[-1].partition(": ")[2] if ours else named[-1] if named else repr(error)

@@ -6,6 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from springtide.sparks import settings_of
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -14,18 +16,12 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "false",
-    # TCP costs a stall of 40 ms (delayed ACK) per Python stage
-    "spark.python.unix.domain.socket.enabled": "true",
     # a task that waits for a slot beside its input leaves the other nodes idle
     "spark.locality.wait": "0s",
     # but for a moment, where its state is on an executor that is about to be free
     "spark.locality.wait.process": "200ms",
     # blobs are Arrow; compressing them again costs more than it saves on one machine
     "spark.shuffle.compress": "false",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     # an epoch is a job: the driver need not remember a thousand of them, UI or not
     "spark.ui.retainedJobs": "50",
     "spark.ui.retainedStages": "100",
@@ -34,6 +30,7 @@ SETTINGS = {
     # each task has one core
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
 }
+"""Those of every version of Spark; `sparks` has the others."""
 
 
 def session(master: str = "local[*,4]", *, name: str = "springtide", **settings: str) -> SparkSession:
@@ -42,18 +39,27 @@ def session(master: str = "local[*,4]", *, name: str = "springtide", **settings:
     Further settings are given with `_` for `.`, `session(spark_driver_memory="4g")`, or by their own names, which are taken as they are:
     `session(**{"spark.sql.catalog.spark_catalog": "…"})`.
     """
-    from pyspark.sql import SparkSession  # only who uses Spark waits for it
+    from pyspark import __version__  # only who uses Spark waits for it
+    from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # local mode: workers inherit the driver's environment
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # nobody outside this machine needs to reach it
     builder = SparkSession.builder.master(master).appName(name)
-    for key, value in (SETTINGS | {named(k): v for k, v in settings.items()}).items():
+    given = {named(k): v for k, v in settings.items()}
+    for key, value in (SETTINGS | settings_of(__version__) | given).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")  # what goes wrong reaches the caller as an exception
     return spark
+
+
+def found_or_made() -> SparkSession:
+    """Return the session of this process; without one, make one on this machine."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() or session()
 
 
 def named(setting: str) -> str:
