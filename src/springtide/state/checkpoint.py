@@ -75,6 +75,13 @@ def _layout(where: str, value: Any) -> None:
         raise ValueError(f"{where} has a size or an advance, but not both")
 
 
+def _part(where: str, value: Any) -> None:
+    """Take a part of a step: how it reads, and perhaps a digest and what made that."""
+    listed(text)(where, value)
+    if not 1 <= len(value) <= 3:
+        raise ValueError(f"{where} is not one to three texts")
+
+
 _MARKER = record(
     identity=record(
         query=text,
@@ -83,7 +90,7 @@ _MARKER = record(
         hash=anything,
         polars=text,
         state=may(each(_layout)),
-        forms=may(each(each(listed(text)))),
+        forms=may(each(each(_part))),
     ),
     id=may(text),
     ancestors=may(listed(_ancestor)),

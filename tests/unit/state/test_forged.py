@@ -206,3 +206,14 @@ def test_what_is_said_of_the_state_is_as_a_run_says_it(stopped: Path, forged: di
     path.write_text(json.dumps(marker))
     with pytest.raises(st.CheckpointError, match=r"damaged springtide\.json"):
         run(stopped)
+
+
+@pytest.mark.parametrize("part", [[], ["a", "b", "c", "d"], [1], "text"], ids=str)
+def test_what_is_said_of_the_steps_is_as_a_run_says_it(stopped: Path, part: Any) -> None:
+    path = stopped / "checkpoint" / "springtide.json"
+    marker = json.loads(path.read_bytes())
+    forms = marker["identity"]["forms"]["aggregate"]
+    forms[next(iter(forms))] = part
+    path.write_text(json.dumps(marker))
+    with pytest.raises(st.CheckpointError, match=r"damaged springtide\.json"):
+        run(stopped)
