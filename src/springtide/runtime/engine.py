@@ -131,7 +131,7 @@ class Engine:
         return Owner(
             self.plan.graph.name,
             source,
-            self.checkpoint.lineage(),
+            self.storage.lineage,
             self.storage.lease.generation,
             self.manifest.epoch,
             kind="source",

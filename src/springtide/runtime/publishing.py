@@ -48,7 +48,7 @@ class Publishing:
         remembered = self._storage.published
         self._done = remembered or Published()
         self._check(self._done)
-        self._checkpoint = self._storage.checkpoint.lineage().id
+        self._checkpoint = self._storage.lineage.id
         owners = {name: self._owner(name, older=remembered is None) for name in self._connectors}
         for name, sink in self._connectors.items():
             self._ask(name, partial(sink.admit, owners[name]))
@@ -95,7 +95,7 @@ class Publishing:
         return Owner(
             self._query,
             sink,
-            storage.checkpoint.lineage(),
+            storage.lineage,
             storage.lease.generation,
             manifest.epoch,
             self._commit(sink),

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from springtide.runtime.durability import Durability
 from springtide.runtime.persisting import Persister, kept_after
 from springtide.runtime.recovering import lost, missing
 from springtide.state import private
-from springtide.state.checkpoint import Checkpoint
+from springtide.state.checkpoint import Checkpoint, Lineage
 from springtide.state.claims import Lease, Turn
 from springtide.state.errors import CheckpointError
 from springtide.state.inside import refuse_links
@@ -155,6 +156,11 @@ class Storage:
             self._copy(manifest, data)
         if manifest.epoch > self.manifest.epoch:
             self.kept.append(manifest)
+
+    @cached_property
+    def lineage(self) -> Lineage:
+        """Which checkpoint it is, and of which others it was made: that stays while a run has it."""
+        return self.checkpoint.lineage()
 
     @property
     def published(self) -> Published | None:

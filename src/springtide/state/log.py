@@ -220,7 +220,7 @@ class Log:
         """Return the slots that are taken, in order."""
         if self.store.local is not None:  # a folder is no file, and yet not nothing
             folder = self.store.local / MANIFESTS
-            names = [f.name for f in folder.iterdir()] if folder.is_dir() else []
+            names = os.listdir(folder) if folder.is_dir() else []
         else:
             names = [path.rpartition("/")[2] for path in self.store.list(MANIFESTS)]
         return sorted(slot for name in names if (slot := Slot.of(name)) is not None)

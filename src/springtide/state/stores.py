@@ -17,6 +17,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -74,7 +75,7 @@ class Store:
             return _folder(self.local / folder)
         return Store.at(addresses.under(self._address, folder))
 
-    @property
+    @cached_property
     def local(self) -> Path | None:
         """The folder, where the store is one."""
         return Path(self._address) if "://" not in self._address else None
