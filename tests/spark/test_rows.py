@@ -142,3 +142,21 @@ def test_what_spark_does_for_its_rows_is_work(spark: Any, tmp_path: Path) -> Non
     assert sum(snapshot.subqueries["rows"].busy) >= 0.5
     assert snapshot.span("rows") >= 0.5
     assert len(snapshot.subqueries["rows"].busy) == 2
+
+
+def test_offsets_of_spark_go_along_with_a_checkpoint_in_a_store(
+    spark: Any, tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another node, which has nothing but the address, goes on where the first one was lost; no jar knows the store."""
+    files, checkpoint = files_of(tmp_path / "in"), s3.replace("?", "/ckpt?")
+    query, sink = counting(source(spark, files))
+    for node in range(3):
+        monkeypatch.setenv("SPRINGTIDE_CACHE", str(tmp_path / f"node-{node}"))
+        put(files / f"{node}.parquet", rows(0, 20 * node, 20 * node + 11, first=2 * node), age=30 - node)
+        run = query.start(spark, checkpoint=checkpoint, instances=1 + node, trigger="available now")
+        run.wait(LONG)
+        assert accepted(run, "rows") == 2 * (node + 1)
+        shutil.rmtree(tmp_path / f"node-{node}")  # and it is gone
+    everything = pl.concat([rows(0, 20 * n, 20 * n + 11, first=2 * n) for n in range(3)])
+    compare(sink.rows(), query.run_reference({"rows": everything}, bounded=False).rows())
+    assert not [line for line in spark.sparkContext.getConf().getAll() if "s3" in line[0].lower()]

@@ -149,7 +149,7 @@ class Storage:
     def commit(self, manifest: Manifest) -> None:
         """Let an epoch have happened. Doing it again changes nothing."""
         if self._mirror is not None:
-            self._mirror.offsets(manifest)
+            self._mirror.offsets(manifest, self.lease)
         self._flush_names(manifest)
         data = self.lease.commit(manifest)
         if self._mirror is not None:

@@ -139,12 +139,12 @@ def parquet(
 
 @lru_cache(maxsize=65536)
 def _schema(where: Place, path: str, version: Found | None) -> pl.Schema:
-    return pl.Schema(pl.read_parquet_schema(footer(where, path)))
+    return pl.Schema(pl.read_parquet_schema(footer(where, path, version)))
 
 
 @lru_cache(maxsize=65536)
 def _row_groups(where: Place, path: str, version: Found, ts: str | None) -> tuple[Piece, ...]:
-    return row_groups(pq.ParquetFile(footer(where, path)).metadata, ts)
+    return row_groups(pq.ParquetFile(footer(where, path, version)).metadata, ts)
 
 
 def row_groups(meta: Any, ts: str | None) -> tuple[Piece, ...]:

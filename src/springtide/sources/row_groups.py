@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from typing import BinaryIO
 
 import polars as pl
 import pyarrow as pa
@@ -11,36 +12,43 @@ import pyarrow.parquet as pq
 from polars.io.plugins import register_io_source
 
 from springtide.connectors.file_ledger import Found
-from springtide.sources.places import Bucket, Place
+from springtide.sources.places import Bucket, Place, Ranged
 
 _MAGIC = b"PAR1"
 _END = 8
 """Bytes at the end of a file: how long its footer is, and the magic word."""
 _TAIL = 1 << 16
 """Bytes at the end of a file that are fetched first; most footers are shorter."""
+_SMALL = 1 << 20
+"""Files of so many bytes are fetched whole by whoever wants rows of them: one request instead of several."""
 
 
-def footer(where: Place, path: str) -> str | io.BytesIO:
+def footer(where: Place, path: str, version: Found | None) -> str | io.BytesIO:
     """Return what says how a file is built: the file itself where it is at hand, else its footer as a file without rows."""
-    if not isinstance(where, Bucket):
+    version = version or where.now(path)
+    if not isinstance(where, Bucket) or version is None:
         return path
-    with where.open(path) as file:
-        size = file.seek(0, io.SEEK_END)
-        file.seek(max(0, size - _TAIL))
-        tail = file.read(_TAIL)
-        length = int.from_bytes(tail[-_END:-4], "little") + _END
-        if len(tail) < _END or not tail.endswith(_MAGIC) or length + 4 > size:
-            raise pa.ArrowInvalid("it does not end as a Parquet file does")
-        if length > len(tail):
-            file.seek(size - length)
-            tail = file.read(length)
-    return io.BytesIO(_MAGIC + tail[-length:])
+    return io.BytesIO(_MAGIC + _footer(where.ranged(version)))
+
+
+def _footer(file: BinaryIO | Ranged) -> bytes:
+    size = file.seek(0, io.SEEK_END)
+    file.seek(max(0, size - _TAIL))
+    tail = file.read(_TAIL) or b""
+    length = int.from_bytes(tail[-_END:-4], "little") + _END
+    if len(tail) < _END or not tail.endswith(_MAGIC) or length + 4 > size:
+        raise pa.ArrowInvalid("it does not end as a Parquet file does")
+    if length > len(tail):
+        file.seek(size - length)
+        tail = file.read(length) or b""
+    return tail[-length:]
 
 
 def scanned(where: Bucket, file: Found, start: int, rows: int) -> tuple[pl.LazyFrame, pl.Schema]:
     """Return so many rows of a file from `start` on, read when they are wanted, and the columns that it has."""
-    described = footer(where, file.path)
-    assert isinstance(described, io.BytesIO)
+    ranged = where.ranged(file)
+    content: BinaryIO | Ranged = io.BytesIO(ranged.read()) if file.size <= _SMALL else ranged
+    described = io.BytesIO(_MAGIC + _footer(content))
     schema, meta = pl.Schema(pl.read_parquet_schema(described)), pq.ParquetFile(described).metadata
 
     def read(
@@ -48,7 +56,7 @@ def scanned(where: Bucket, file: Found, start: int, rows: int) -> tuple[pl.LazyF
     ) -> Iterator[pl.DataFrame]:
         wanted = pl.Schema({n: schema[n] for n in columns or schema})
         first, left = 0, rows if limit is None else min(rows, limit)
-        reader = pq.ParquetFile(pa.PythonFile(where.ranged(file), mode="r"), metadata=meta, pre_buffer=True)
+        reader = pq.ParquetFile(pa.PythonFile(content, mode="r"), metadata=meta, pre_buffer=True)
         for number in range(meta.num_row_groups):
             there = meta.row_group(number).num_rows
             skipped = max(0, start - first)

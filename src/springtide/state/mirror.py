@@ -32,6 +32,8 @@ _TOGETHER = 8
 """So many epochs' files are removed from an object store at once: a look at the claim and a removal are two requests."""
 _MANY = 500
 """Files that are not left waiting: stores take a thousand at once."""
+_REMEMBERED = 100
+"""Micro-batches of which Spark keeps records."""
 _CACHED = (MANIFESTS, SPARK, PUBLISHED)
 """What a run leaves that dies while it fills an empty one."""
 
@@ -259,7 +261,7 @@ class Mirror:
         for file in files:
             self._store.put(self._root / file, file)
         self._store.flush_names([*files, *(f for m in newest for f in m.files())])
-        self._offsets()
+        self._offsets(lease)
         taken = attach(self.log, there, lease, newest[0] if newest else None)
         marker = self._checkpoint.found()
         assert marker is not None
@@ -287,10 +289,16 @@ class Mirror:
         self._cache(self._checkpoint.log.read(), self.log.read(), marker, behind=True)
         return True
 
-    def offsets(self, manifest: Manifest) -> None:
-        """Take along what Spark wrote down of its sources, before the epoch that it is about is committed."""
-        if manifest.batch is not None:
-            self._offsets()
+    def offsets(self, manifest: Manifest, lease: Lease) -> None:
+        """Take along what Spark wrote down of its sources, before the epoch that it is about is committed; forget what it has forgotten."""
+        if manifest.batch is None:
+            return
+        self._offsets(lease)
+        if manifest.batch % _REMEMBERED == 0:
+            old = {f for f in self._there if _batch(f) < manifest.batch - 2 * _REMEMBERED}
+            gone = {f for f in old if not (self._root / f).exists()}
+            self.remove(lease, sorted(gone))
+            self._there -= gone
 
     def put(self, file: str, lease: Lease) -> None:
         """Let the backup have a file of the checkpoint as it is now, unless a newer run has taken it."""
@@ -334,11 +342,21 @@ class Mirror:
         self._let_go(lease)
         self._sweeper.shutdown(wait=True)
 
-    def _offsets(self) -> None:
+    def _offsets(self, lease: Lease) -> None:
+        """Let the backup have Spark's new records. They are in nobody's way: a run that was taken over writes none in the place of a newer one's."""
         folder = self._root / SPARK
         new = [p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")]
         for path in new:
             name = path.relative_to(self._root).as_posix()
             if name not in self._there:
-                self._store.put(path, name)
+                data = path.read_bytes()
+                if not self._store.create(name, data):
+                    lease.check()
+                    self._store.write(name, data)  # of a run that ended before it could commit
                 self._there.add(name)
+
+
+def _batch(file: str) -> float:
+    """Return the micro-batch that one of Spark's records is about; those that are about none are never old."""
+    name = file.rpartition("/")[2].removesuffix(".compact")
+    return int(name) if name.isdigit() else float("inf")

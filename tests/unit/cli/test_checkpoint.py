@@ -19,6 +19,7 @@ from springtide.runtime.engine import Engine, Options
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError
 from springtide.state.stores import Store
+from springtide.testing import compare
 
 Run = Callable[..., Result]
 Make = Callable[..., Path]
@@ -178,6 +179,30 @@ def test_copy_and_restore(
     assert "is not empty; give an empty or a new folder; nothing was changed" in again.stderr
     missing = run("checkpoint", "restore", to, tmp_path / "x", "--at", 9)
     assert missing.stderr == f"error: checkpoint {shown} has no manifest of epoch 9; it has [0, 1, 2]\n"
+
+
+def test_a_query_moves_from_store_to_store(
+    run: Run, query: st.Query, s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Folder → S3 → another place in S3 → folder: each goes on behind the epoch that it was copied at, and the rows are those of one run."""
+    monkeypatch.setenv("SPRINGTIDE_CACHE", str(tmp_path / "cache"))
+    places = [str(tmp_path / "ckpt"), s3.replace("?", "/one?"), s3.replace("?", "/two?"), str(tmp_path / "back")]
+    for number, place in enumerate(places):
+        if number:
+            copied = run("checkpoint", "copy", places[number - 1], place)
+            assert copied.exit_code == 0, copied.stderr
+            assert copied.stdout.startswith(f"{Store.at(place).url} has epoch {2 * number - 1}: ")
+            assert "hush" not in copied.stdout
+            assert run("checkpoint", "verify", place).exit_code == 0
+        until = 2 * number + 1 if place is not places[-1] else None
+        inprocess.run(
+            query.plan(),
+            place,
+            Options(1 + number, rows_per_epoch=70),
+            between=lambda engine, until=until: until is None or engine.manifest.epoch < until,  # type: ignore[misc]
+        )
+    (sink,) = query.plan().graph.of_kind(steps.Sink).values()
+    compare(sink.connector.rows(), query.run_reference().rows())  # type: ignore[attr-defined]
 
 
 def test_copy_and_save_while_the_query_runs(

@@ -33,7 +33,7 @@ class Machine:
 
     def commit(self, epoch: int, batch: int | None = None) -> None:
         manifest = Manifest(epoch, self.lease.generation, batch=batch)
-        self.mirror.offsets(manifest)
+        self.mirror.offsets(manifest, self.lease)
         self.mirror.copy(manifest, self.lease, self.lease.commit(manifest))
 
     def close(self) -> None:
@@ -80,6 +80,37 @@ def test_machines_take_over_from_each_other_and_back(tmp_path: Path, kind: str, 
     there.close()
     back.close()
     assert Checkpoint(tmp_path / "here").epochs() == [0, 1, 2, 3, 4]
+
+
+def test_records_of_spark_are_not_overwritten_by_a_run_that_was_taken_over(tmp_path: Path, store: Store) -> None:
+    """The newest manifest has a digest of them: another's in their place would keep the next machine from starting."""
+    here = Machine(tmp_path / "here", store)
+    there = Machine(tmp_path / "there", store)
+    for machine, said in ((there, "mine"), (here, "a stale one's")):
+        (machine.checkpoint.root / "spark" / "offsets").mkdir(parents=True)
+        (machine.checkpoint.root / "spark" / "offsets" / "0").write_text(said)
+    there.commit(0, batch=0)
+    with pytest.raises(st.CheckpointError, match="was taken over by a newer run"):
+        here.commit(0, batch=0)
+    assert store.read("spark/offsets/0") == b"mine"
+    here.close()
+    there.close()
+
+
+def test_records_that_spark_has_forgotten_are_forgotten_in_the_store(tmp_path: Path, store: Store) -> None:
+    here = Machine(tmp_path / "here", store)
+    offsets = here.checkpoint.root / "spark" / "offsets"
+    offsets.mkdir(parents=True)
+    (here.checkpoint.root / "spark" / "metadata").write_text("{}")
+    for batch in range(250, 601):
+        (offsets / str(batch)).write_text(f"{batch}")
+    here.commit(0, batch=599)
+    for batch in range(250, 500):
+        (offsets / str(batch)).unlink()
+    here.commit(1, batch=600)
+    here.close()
+    kept = {f"spark/offsets/{batch}" for batch in range(400, 601)}
+    assert set(store.list("spark")) == {"spark/metadata", *kept}
 
 
 def test_two_first_starts_at_once(tmp_path: Path, store: Store) -> None:
