@@ -104,6 +104,22 @@ BENCHMARKS = {
     ),
     "simulator-fidelity": ("benchmarks.elastic.fidelity", "main", "the simulator against those live runs"),
     "policies": ("benchmarks.elastic.policies", "main", "all policies on all traces, in the simulator"),
+    "object-store": (
+        "benchmarks.remote.throughput",
+        "main",
+        "heavy callers with the checkpoint in an S3-compatible server, against one in a folder",
+    ),
+    "rescale-large": (
+        "benchmarks.remote.rescale",
+        "main",
+        "2 → 4 → 3 instances with 2 GB of state on nodes that share nothing but an S3-compatible server",
+    ),
+    "locality": ("benchmarks.remote.locality", "main", "how much of the state is on the node that reads it"),
+    "restart-remote": (
+        "benchmarks.remote.restart",
+        "main",
+        "a driver and its node are lost with 10⁷ rows of state in an S3-compatible server, beside Spark's own",
+    ),
     "cluster": ("benchmarks.elastic.cluster", "main", "a standalone cluster, 1 → 4 executors and back under load"),
 }
 

@@ -4,7 +4,8 @@
     names       as they were when their folder was last flushed; each that was made, renamed or removed since may be so, or not
     memory      gone
 
-The checkpoint, its backup if there is one and the folders of the sinks are on the disk. In the end the sinks have every row once, and the checkpoint is whole.
+The checkpoint, its backup if there is one and the folders of the sinks are on the disk. Or the checkpoint is in a store that misbehaves, and the disk has a node's cache of it. In the end the
+sinks have every row once, and the checkpoint is whole.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ import springtide as st
 from springtide.runtime import inprocess, persisting
 from springtide.runtime.engine import Engine, Options
 from springtide.state import disk, mirror, tiers
-from springtide.state.checkpoint import Checkpoint
 from springtide.state.verifying import verify
+from tests.stores.in_turn import in_turn
+from tests.stores.misbehaving import Misbehaving, served
 
+_STORE = "fake://bucket/checkpoint"
 CUTS = 3
 """At most so many power cuts in a case."""
 _CALLS = ("link", "rename", "replace", "unlink", "mkdir")
@@ -211,13 +214,16 @@ def run_case(seed: int, folder: Path) -> str | None:
     forgetful = ForgetfulDisk(folder / "disk", random)
     rows = [(f"k{random.randrange(3)}", random.randrange(9), i * 1_000_000) for i in range(random.randint(3, 9))]
     query = _query(rows, forgetful.root, random)
-    plan, root = query.plan(buckets=4), forgetful.root / "deep" / "checkpoint"
-    backup = forgetful.root / "backup" if random.random() < 0.3 else None
+    plan, remote = query.plan(buckets=4), random.random() < 0.25
+    root: Path | str = _STORE if remote else forgetful.root / "deep" / "checkpoint"
+    backup = forgetful.root / "backup" if random.random() < 0.3 and not remote else None
+    places: dict[str, Any] = {"cache": forgetful.root / "node"} if remote else {"backup": backup, "memory": memory}
     every = random.choice(["epoch", "epoch", "3s"])
-    with _in_order():
+    bucket = Misbehaving(seed, trouble=random.choice([0.0, 0.2]))
+    with served(bucket=bucket), in_turn(), _in_order():
         for _ in range(random.randint(1, CUTS)):
             forgetful.cut_after(random.randrange(random.choice([40, 150])))
-            durability = st.Durability(every, backup=backup, memory=memory, retain=random.choice([1, 3]))
+            durability = st.Durability(every, **places, retain=random.choice([1, 3]))
             options = Options(
                 random.choice([1, 1, 2]),
                 rows_per_epoch=random.choice([1, 2, 3, 9]),
@@ -229,17 +235,20 @@ def run_case(seed: int, folder: Path) -> str | None:
             shutil.rmtree(memory, ignore_errors=True)
             disk._named.clear()  # what another process knew
             tiers._whole.clear()
-        inprocess.run(plan, root, Options(1, rows_per_epoch=5, durability=st.Durability(backup=backup)))
-    kept = backup or root  # with a backup the folder need not have everything
-    return _compare(query, forgetful.root, kept, f"backup {backup is not None}, {every}: {', '.join(log)}")
+        inprocess.run(plan, root, Options(1, rows_per_epoch=5, durability=st.Durability(**places)))
+        bucket.trouble = 0.0
+        kept = backup or root  # with a backup the folder need not have everything
+        how = "store" if remote else f"backup {backup is not None}"
+        return _compare(query, forgetful.root, kept, f"{how}, {every}: {', '.join(log)}")
 
 
-def _run(plan: Any, root: Path, options: Options, forgetful: ForgetfulDisk) -> str:
+def _run(plan: Any, root: Path | str, options: Options, forgetful: ForgetfulDisk) -> str:
     """Run until the power fails, at the latest when all is done and the run has ended well."""
     engine: Engine | None = None
     with forgetful.at_work():
         try:
-            engine = Engine(plan, Checkpoint(root), lambda epoch: inprocess.execute(plan, epoch), options)
+            where = options.durability.checkpoint(root)
+            engine = Engine(plan, where, lambda epoch: inprocess.execute(plan, epoch), options)
             engine.begin()
             while not engine.manifest.ended:
                 assert engine.has_work()
@@ -255,7 +264,7 @@ def _run(plan: Any, root: Path, options: Options, forgetful: ForgetfulDisk) -> s
             return f"off after epoch {engine.manifest.epoch}"
 
 
-def _compare(query: st.Query, disk: Path, checkpoint: Path, log: str) -> str | None:
+def _compare(query: st.Query, disk: Path, checkpoint: Path | str, log: str) -> str | None:
     expected = query.run_reference()
     for name in sorted(expected.sinks):
         wanted = expected.rows(name)

@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.contract import (
     control_files,
     engine,
+    engine_in_store,
     followed,
     forgetful_disk,
     manifests,
@@ -36,6 +37,7 @@ class Kind:
 
 KINDS: dict[str, Kind] = {
     "engine": Kind(engine.run_case),
+    "engine_in_store": Kind(engine_in_store.run_case, 0.7),
     "mutations": Kind(mutations.run_case),
     "spark_rows": Kind(spark_rows.run_case, 0.7),
     "retry": Kind(retry.run_case, 0.5),

@@ -13,7 +13,6 @@ from __future__ import annotations
 import fcntl
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -24,15 +23,14 @@ import polars as pl
 
 import springtide as st
 from springtide.query.errors import SpringtideError
-from springtide.runtime import inprocess, persisting, storage
+from springtide.runtime import inprocess, persisting
 from springtide.runtime.durability import Durability
 from springtide.runtime.engine import Options
 from springtide.sinks.memory import MemorySink
-from springtide.state import mirror, tiers, uploads
-from springtide.state.caches import Cache
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.stores import Store
 from tests.contract.forgetful_disk import AtOnce
+from tests.stores.in_turn import in_turn
 from tests.stores.misbehaving import Misbehaving, served
 
 STEPS = 400
@@ -176,11 +174,6 @@ class _paused:  # noqa: N801 - a context manager
         ):
             self._patches.append(mock.patch.object(owner, name, self._around(getattr(owner, name), name)))
         self._patches.append(mock.patch.object(persisting, "threading", SimpleNamespace(Thread=AtOnce)))
-        self._patches.append(mock.patch.object(mirror, "ThreadPoolExecutor", _Sweeper))
-        self._patches.append(mock.patch.object(uploads, "uploads", _uploads))
-        self._patches.append(mock.patch.object(tiers, "uploads", _uploads))
-        self._patches.append(mock.patch.object(storage, "Relay", mock.Mock()))
-        self._patches.append(mock.patch.object(storage, "Pulse", mock.Mock()))
         if not locks:
             self._patches.append(mock.patch.object(fcntl, "flock", return_value=None))
 
@@ -194,27 +187,11 @@ class _paused:  # noqa: N801 - a context manager
         return paused
 
     def __enter__(self) -> None:
+        self._background = in_turn()
         for patch in self._patches:
             patch.start()
 
     def __exit__(self, *_: object) -> None:
         for patch in self._patches:
             patch.stop()
-
-
-def _uploads(store: Store, cache: Cache) -> Any:
-    """Have segments go to the store at once, in the driver's turn."""
-
-    def begin(file: str) -> None:
-        with suppress(OSError, SpringtideError):  # it is not there then, and is made anew
-            store.put(cache.place() / file, file)
-
-    return SimpleNamespace(begin=begin)
-
-
-class _Sweeper(AtOnce):
-    """Does what it is given at once; that it failed nobody hears, as of a thread."""
-
-    def submit(self, work: Callable[..., None], *given: Any) -> None:
-        with suppress(Exception):
-            work(*given)
+        self._background.close()

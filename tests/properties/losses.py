@@ -24,18 +24,20 @@ RETRIED = 0.15
 class Faults:
     """One case's durability, its clocks, and what is done to its files. The seed decides all of it, and not how fast the machine is."""
 
-    def __init__(self, seed: int, checkpoint: Path) -> None:
-        """Decide how careful the runs are and how unlucky."""
+    def __init__(self, seed: int, checkpoint: Path, *, remote: bool = False) -> None:
+        """Decide how careful the runs are and how unlucky; `remote`: the checkpoint is in a store, and nodes have caches."""
         random = self._random = Random(seed + 0.25)
         self._ticks, self._work = Random(seed + 0.125), Random(seed + 0.375)
         self._checkpoint = checkpoint
         self._engine: Engine | None = None
-        self._backup = checkpoint.with_suffix(".backup") if random.random() < 0.2 else None
+        self._backup = checkpoint.with_suffix(".backup") if random.random() < 0.2 and not remote else None
+        self._node = checkpoint.with_suffix(".node0") if remote else None
         self._lazy = random.random() < 0.4
         self._unlucky = random.choice([0, 0.1, 0.4])
         self._time = 0.0
         again = Random(seed + 0.0625)
-        self._run = Retries(again, elsewhere=0.01).execute if again.random() < RETRIED else execute
+        elsewhere = 0.0 if remote else 0.01  # another process does not have the store
+        self._run = Retries(again, elsewhere=elsewhere).execute if again.random() < RETRIED else execute
 
     def durability(self) -> Durability:
         """Choose for a start: with every epoch, in the background, never."""
@@ -46,7 +48,8 @@ class Faults:
             self._backup,
             retain=random.randint(1, 4),
             degree=random.randint(1, 3),
-            memory=self._checkpoint.with_suffix(".memory"),
+            memory=self._checkpoint.with_suffix(".memory") if self._node is None else None,
+            cache=self._node,
             buffer=random.random() < 0.3,
         )
 
@@ -79,6 +82,8 @@ class Faults:
 
     def afterwards(self) -> None:
         """Lose something between two starts."""
+        if self._node is not None and self._random.random() < 0.5:  # another node goes on
+            self._node = self._checkpoint.with_suffix(self._random.choice([".node0", ".node1"]))
         if self._random.random() < self._unlucky:
             left = sorted(self._checkpoint.with_suffix(".memory").glob("springtide-*"))
             self._lose(str(left[-1]) if left else None)
@@ -88,6 +93,8 @@ class Faults:
             self._spoil(Path(memory))
         if self._backup is not None:
             self._spoil(self._checkpoint)
+        for cache in sorted(self._node.glob("springtide-*")) if self._node is not None else ():
+            self._spoil(cache)
 
     def _spoil(self, place: Path) -> None:
         """Remove all segments of a place, or remove, cut or change one."""

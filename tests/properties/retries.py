@@ -34,6 +34,7 @@ from springtide.runtime.shipping import for_tasks
 from springtide.runtime.task_reports import reports_of
 from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
 from springtide.state.segment import Segment, read_segment
+from springtide.state.traffic import NONE
 
 NUMBERS = "__row"
 """Names of tuples in the state of a join: any will do, as long as no two are alike."""
@@ -163,7 +164,7 @@ def _told(epoch: Epoch, items: Sequence[Item]) -> dict[Any, Any]:
         if to == REPORT:
             report = TaskReport.from_json(json.loads(payload))
             told["report", report.subquery, report.instance] = replace(
-                report, busy=0, wait=0, began=0, segments=(), outbox=(), buffers=()
+                report, busy=0, wait=0, began=0, traffic=NONE, segments=(), outbox=(), buffers=()
             )
             for segment in report.segments:
                 key = "state", report.subquery, report.instance, segment.kind

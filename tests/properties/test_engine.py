@@ -73,13 +73,13 @@ def test_many_more_runs_give_the_rows_of_the_reference(seeds: range, folder: Pat
 test_many_more_runs_give_the_rows_of_the_reference.seeds = (CASES, CASES + MANY)  # type: ignore[attr-defined]
 
 
-def check(seed: int, checkpoint: Path) -> None:
-    """Run one case both ways and compare; a failure says how to see it again."""
+def check(seed: int, checkpoint: Path, address: str | None = None) -> None:
+    """Run one case both ways and compare; a failure says how to see it again. With an address the checkpoint is there, and the folder is for nodes."""
     one: Case | None = None
     try:
         one = case(seed, checkpoint.with_suffix(".input"))
         expected = one.query.run_reference()
-        told(one, run_at_random(one, checkpoint), expected)
+        told(one, run_at_random(one, checkpoint, address), expected)
     except Exception as error:
         query = "the query was not even made" if one is None else f"{one.query.explain()}\n\n{one.inputs}"
         command = f"pytest tests/properties/test_engine.py --seed {seed}"
@@ -87,7 +87,8 @@ def check(seed: int, checkpoint: Path) -> None:
             f"seed {seed}: {type(error).__name__}: {error}\n\n{query}\n\nto run it again: {command}"
         ) from error
     finally:
-        for used in (checkpoint, *(checkpoint.with_suffix(s) for s in (".input", ".memory", ".backup"))):
+        suffixes = (".input", ".memory", ".backup", ".node0", ".node1")
+        for used in (checkpoint, *(checkpoint.with_suffix(s) for s in suffixes)):
             shutil.rmtree(used, ignore_errors=True)
 
 
@@ -111,9 +112,9 @@ def told(one: Case, engine: Engine, expected: Result) -> None:
         assert not kept.segments, f"{name} has state left at the end: {kept.segments}"
 
 
-def run_at_random(one: Case, checkpoint: Path) -> Engine:
+def run_at_random(one: Case, checkpoint: Path, address: str | None = None) -> Engine:
     """Run a case to its end, with other maps and degrees between epochs, and in several starts."""
-    random, faults = Random(one.seed + 0.5), Faults(one.seed, checkpoint)
+    random, faults = Random(one.seed + 0.5), Faults(one.seed, checkpoint, remote=address is not None)
     restless, stopping = random.choice([0, 0.3, 0.8]), random.choice([0, 0, 0.2])
 
     def between(engine: Engine) -> bool:
@@ -129,7 +130,7 @@ def run_at_random(one: Case, checkpoint: Path) -> Engine:
         options = Options(degrees(one, random), one.rows_per_epoch, durability=faults.durability(), timer=faults.timer)
         try:
             with patch.object(inprocess, "execute", faults.execute):
-                engine = inprocess.run(one.plan, checkpoint, options, between=between)
+                engine = inprocess.run(one.plan, address or checkpoint, options, between=between)
         except SpringtideError as error:
             if "a test wanted" not in str(error):
                 raise

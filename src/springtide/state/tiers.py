@@ -226,8 +226,7 @@ class Tiers:
     def settle(self, file: str) -> None:
         """Make a file that was written in the root durable."""
         path = self.here / file
-        if self.cache is None:
-            disk.flush(path)
+        disk.flush(path)  # in a cache too: a sink may take the file itself
         if self.backup is not None:
             self.backup.put(path, file)
 
