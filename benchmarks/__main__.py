@@ -49,6 +49,16 @@ BENCHMARKS = {
         "cartesian",
         "calls of one number that overlap, a predicate with OR, comparisons/s",
     ),
+    "postgres": (
+        "benchmarks.tables.postgres",
+        "main",
+        'a million keys upserted into PostgreSQL exactly once, against plain COPY; ARGS="--keys 1000000 --rounds 5"',
+    ),
+    "delta": (
+        "benchmarks.tables.delta",
+        "main",
+        "rows to a Delta table exactly once, against st.parquet_sink; files after an hour of epochs of a second",
+    ),
     "kafka": (
         "benchmarks.kafka.heavy",
         "main",

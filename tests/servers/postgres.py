@@ -30,6 +30,7 @@ class Postgres:
     folder: Path
     user: str | None
     """Who runs it, if that is not us: it refuses to be run by root."""
+    fsync: str = "off"
 
     @property
     def url(self) -> str:
@@ -45,7 +46,7 @@ class Postgres:
             return cursor.fetchall() if cursor.description is not None else []
 
     def start(self) -> None:
-        settings = f"-c listen_addresses= -c fsync=off -c log_min_messages=fatal -k {self.folder}"
+        settings = f"-c listen_addresses= -c fsync={self.fsync} -c log_min_messages=fatal -k {self.folder}"
         self._run(
             "pg_ctl", "-w", "-D", str(self.folder / "data"), "-l", str(self.folder / "log"), "-o", settings, "start"
         )
@@ -70,14 +71,14 @@ class Postgres:
 
 
 @contextmanager
-def running(where: Path) -> Iterator[Postgres]:
+def running(where: Path, fsync: str = "off") -> Iterator[Postgres]:
     """Make and start a server, and remove it at the end."""
     folder = Path(tempfile.mkdtemp(prefix="pg-"))  # short: the name of a socket has at most 107 characters
     user = None
     if os.getuid() == 0:
         user = next(name for name in ("postgres", "nobody") if name in {entry.pw_name for entry in pwd.getpwall()})
         shutil.chown(folder, user)
-    server = Postgres(where, folder, user)
+    server = Postgres(where, folder, user, fsync)
     try:
         server.make()
         server.start()

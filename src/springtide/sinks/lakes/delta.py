@@ -233,7 +233,11 @@ class DeltaTarget(Target):
         target = folder / name
         partial = target.with_name(f".{target.name}.partial")
         make_folder(target.parent)
-        shutil.copyfile(file, partial)
+        partial.unlink(missing_ok=True)
+        try:
+            os.link(file, partial)  # the same file under another name, where that can be
+        except OSError:
+            shutil.copyfile(file, partial)
         flush(partial)
         os.replace(partial, target)
         flush(target.parent)
