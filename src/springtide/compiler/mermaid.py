@@ -27,7 +27,7 @@ def mermaid(plan: Plan) -> str:
     }
     lines = ["flowchart LR"]
     for i, subquery in enumerate(plan.subqueries):
-        lines.append(f"  subgraph q{i}[{_quoted(_title(subquery))}]")
+        lines.append(f"  subgraph q{i}[{_quoted(title_of(subquery))}]")
         for name in subquery.steps:
             merges = subquery.merges and name == subquery.head
             lines.append(f"    {ids[subquery.name, name]}{_shape(plan, name, 'merge of rankings' if merges else None)}")
@@ -42,11 +42,12 @@ def mermaid(plan: Plan) -> str:
             ids[exchange.origin, exchange.step],
             ids[exchange.target, plan.subquery(exchange.target).head or ""],
         )
-        lines.append(f"  {origin} ==>|{_quoted(_label(plan, exchange))}| {target}")
+        lines.append(f"  {origin} ==>|{_quoted(label_of(plan, exchange))}| {target}")
     return "\n".join(lines)
 
 
-def _title(subquery: Subquery) -> str:
+def title_of(subquery: Subquery) -> str:
+    """Say what a subquery is called and how many buckets it has."""
     if subquery.head is None:
         return f"{subquery.name}, stateless"
     return f"{subquery.name}, {subquery.buckets} bucket{'' if subquery.buckets == 1 else 's'}"
@@ -62,7 +63,8 @@ def _shape(plan: Plan, name: str, text: str | None) -> str:
     return f"[[{label}]]" if isinstance(step, steps.Sink) else f"([{label}])" if step.stateful else f"[{label}]"
 
 
-def _label(plan: Plan, exchange: Exchange) -> str:
+def label_of(plan: Plan, exchange: Exchange) -> str:
+    """Say what goes over an exchange, and by what rule."""
     port = [exchange.port] if exchange.port != steps.OUT else []
     side = [("left", "right")[exchange.side]] if len(plan.target(exchange).inputs) == 2 else []
     how = ["combined"] * plan.combines(exchange) + ["in order"] * exchange.ordered

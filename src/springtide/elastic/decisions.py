@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from datetime import datetime
 from typing import Any
 
 from springtide.elastic.protocols import Protocol
+from springtide.query.html import table
 from springtide.state.instructions import Instruction
 
 
@@ -74,6 +76,31 @@ class Decision:
         if before != after:
             return f"{before} → {after} instance{'' if after == 1 else 's'}"
         return "moved" if self.instruction.kind == "move" else "balanced"
+
+    def _repr_html_(self) -> str:
+        """Show a notebook what was decided, why, and what it cost."""
+        return Decisions([self])._repr_html_()
+
+
+class Decisions(list[Decision]):
+    """Several of them, oldest first."""
+
+    def _repr_html_(self) -> str:
+        """Show a notebook a line for each."""
+        rows = [
+            (
+                f"{datetime.fromtimestamp(d.at):%H:%M:%S}",
+                d.instruction.subquery,
+                d.change,
+                d.instruction.reason,
+                len(d.instruction.moved),
+                "overtaken" if d.overtaken else "" if d.outcome is None else f"{d.outcome.bytes_moved:,}",
+                "" if d.outcome is None else f"{d.outcome.extra_seconds:+.2f} s",
+            )
+            for d in self
+        ]
+        head = ["at", "subquery", "change", "why", "buckets", "bytes moved", "longer epoch"]
+        return table(head, rows, title="decisions")
 
 
 def decisions_of(records: Iterable[Mapping[str, Any]]) -> list[Decision]:

@@ -12,6 +12,7 @@ from warnings import warn
 import numpy as np
 import numpy.typing as npt
 
+from springtide.query.html import table
 from springtide.state.bucket_map import BucketMap
 from springtide.state.traffic import Traffic
 
@@ -271,6 +272,22 @@ class Snapshot:
     def mean_utilisation(self, name: str) -> float:
         """Return the average over the instances: U_av of SC-10."""
         return fmean(found) if (found := self.utilisation(name)) else 0.0
+
+    def _repr_html_(self) -> str:
+        """Show a notebook what each subquery did."""
+        rows = [
+            (
+                name,
+                own.instances,
+                f"{sum(own.rows_in):,}",
+                f"{sum(own.rows_out):,}",
+                f"{self.mean_utilisation(name):.0%}",
+                f"{own.state_bytes:,}",
+            )
+            for name, own in self.subqueries.items()
+        ]
+        head = ["subquery", "instances", "rows in", "rows out", "utilisation", "state in bytes"]
+        return table(head, rows, title=f"epoch {self.epoch}: {self.seconds:.2f} s of work in {self.period:.2f} s")
 
     # ── on paper ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

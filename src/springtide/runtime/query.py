@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from springtide.compiler.explain import explain
 from springtide.compiler.mermaid import mermaid
+from springtide.compiler.picture import svg
 from springtide.compiler.pipeline import compile
 from springtide.compiler.plan import BUCKETS, Plan
 from springtide.elastic.policies.policy import Policy
@@ -77,6 +78,13 @@ class Query(Graph):
         """
         plan = self.plan(buckets=buckets)
         return mermaid(plan) if as_mermaid else explain(plan)
+
+    def _repr_svg_(self) -> str | None:
+        """Show a notebook the query as a graph; one that cannot be compiled it shows as text."""
+        try:
+            return svg(self.plan())
+        except QueryError:
+            return None
 
     def run_reference(
         self,

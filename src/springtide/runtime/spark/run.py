@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from springtide.compiler.plan import Plan
 from springtide.connectors import Source
-from springtide.elastic.decisions import Decision
+from springtide.elastic.decisions import Decisions
 from springtide.elastic.protocols import ProtocolChoice
 from springtide.elastic.resources.spark import SparkExecutors, resources_of
 from springtide.elastic.snapshot import Snapshot
@@ -75,7 +75,7 @@ class Run:
                 f"state that is not durable yet (every={durable.every!r}) must be where all executors of a cluster see it",
                 'give memory= such a folder, leave it at every="epoch", or have the checkpoint in an object store',
             )
-        self._spark, self._results = spark, Results(plan)
+        self._name, self._spark, self._results = plan.graph.name, spark, Results(plan)
         self._executor = SparkExecutor(spark.sparkContext, plan)
         self._spark_reads = spark_sources(plan)
         executors = options.elastic.executors if options.elastic else None
@@ -106,6 +106,11 @@ class Run:
         threading.Thread(target=self._watch, name=self._group, daemon=True).start()
 
     # ── for people ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def name(self) -> str:
+        """The name of the query."""
+        return self._name
 
     @property
     def active(self) -> bool:
@@ -139,6 +144,12 @@ class Run:
         It ends with the run, and raises what stopped it, if that was an error. Rows of earlier runs are not among them.
         """
         return self._results.of(sink, self._finished, self.wait)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        """Show a notebook a panel that follows the run."""
+        from springtide.runtime.spark.panel import bundle
+
+        return bundle(self)
 
     def __enter__(self) -> Run:
         """Let `with query.start(…) as run:` stop the query at its end."""
@@ -201,9 +212,9 @@ class Run:
         """Return the measurements of the last epoch of this run; None before there is one."""
         return self._engine.snapshot
 
-    def decisions(self, last: int | None = None) -> list[Decision]:
+    def decisions(self, last: int | None = None) -> Decisions:
         """Return what was changed since the checkpoint began, why, and what it cost, oldest first; or only the `last` ones."""
-        return self._engine.decisions(last)
+        return Decisions(self._engine.decisions(last))
 
     @property
     def metrics_url(self) -> str | None:
