@@ -350,7 +350,7 @@ def test_names_of_settings_are_taken_as_they_are_written() -> None:
 
 
 def test_rows_per_epoch_cannot_bound_what_spark_reads(machine: Callable[..., Machine], tmp_path: Path) -> None:
-    session = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
+    session = SimpleNamespace(version="4.3.0", sparkContext=SimpleNamespace(defaultParallelism=2))
     with pytest.raises(st.QueryError, match=r"does not bound what Spark reads.*maxOffsetsPerTrigger"):
         machine().query.start(session, checkpoint=tmp_path / "new", rows_per_epoch=1000)
     assert not (tmp_path / "new").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -76,6 +77,11 @@ def test_what_is_no_sign_is_none(tmp_path: Path, forged: bytes) -> None:
 
 
 def test_signs_are_given_until_the_run_is_lost_and_removed_at_the_end(tmp_path: Path) -> None:
+    with mock.patch("threading.Thread"):  # what it does in the background is done when the test says so
+        signs_are_given(tmp_path)
+
+
+def signs_are_given(tmp_path: Path) -> None:
     store, lost = Store.at(tmp_path), [False]
     pulse = Pulse(store, 3_600.0, lambda: lost[0])
     pulse.beat()
