@@ -13,7 +13,7 @@ import springtide as st
 from springtide.compiler.plan import Broadcast, Grid, Routing
 from springtide.exchange.hashing import BUCKET
 from springtide.exchange.order import PLACES
-from springtide.exchange.routing import Turn, deal
+from springtide.exchange.routing import Turn, split_by_instance
 from springtide.operators import operator_of
 from springtide.operators.theta.operator import shares
 from springtide.query.steps import Sink
@@ -59,7 +59,7 @@ def test_every_pair_has_one_instance_that_gets_and_pairs_both(routing: Routing, 
         got = [
             [
                 set() if rows is None else set(rows[BUCKET].to_list())
-                for _, rows in deal(frame, routing, side, owners.owners, instances)
+                for _, rows in split_by_instance(frame, routing, side, owners.owners, instances)
             ]
             for side, frame in enumerate(pl.DataFrame({BUCKET: b}, schema={BUCKET: pl.UInt16}) for b in buckets)
         ]
