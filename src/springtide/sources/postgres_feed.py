@@ -9,6 +9,8 @@ position   snapshot   which transactions the first snapshot of this query saw
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -63,6 +65,11 @@ class Part:
     left: tuple[int, int]
 
 
+def _close(connection: Any) -> None:
+    with suppress(Exception):
+        connection.close()
+
+
 class PostgresFeed(Feed):
     """Takes ranges of a table, all from one snapshot."""
 
@@ -70,6 +77,7 @@ class PostgresFeed(Feed):
         """Connect at the first take."""
         self._source, self._step = source, step
         self._connection: Any = None
+        self._ending: Callable[[], Any] = lambda: None
         self._exported = self._snapshot = self._first = ""
         self._since = "true"
         """What holds for the rows of the first snapshot, in ours."""
@@ -104,10 +112,9 @@ class PostgresFeed(Feed):
 
     def close(self) -> None:
         """End the snapshot."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(Exception):
-                connection.close()
+        if self._connection is not None:
+            self._connection = None
+            self._ending()
 
     # ── the snapshot ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -126,6 +133,7 @@ class PostgresFeed(Feed):
             self._ask("SELECT 1")
             return False
         self._connection = self._source.server.connect()
+        self._ending = weakref.finalize(self, _close, self._connection)  # a run that failed may not have closed it
         self._connection.execute("SET idle_in_transaction_session_timeout = 0")
         self._connection.commit()
         self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
