@@ -69,8 +69,8 @@ class Server:
             connection.close()
             if not isinstance(error, dbapi.Error):
                 raise
-            if error.sqlstate in ("22023", "42704") and "snapshot" in str(error):
-                return None  # it is invalid, or there is none of that name
+            if error.sqlstate in ("22023", "42704", "55000") and "snapshot" in str(error):
+                return None  # it is invalid, there is none of that name, or its session is just ending
             if kept is not None and isinstance(error, dbapi.OperationalError):
                 return self.read(statement, snapshot)  # the server was away since it was kept
             if isinstance(error, dbapi.OperationalError):
