@@ -213,6 +213,11 @@ LINES: dict[str, Line] = {
         lambda d: f"{d['ratio']:.3f} ×; {spread(d['first_s'], ' s')}",
         lambda d: f"all 10,000 epochs are in its charts after {spread(d['whole_s'], ' s')}",
     ),
+    "contract": (
+        "random cases of every kind in ten minutes, in two processes",
+        lambda d: f"{d['cases']:,} cases, {d['wrong']} wrong",
+        lambda d: "",
+    ),
 }
 
 
