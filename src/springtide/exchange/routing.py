@@ -85,7 +85,7 @@ def _cells(grid: Grid, side: int, lines: Container[int]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Turn:
+class Numbering:
     """How a sender numbers the tuples that it deals out in turn.
 
     A task that is run again gives every tuple the number that it had: some readers have what the first attempt sent, some what the second one did.
@@ -108,14 +108,14 @@ class Turn:
         return content if self.rows == "pieces" else content.rank("ordinal").cast(pl.UInt64) + self.start
 
 
-def in_turn(routing: Routing | None, side: int, buckets: int, turn: pl.Expr) -> pl.Expr:
+def in_turn(routing: Routing | None, side: int, buckets: int, numbers: pl.Expr) -> pl.Expr:
     """Return rows their buckets by their numbers. In a grid neighbours stand in different rows (or columns, on side 1), and at a place there in turn."""
     if isinstance(routing, Grid) and side == 0:
-        places = turn % routing.rows * routing.columns + turn // routing.rows % routing.columns
+        places = numbers % routing.rows * routing.columns + numbers // routing.rows % routing.columns
     elif isinstance(routing, Grid):
-        places = turn % routing.columns + turn // routing.columns % routing.rows * routing.columns
+        places = numbers % routing.columns + numbers // routing.columns % routing.rows * routing.columns
     else:
-        places = turn % buckets
+        places = numbers % buckets
     return places.cast(pl.UInt16).alias(BUCKET)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from springtide.compiler.plan import Exchange
-from springtide.exchange.routing import Turn
+from springtide.exchange.routing import Numbering
 from springtide.operators.state_view import StateView
 from springtide.operators.tables import ALIVE, FIRST_SLOT, VERSION, StateTable
 from springtide.query.types import END_OF_TIME, TS
@@ -82,8 +82,8 @@ class Operator(ABC):
         return rows
 
     @abstractmethod
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
-        """Make the rows that go over an exchange to this operator, with their buckets; `turn` numbers them, where they are dealt out in turn."""
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
+        """Make the rows that go over an exchange to this operator, with their buckets; `numbering` numbers them, where they are dealt out in turn."""
 
     @abstractmethod
     def run(self, view: StateView, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> OperatorResult:

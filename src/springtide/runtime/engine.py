@@ -88,7 +88,7 @@ class Engine:
                 options.durability,
                 options.timer,
                 self.note,
-                options.turn,
+                options.sighting,
                 options.signs,
             ),
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from springtide.elastic.settings import Elastic
 from springtide.runtime.durability import Durability
 from springtide.runtime.tracing import Spans
-from springtide.state.claims import Turn
+from springtide.state.claims import Sighting
 
 ROWS_PER_EPOCH = 4_000_000
 
@@ -30,7 +30,7 @@ class Options:
     """When state is made durable, and where."""
     patience: float = 0.0
     """Seconds for which what fails because something outside is not there is tried again."""
-    turn: Turn | None = None
+    sighting: Sighting | None = None
     """Of a run that stood by: what it has seen of the checkpoint that it takes over."""
     signs: float | None = None
     """Seconds between two signs of life for those who stand by; None: as the checkpoint's place has them."""

@@ -18,7 +18,7 @@ from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.types import Length, micros_of
 from springtide.runtime.durability import Durability
 from springtide.state.checkpoint import Checkpoint
-from springtide.state.claims import Turn
+from springtide.state.claims import Sighting
 from springtide.state.errors import CheckpointError
 from springtide.state.log import Log
 from springtide.state.names import MARKER
@@ -81,7 +81,7 @@ def standby_of(given: bool | Standby | None) -> Standby | None:
 class Lead(Protocol):
     """Who is at work, as those see it who stand by."""
 
-    def wait(self, keep_warm: Callable[[], None]) -> Turn:
+    def wait(self, keep_warm: Callable[[], None]) -> Sighting:
         """Wait until it is this run's turn; call `keep_warm` now and then."""
         ...
 
@@ -108,10 +108,10 @@ class Seen:
     store: Store
     """Where its log and the signs of life are."""
 
-    def turn(self) -> Turn:
+    def sighting(self) -> Sighting:
         """Return what there is now: the claim is made only if it is still so."""
         slots = Log(self.store).slots()
-        return Turn(self.store.exists(MARKER), slots[-1] if slots else None)
+        return Sighting(self.store.exists(MARKER), slots[-1] if slots else None)
 
     def is_locked(self) -> bool:
         """Return whether a run of this machine holds the folder; it need not give signs of life."""
@@ -131,19 +131,19 @@ class StoreLead:
         """Look at nothing yet."""
         self._standby, self._seen, self._timer, self._sleep = standby, seen, timer, sleep
 
-    def wait(self, keep_warm: Callable[[], None]) -> Turn:
+    def wait(self, keep_warm: Callable[[], None]) -> Sighting:
         """Wait until the run at work is gone, or has handed over. A store that is away tells nothing: the waiting goes on."""
         watcher, first, told = Watcher(self._standby.seconds), True, ""
         while True:
             try:
                 sign = read_sign(self._seen.store)
-                turn = self._seen.turn() if sign is None or sign == watcher.sign else None
-                watcher = watcher.saw(sign, turn, self._timer())
+                sighting = self._seen.sighting() if sign is None or sign == watcher.sign else None
+                watcher = watcher.saw(sign, sighting, self._timer())
                 verdict = watcher.verdict(self._timer(), first=first)
                 if sign is None and self._seen.is_locked():
                     verdict = Verdict.WAIT
                 if verdict is Verdict.GO:
-                    return turn or self._seen.turn()
+                    return sighting or self._seen.sighting()
                 if verdict is Verdict.END:
                     raise StandbyEnded("somebody stopped the query while this run stood by; start it again to go on")
                 told, first = self._say(f"standing by for {sign.by if sign else 'another run'}", told), False

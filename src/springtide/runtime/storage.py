@@ -20,7 +20,7 @@ from springtide.runtime.persisting import Persister, kept_after
 from springtide.runtime.recovering import lost, missing
 from springtide.state import private
 from springtide.state.checkpoint import Checkpoint, Lineage
-from springtide.state.claims import Lease, Turn
+from springtide.state.claims import Lease, Sighting
 from springtide.state.errors import CheckpointError
 from springtide.state.inside import refuse_links
 from springtide.state.manifest import Manifest
@@ -44,12 +44,12 @@ class Storage:
         durability: Durability,
         timer: Callable[[], float],
         note: Callable[[str], None],
-        turn: Turn | None = None,
+        sighting: Sighting | None = None,
         signs: float | None = None,
     ) -> None:
         """Take the checkpoint; an empty one is filled from its backup.
 
-        Somebody who stood by has a `turn`. Whoever stands by is to see `signs` of life so often, in seconds.
+        Somebody who stood by has a `sighting`. Whoever stands by is to see `signs` of life so often, in seconds.
         """
         self.checkpoint, self._retain, self._note = checkpoint, durability.retain, note
         store = checkpoint.remote or durability.store
@@ -59,7 +59,7 @@ class Storage:
         refuse_links(checkpoint.root)
         self._signs = signs if signs is not None else EVERY if checkpoint.remote is not None else None
         self._pulse: Pulse | None = None
-        self.lease: Lease = (self._mirror or checkpoint).acquire(identity, turn)
+        self.lease: Lease = (self._mirror or checkpoint).acquire(identity, sighting)
         if self._mirror is not None and self._mirror.restored and checkpoint.remote is None:
             note(f"the checkpoint was restored from {self._mirror.url}")
         self.tiers, self._parent = durability.tiers(checkpoint), durability.parent

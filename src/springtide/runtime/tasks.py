@@ -21,7 +21,7 @@ from springtide.connectors import Read, Sink, Slice, Source
 from springtide.exchange import gate, order
 from springtide.exchange.blob import Blob, Times
 from springtide.exchange.hashing import BUCKET
-from springtide.exchange.routing import BUCKETS, Turn, split_by_instance
+from springtide.exchange.routing import BUCKETS, Numbering, split_by_instance
 from springtide.operators import Clock, operator_of
 from springtide.operators.state_view import StateView
 from springtide.query import steps
@@ -77,7 +77,7 @@ class Work:
         return self.epoch.number * 31 + self.instance
 
     def emit(
-        self, made: dict[Output, pl.LazyFrame], times: Times, greatest: Mapping[str, int], turn: Turn
+        self, made: dict[Output, pl.LazyFrame], times: Times, greatest: Mapping[str, int], numbering: Numbering
     ) -> Iterator[Item]:
         """Run the chain on what was made; send blobs to the next instances and rows to the outbox."""
         outputs = run_chain(self.plan, self.subquery, made, ordered=self.ordered)
@@ -86,7 +86,7 @@ class Work:
             for i, e in enumerate(self.plan.exchanges)
             if e.origin == self.subquery.name and (e.step, e.port) in outputs
         ]
-        prepared = [self._sent(e, outputs[e.step, e.port], turn) for _, e in exchanges]
+        prepared = [self._sent(e, outputs[e.step, e.port], numbering) for _, e in exchanges]
         sinks = [(name, self._input_of(name)) for name in self.subquery.sinks]
         sinks = [(name, key) for name, key in sinks if key in outputs]
         rows = [outputs[key].select(list(self.plan.step(name).schema)) for name, key in sinks]
@@ -135,10 +135,10 @@ class Work:
                 self.count(EXCHANGE, said_of(exchange), "sent", part.height)
             yield level, topology.partition_of(exchange.target, instance), sent[1]
 
-    def _sent(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
+    def _sent(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
         """Make the rows for an exchange; to one of two owners only those of its windows."""
         operator = operator_of(self.plan, exchange.target)
-        rows = operator.send(exchange, tuples, turn)
+        rows = operator.send(exchange, tuples, numbering)
         windows = self.epoch.windows.get(exchange.target)
         return rows if windows is None else rows.filter(operator.within(windows))
 
@@ -274,7 +274,7 @@ def run_prefix(
             made[source_name, steps.OUT] = [_nothing(plan, source_name, work.ordered)]
     frames = {key: pl.concat(parts) if len(parts) > 1 else parts[0] for key, parts in made.items()}
     native = all(isinstance(plan.step(s).connector, Source) for s in work.subquery.sources)  # type: ignore[attr-defined]
-    yield from work.emit(frames, times, greatest, Turn(work.start, "kept" if native else "whole"))
+    yield from work.emit(frames, times, greatest, Numbering(work.start, "kept" if native else "whole"))
     yield work.report(times=times, greatest=greatest, sources=counts, topics=topics)
 
 
@@ -330,7 +330,7 @@ def _instance_task(
     if rejected is not None:
         work.rejected = rejected.height
         work.samples += of_rejected(step, rejected)
-    turn = Turn(work.start, "whole" if isinstance(result.rows, pl.DataFrame) else "pieces")
+    numbering = Numbering(work.start, "whole" if isinstance(result.rows, pl.DataFrame) else "pieces")
     for rows in result.pieces:
         if not rows.height and rejected is None:
             yield from work.emit_nothing(times, greatest)
@@ -340,7 +340,7 @@ def _instance_task(
             made[step, steps.OUT] = rows.lazy().with_columns(order.of_step(origin_ranks(plan)[step]))
         if rejected is not None:
             made[step, steps.REJECTED], rejected = rejected.lazy(), None
-        yield from work.emit(made, times, greatest, turn)
+        yield from work.emit(made, times, greatest, numbering)
     segments = operator.write(view, result)
     replaced = tuple(n for n in result.writes if operator.tables[n].whole)
     buckets = _rows_per_bucket(blobs, work.subquery.buckets or 1)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.runtime.standby import Seen, Standby, check_cancelled
-from springtide.state.claims import Turn
+from springtide.state.claims import Sighting
 
 try:
     from kazoo.client import KazooClient
@@ -39,14 +39,14 @@ class ZooKeeperLead:
             ) from None
         self._lock = self._client.Lock(f"/{path.strip('/') or 'springtide'}")
 
-    def wait(self, keep_warm: Callable[[], None]) -> Turn:
+    def wait(self, keep_warm: Callable[[], None]) -> Sighting:
         """Wait for the lock."""
         told = False
         while True:
             check_cancelled(self._standby)
             try:
                 if self._lock.acquire(timeout=self._standby.signs):
-                    return self._seen.turn()
+                    return self._seen.sighting()
             except LockTimeout:
                 pass
             except KazooException:  # the session was lost while it waited: it is made again

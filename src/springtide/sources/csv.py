@@ -15,9 +15,9 @@ from springtide.connectors import Read, Slice
 from springtide.query.errors import QueryError, nearest, shown
 from springtide.query.types import schema_from
 from springtide.sources.files import judged
-from springtide.sources.lines import BOM, LineSource, first_line, raw
+from springtide.sources.line_files import BOM, LineSource, first_line, raw
 from springtide.sources.places import place_of
-from springtide.sources.texts import check_types, others, typed
+from springtide.sources.text_columns import check_types, others, typed
 
 _SPECIAL = r"\.+*?()|[]{}^$#&-~"
 """What must be escaped in a regular expression."""

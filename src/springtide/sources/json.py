@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 from springtide.connectors import Read, Slice
 from springtide.query.types import schema_from
 from springtide.sources.files import judged
-from springtide.sources.lines import LineSource
-from springtide.sources.objects import ObjectReader, row_of
+from springtide.sources.json_objects import ObjectReader, row_of
+from springtide.sources.line_files import LineSource
 from springtide.sources.places import place_of
-from springtide.sources.texts import check_types, typed
+from springtide.sources.text_columns import check_types, typed
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

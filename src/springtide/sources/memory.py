@@ -14,7 +14,7 @@ from springtide.connectors import POSITION, Read, Slice, Source, Take
 from springtide.query.connectors import ONE_STREAM, Marker, Rows
 from springtide.query.errors import QueryError, shown
 from springtide.query.types import END_OF_TIME, schema_from
-from springtide.values.fitting import Misfit, fit, fit_all, row_text
+from springtide.values.fitting import Misfit, frame_of_row, frame_of_rows, row_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,11 +86,11 @@ class Memory(Source):
     ) -> pl.DataFrame:
         """Put the rows that fit into a frame, with their positions: mostly that is all of them."""
         with suppress(Misfit):
-            return _placed(fit_all(rows, self.columns, ts), position)
+            return _placed(frame_of_rows(rows, self.columns, ts), position)
         frames = [_placed(pl.DataFrame(schema=self.columns), position)]
         for i, row in enumerate(rows, position):
             try:
-                frames.append(_placed(fit(row, self.columns, ts), i))
+                frames.append(_placed(frame_of_row(row, self.columns, ts), i))
             except Misfit as misfit:
                 rejected.append({"position": i, "reason": str(misfit), "row": row_text(row)})
         return pl.concat(frames)

@@ -29,7 +29,7 @@ from typing import Any
 
 from springtide.state import disk
 from springtide.state.caches import Cache
-from springtide.state.claims import Lease, Turn, new_token, take
+from springtide.state.claims import Lease, Sighting, new_token, take
 from springtide.state.errors import CheckpointError
 from springtide.state.forms import changes
 from springtide.state.log import NEWER, Log
@@ -155,18 +155,18 @@ class Checkpoint:
 
     # ── opening ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def acquire(self, identity: dict[str, Any], turn: Turn | None = None) -> Lease:
+    def acquire(self, identity: dict[str, Any], sighting: Sighting | None = None) -> Lease:
         """Take the checkpoint for one run of one query, making it if it is not there. An older run can neither commit nor publish from now on.
 
-        Somebody who stood by has a `turn`, and is refused if another was faster.
+        Somebody who stood by has a `sighting`, and is refused if another was faster.
         """
-        descriptor, token = self.lock(replacing=turn is not None), new_token()
+        descriptor, token = self.lock(replacing=sighting is not None), new_token()
         try:
             if self.found() is None and self.log.store.create(MARKER, marker_of(identity, Lineage.new())):
                 lease = Lease.first(self.log, token)
             else:
                 self.check(identity)
-                lease = self.claim(token, turn)
+                lease = self.claim(token, sighting)
                 self._renew(identity)
         except BaseException:
             os.close(descriptor)
@@ -183,13 +183,13 @@ class Checkpoint:
         finally:
             os.close(descriptor)
 
-    def claim(self, token: str, turn: Turn | None = None) -> Lease:
-        """Take over from whatever run was the last one; with a `turn` only from the one that was seen."""
+    def claim(self, token: str, sighting: Sighting | None = None) -> Lease:
+        """Take over from whatever run was the last one; with a `sighting` only from the one that was seen."""
         while True:
             records = self.log.read()
             records.manifests()  # what is damaged is found before anything changes
-            if turn is not None:
-                turn.check(records)
+            if sighting is not None:
+                sighting.check(records)
             lease = take(self.log, records, token)
             if lease is not None:
                 return lease

@@ -20,7 +20,7 @@ class Overtaken(CheckpointError):
 
 
 @dataclass(frozen=True)
-class Turn:
+class Sighting:
     """What somebody who stands by has seen of a checkpoint whose run is gone: they take it over only if nothing has happened since."""
 
     made: bool

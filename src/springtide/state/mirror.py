@@ -19,7 +19,7 @@ from typing import Any
 
 from springtide.state import disk
 from springtide.state.checkpoint import Checkpoint, Lineage, marker_of, renewed
-from springtide.state.claims import Lease, Turn, attach, new_token, take
+from springtide.state.claims import Lease, Sighting, attach, new_token, take
 from springtide.state.errors import CheckpointError
 from springtide.state.log import Log, Records
 from springtide.state.manifest import Manifest
@@ -98,15 +98,15 @@ class Mirror:
 
     # ── at the start of a run ─────────────────────────────────────────────────────────────────────────────────────
 
-    def acquire(self, identity: dict[str, Any], turn: Turn | None = None) -> Lease:
+    def acquire(self, identity: dict[str, Any], sighting: Sighting | None = None) -> Lease:
         """Take the checkpoint for one run, on whatever machine the last one was. An older run can neither commit nor publish from now on.
 
-        Somebody who stood by has a `turn`, and is refused if another was faster.
+        Somebody who stood by has a `sighting`, and is refused if another was faster.
         """
-        descriptor, token = self._checkpoint.lock(may_have=_CACHED, replacing=turn is not None), new_token()
+        descriptor, token = self._checkpoint.lock(may_have=_CACHED, replacing=sighting is not None), new_token()
         try:
             self._forget_stale()
-            lease = self._acquire(identity, token, turn)
+            lease = self._acquire(identity, token, sighting)
         except BaseException:
             os.close(descriptor)
             raise
@@ -128,7 +128,7 @@ class Mirror:
         finally:
             os.close(descriptor)
 
-    def _acquire(self, identity: dict[str, Any], token: str, turn: Turn | None) -> Lease:
+    def _acquire(self, identity: dict[str, Any], token: str, sighting: Sighting | None) -> Lease:
         while True:
             marker, own = self._marker(identity), self._checkpoint.found()
             here, there = self._checkpoint.log.read(), self.log.read()
@@ -149,8 +149,8 @@ class Mirror:
                 self._detached = there
                 return self._checkpoint.claim(token)
             there.manifests()  # what is damaged is found before anything changes
-            if turn is not None:
-                turn.check(there)
+            if sighting is not None:
+                sighting.check(there)
             lease = take(self.log, there, token)
             if lease is not None:
                 marker = self._renew(marker, identity)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from springtide.query.places import local, without_secrets
-from springtide.state import addresses, disk, objects
+from springtide.state import addresses, disk, object_store
 from springtide.state.backend import Backend, FileInfo
 from springtide.state.errors import AwayError, CheckpointError
 from springtide.state.folders import Folder
@@ -37,7 +37,7 @@ _FOR_GOOD = re.compile(
 )
 """What stores say of errors that do not go away by waiting."""
 
-OPENERS: dict[str, Callable[[str, int], Backend]] = dict.fromkeys(addresses.SCHEMES.values(), objects.opened)
+OPENERS: dict[str, Callable[[str, int], Backend]] = dict.fromkeys(addresses.SCHEMES.values(), object_store.opened)
 """What opens a store by its address, in this process: by kind."""
 
 T = TypeVar("T")
@@ -118,7 +118,7 @@ class Store:
         """Return the files below a folder, by path, with their bytes. A folder that is not there has none."""
         found = self._try("list", folder or "its files", lambda: self._backend.list(folder))
         if self.local is None:
-            count(requests=len(found) // objects.STEP)  # an answer has so many names at most
+            count(requests=len(found) // object_store.STEP)  # an answer has so many names at most
         return {path: found[path] for path in sorted(found) if not path.endswith(disk.PARTIAL)}
 
     def infos(self, folder: str = "") -> dict[str, FileInfo]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from springtide.state.claims import Turn
+from springtide.state.claims import Sighting
 from springtide.state.pulse import Sign
 
 _MISSED = 3
@@ -33,15 +33,15 @@ class Watcher:
     after: float
     """Seconds without a sign after which a run is taken for dead."""
     sign: Sign | None = None
-    turn: Turn | None = None
+    sighting: Sighting | None = None
     """What the log had when the sign had become old; looked at only then."""
     since: float = 0.0
 
-    def saw(self, sign: Sign | None, turn: Turn | None, now: float) -> Watcher:
-        """Take note of a look; `now` is by a clock that never goes back. Without a `turn` nobody has looked at the log."""
-        if sign != self.sign or (turn is not None and self.turn is not None and turn != self.turn):
-            return Watcher(self.after, sign, turn, now)
-        return self if turn is None or turn == self.turn else replace(self, turn=turn)
+    def saw(self, sign: Sign | None, sighting: Sighting | None, now: float) -> Watcher:
+        """Take note of a look; `now` is by a clock that never goes back. Without a `sighting` nobody has looked at the log."""
+        if sign != self.sign or (sighting is not None and self.sighting is not None and sighting != self.sighting):
+            return Watcher(self.after, sign, sighting, now)
+        return self if sighting is None or sighting == self.sighting else replace(self, sighting=sighting)
 
     def verdict(self, now: float, *, first: bool = False) -> Verdict:
         """Decide what follows from what was seen; at the `first` look nobody was there to be stopped."""

@@ -48,7 +48,7 @@ from springtide.sinks.memory import MemorySink, memory_sink
 from springtide.sources.memory import memory
 from springtide.testing.sinks import check_sink
 from springtide.testing.sources import check_source
-from springtide.values.fitting import Misfit, fit
+from springtide.values.fitting import Misfit, frame_of_row
 
 __all__ = [
     "END",
@@ -157,7 +157,7 @@ def compare(
     """
     if not isinstance(expected, pl.DataFrame):
         try:
-            rows = [fit(row, actual.schema, None) for row in expected]
+            rows = [frame_of_row(row, actual.schema, None) for row in expected]
         except Misfit as misfit:
             raise AssertionError(f"the expected rows do not have the types of the given ones: {misfit}") from None
         expected = pl.concat(rows) if rows else pl.DataFrame(schema=actual.schema)

@@ -18,7 +18,7 @@ import polars as pl
 
 from springtide.topics import wire
 from springtide.topics.avro_schemas import Unreadable, bare, is_columnar, parsed, physical_type, types_of, without_maps
-from springtide.topics.evolving import Fit, adapted
+from springtide.topics.evolving import RowsAndFaults, adapted
 from springtide.topics.registry import Registry, Unknown
 from springtide.topics.values import TOMBSTONE, Bytes, Faults, Parsed, series
 from springtide.topics.wire import Undecodable, varint
@@ -76,7 +76,7 @@ class AvroReader:
             )
         columnar = is_columnar(schema)
 
-        def decode(bodies: Sequence[bytes]) -> Fit:
+        def decode(bodies: Sequence[bytes]) -> RowsAndFaults:
             found = _decoded(schema, bodies) if columnar else _decoded_slowly(schema, bodies, self.columns)
             return adapted(found, self.columns, self.defaults, aliases)
 

@@ -11,14 +11,16 @@ from springtide.query.types import instance, type_text
 from springtide.topics.wire import Undecodable
 from springtide.values.fitting import brief
 
-Fit = tuple[pl.DataFrame, dict[int, str]]
+RowsAndFaults = tuple[pl.DataFrame, dict[int, str]]
 
 
 class Other(Exception):
     """A type cannot be read as the one that is wanted."""
 
 
-def adapted(found: pl.DataFrame, columns: pl.Schema, defaults: Mapping[str, Any], aliases: Mapping[str, str]) -> Fit:
+def adapted(
+    found: pl.DataFrame, columns: pl.Schema, defaults: Mapping[str, Any], aliases: Mapping[str, str]
+) -> RowsAndFaults:
     """Bring rows into the wanted columns, and say which do not fit. What was not written is the default, or null; `aliases`: column → field.
 
     `Undecodable` if something inside a list or an object does not fit, in whichever of the rows.

@@ -18,7 +18,7 @@ from springtide.query.errors import shown as shown_value
 from springtide.query.types import type_text
 from springtide.topics import wire
 from springtide.topics.avro import in_order, put_together
-from springtide.topics.evolving import Fit, adapted, grown
+from springtide.topics.evolving import RowsAndFaults, adapted, grown
 from springtide.topics.registry import Registered, Registry, Unknown
 from springtide.topics.values import TOMBSTONE, Bytes, Parsed, series
 from springtide.topics.wire import Undecodable
@@ -171,7 +171,7 @@ class ProtobufReader:
             wrong |= faults
         return in_order(frames, numbers, wrong)
 
-    def _decoded(self, message: Message, bodies: Sequence[bytes]) -> Fit:
+    def _decoded(self, message: Message, bodies: Sequence[bytes]) -> RowsAndFaults:
         try:
             rows = pl.from_arrow(_handler(message).list_to_record_batch(bodies))
         except (ValueError, pl.exceptions.PanicException) as error:

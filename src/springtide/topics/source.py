@@ -15,7 +15,7 @@ from springtide.connectors import POSITION, Feed, Owner, Read, Slice, Source
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.errors import shown as shown_value
 from springtide.query.types import TIME, micros, schema_from
-from springtide.sources.texts import check_types
+from springtide.sources.text_columns import check_types
 from springtide.topics import records, values
 from springtide.topics.avro import AvroReader
 from springtide.topics.client import Client
@@ -133,7 +133,7 @@ class Kafka(Source):
         for part, name in self.extra.items():
             if part == "key":
                 keys = [m.key() for m in found]
-                column, faults = values.texts(keys) if self.key == "text" else (values.series(keys), {})
+                column, faults = values.text_column(keys) if self.key == "text" else (values.series(keys), {})
                 wrong |= {i: f"the key cannot be read: {why}" for i, why in faults.items()}
             elif part == "headers":
                 headers = [[{"name": k, "value": v} for k, v in m.headers() or ()] for m in found]

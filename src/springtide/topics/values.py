@@ -12,8 +12,8 @@ import polars as pl
 import pyarrow as pa
 
 from springtide.sources.csv import read_fields
-from springtide.sources.objects import ObjectReader
-from springtide.sources.texts import others, typed
+from springtide.sources.json_objects import ObjectReader
+from springtide.sources.text_columns import others, typed
 
 Bytes = Sequence[bytes | None]
 Faults = dict[int, str]
@@ -43,7 +43,7 @@ def parser(format: str, columns: pl.Schema, separator: str) -> Callable[[Bytes],
     return lambda values: _text(values, name) if format == "text" else _raw(values, name)
 
 
-def texts(values: Bytes) -> tuple[pl.Series, dict[int, str]]:
+def text_column(values: Bytes) -> tuple[pl.Series, dict[int, str]]:
     """Return values as text, null where there is none, and the reason for each that is no text."""
     with suppress(pl.exceptions.ComputeError):  # one of them is not UTF-8
         return series(values).cast(pl.String), {}
@@ -86,7 +86,7 @@ def _raw(values: Bytes, name: str) -> Parsed:
 
 
 def _text(values: Bytes, name: str) -> Parsed:
-    text, wrong = texts(values)
+    text, wrong = text_column(values)
     good = others(len(values), wrong)
     rows = (text.gather(good) if wrong else text).alias(name).to_frame()
     return Parsed(rows, good, wrong)
@@ -94,7 +94,7 @@ def _text(values: Bytes, name: str) -> Parsed:
 
 def _lines(values: Bytes) -> tuple[bytes, pl.Series, dict[int, str]]:
     """Return values as lines, joined and one by one, and the reason for each that is none."""
-    lines, wrong = texts(values)
+    lines, wrong = text_column(values)
     if lines.null_count():
         wrong |= dict.fromkeys((series(values).is_null()).arg_true(), TOMBSTONE)
         lines = lines.fill_null("")

@@ -14,11 +14,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from springtide.query.errors import SpringtideError
+from springtide.ui.commands import answer_to, execute
 from springtide.ui.gallery import Gallery
 from springtide.ui.guard import COOKIE, HEADERS, Asked, Rules, judge, same
 from springtide.ui.live import Live, encoded
-from springtide.ui.orders import answer_to, order
-from springtide.ui.stored import browse
+from springtide.ui.state_table import browse
 from springtide.ui.watching import Watched
 
 _ASSETS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -79,7 +79,7 @@ def application(gallery: Gallery, rules: Rules, stopping: Callable[[], bool] = l
             raise SpringtideError("name a command")
         options = given.get("options")
         options = options if isinstance(options, dict) else {}
-        return _json(await _apart(lambda: order(watched(request).checkpoint(), given["command"], options)), 202)
+        return _json(await _apart(lambda: execute(watched(request).checkpoint(), given["command"], options)), 202)
 
     routes = [
         Route("/", index),

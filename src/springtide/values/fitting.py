@@ -88,7 +88,7 @@ def times_of(name: str, values: Sequence[Any]) -> pl.Series:
         raise Misfit(f"column {name!r}: not all are in the range of times") from None
 
 
-def fit(row: Any, columns: pl.Schema, ts: str | None) -> pl.DataFrame:
+def frame_of_row(row: Any, columns: pl.Schema, ts: str | None) -> pl.DataFrame:
     """Bring a row into the columns of its source; raise `Misfit` with the reason if that cannot be.
 
     `ts` names the column of the event time: there a time without a zone is UTC, whatever the column says.
@@ -101,10 +101,10 @@ def fit(row: Any, columns: pl.Schema, ts: str | None) -> pl.DataFrame:
     return pl.DataFrame([column(name, _given(row, name, dtype, ts), dtype) for name, dtype in columns.items()])
 
 
-def fit_all(rows: Sequence[Any], columns: pl.Schema, ts: str | None) -> pl.DataFrame:
+def frame_of_rows(rows: Sequence[Any], columns: pl.Schema, ts: str | None) -> pl.DataFrame:
     """Bring rows into the columns of their source, all at once; a `Misfit` does not say which one does not fit.
 
-    >>> fit_all([{"x": 1}, {}], pl.Schema({"x": pl.Float64()}), None)["x"].to_list()
+    >>> frame_of_rows([{"x": 1}, {}], pl.Schema({"x": pl.Float64()}), None)["x"].to_list()
     [1.0, None]
     """
     if not all(isinstance(row, Mapping) and row.keys() <= columns.keys() for row in rows):

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import springtide as st
-from springtide.exchange.routing import Turn
+from springtide.exchange.routing import Numbering
 from springtide.operators import chunks
 from springtide.runtime import inprocess, storage
 from springtide.runtime.durability import Durability
@@ -57,9 +57,10 @@ def test_a_theta_join_behind_a_stateful_step_has_every_pair_once(
 @pytest.mark.parametrize("rows", ["whole", "pieces"])
 def test_the_order_in_which_tuples_came_does_not_decide_their_numbers(rows: str) -> None:
     frame = pl.DataFrame({"ts": [1] * 50, "x": [i % 7 for i in range(50)]})
-    turn = Turn(3, rows)  # type: ignore[arg-type]
+    numbering = Numbering(3, rows)  # type: ignore[arg-type]
     one, other = (
-        f.with_columns(turn.numbers(["ts", "x"]).alias("n")) for f in (frame, frame.sample(fraction=1, shuffle=True))
+        f.with_columns(numbering.numbers(["ts", "x"]).alias("n"))
+        for f in (frame, frame.sample(fraction=1, shuffle=True))
     )
     assert sorted(one.rows()) == sorted(other.rows())
     if rows == "whole":

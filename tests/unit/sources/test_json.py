@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import springtide as st
-from springtide.sources import objects
-from springtide.values.fitting import Misfit, fit
+from springtide.sources import json_objects
+from springtide.values.fitting import Misfit, frame_of_row
 from tests.unit.sources.conftest import Drain, Everything
 
 XY = {"x": pl.Int64, "y": pl.String}
@@ -209,7 +209,7 @@ def test_types_that_cannot_be_read(dtype: Any) -> None:
 def test_what_is_wrong_in_company_is_wrong_alone(read: Read, line: str) -> None:
     """Two parsers look at wrong lines; whether a line is wrong must not depend on which of them saw it first."""
     schema = {"x": pl.Int8, "y": pl.String, "f": pl.Float64, "o": pl.Struct({"a": pl.Int64, "s": pl.String})}
-    reader = objects.ObjectReader(pl.Schema(schema))
+    reader = json_objects.ObjectReader(pl.Schema(schema))
     with pytest.raises(pa.ArrowInvalid, match=r".+"):
         reader._parse(line.encode(), 1)
     assert reader.fault(line) is not None
@@ -259,7 +259,7 @@ def test_any_cut_gives_the_same(read: Read, limit: int) -> None:
 @pytest.mark.parametrize("blocks", [(1, 1), (8, 2), (30, 30), (4096, 64)])
 @pytest.mark.parametrize("wrong", ['{"x": "no"}', '{"x": 1.5}', '{"x": 1, "x": 2}', "{", '{"q": 1}'])
 def test_many_wrong_lines(read: Read, monkeypatch: pytest.MonkeyPatch, wrong: str, blocks: tuple[int, int]) -> None:
-    monkeypatch.setattr(objects, "_BLOCKS", blocks)
+    monkeypatch.setattr(json_objects, "_BLOCKS", blocks)
     lines = [wrong if i % 3 else {"x": i} for i in range(120)]
     got = read(lines)
     assert got.values("x") == list(range(0, 120, 3))
@@ -309,7 +309,7 @@ def test_what_fits_is_what_the_reference_says_fits(rows: list[dict[str, Any]]) -
     expected, reasons = [], {}
     for i, row in enumerate(rows):
         try:
-            expected.append(fit(row, SCHEMA, None).row(0))
+            expected.append(frame_of_row(row, SCHEMA, None).row(0))
         except Misfit as misfit:
             reasons[i] = str(misfit)
     frame = read.rows.collect()

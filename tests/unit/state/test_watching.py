@@ -9,7 +9,7 @@ import pytest
 
 import springtide as st
 from springtide.state.checkpoint import Checkpoint
-from springtide.state.claims import Overtaken, Turn
+from springtide.state.claims import Overtaken, Sighting
 from springtide.state.log import Log, Slot
 from springtide.state.manifest import Manifest
 from springtide.state.mirror import Mirror
@@ -23,10 +23,10 @@ ALIVE = Sign("process 1 on a", 100.0, every=1.0, number=7)
 LATER = Sign("process 1 on a", 101.0, every=1.0, number=8)
 
 
-def after(*looks: tuple[float, Sign | None, Turn | None], seconds: float = 5.0) -> Watcher:
+def after(*looks: tuple[float, Sign | None, Sighting | None], seconds: float = 5.0) -> Watcher:
     watcher = Watcher(seconds)
-    for now, sign, turn in looks:
-        watcher = watcher.saw(sign, turn, now)
+    for now, sign, sighting in looks:
+        watcher = watcher.saw(sign, sighting, now)
     return watcher
 
 
@@ -36,13 +36,17 @@ def test_a_run_that_gives_signs_is_waited_for() -> None:
 
 
 def test_the_same_sign_for_too_long_is_a_dead_run() -> None:
-    watcher = after((10.0, ALIVE, None), (12.0, ALIVE, Turn(True, Slot(3, 1))), (14.0, ALIVE, Turn(True, Slot(3, 1))))
+    watcher = after(
+        (10.0, ALIVE, None), (12.0, ALIVE, Sighting(True, Slot(3, 1))), (14.0, ALIVE, Sighting(True, Slot(3, 1)))
+    )
     assert watcher.verdict(14.9) is Verdict.WAIT
     assert watcher.verdict(15.0) is Verdict.GO
 
 
 def test_a_commit_is_a_sign_of_life() -> None:
-    watcher = after((10.0, ALIVE, None), (12.0, ALIVE, Turn(True, Slot(3, 1))), (14.0, ALIVE, Turn(True, Slot(4, 1))))
+    watcher = after(
+        (10.0, ALIVE, None), (12.0, ALIVE, Sighting(True, Slot(3, 1))), (14.0, ALIVE, Sighting(True, Slot(4, 1)))
+    )
     assert watcher.verdict(15.0) is Verdict.WAIT
     assert watcher.verdict(19.0) is Verdict.GO
 
@@ -106,9 +110,9 @@ def signs_are_given(tmp_path: Path) -> None:
 # ── taking over ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def turn_of(root: Path) -> Turn:
+def turn_of(root: Path) -> Sighting:
     slots = Log(Store.at(root)).slots()
-    return Turn((root / "springtide.json").exists(), slots[-1] if slots else None)
+    return Sighting((root / "springtide.json").exists(), slots[-1] if slots else None)
 
 
 def test_one_of_two_who_stand_by_takes_over_and_the_dead_run_wakes_up_in_vain(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 import springtide as st
-from springtide.values.fitting import Misfit, column, column_of, fit, fit_all, micros_of, times_of
+from springtide.values.fitting import Misfit, column, column_of, frame_of_row, frame_of_rows, micros_of, times_of
 
 TYPES: list[pl.DataType] = [
     *(pl.Int64(), pl.UInt8(), pl.Float64(), pl.Float32(), pl.String(), pl.Boolean(), pl.Binary(), pl.Date(), pl.Time()),
@@ -102,9 +102,9 @@ def test_rows_together_as_alone(dtype: pl.DataType, ts: str | None) -> None:
         for odd in ({"t": value, "x": 1}, {"t": value}, {"t": value, "other": 1}, [value], {"t": value, "x": "a"}):
             rows = [{"x": None}, odd]
             try:
-                expected = pl.concat([fit(row, columns, ts) for row in rows])
+                expected = pl.concat([frame_of_row(row, columns, ts) for row in rows])
             except Misfit:
                 with pytest.raises(Misfit):
-                    fit_all(rows, columns, ts)
+                    frame_of_rows(rows, columns, ts)
             else:
-                assert fit_all(rows, columns, ts).equals(expected)
+                assert frame_of_rows(rows, columns, ts).equals(expected)

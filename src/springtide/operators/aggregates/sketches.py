@@ -24,7 +24,7 @@ def distinct_add(k: int) -> Callable[[pl.Series], bytes]:
 
     def add(values: pl.Series) -> bytes:
         sketch = datasketches.update_theta_sketch(lg_k=_exponent(k))
-        for text in texts(values.drop_nulls().unique().to_frame()):
+        for text in rows_as_text(values.drop_nulls().unique().to_frame()):
             sketch.update(text)
         sketch.trim()  # how many more than k it has depends on the order in which they came
         return bytes(sketch.compact().serialize())
@@ -59,7 +59,7 @@ def heavy_add(map_size: int) -> Callable[[pl.Series], bytes]:
         columns = [c for c in frame.columns if c != WEIGHT]
         counted = frame.group_by(columns).agg(weight.alias(WEIGHT)).sort(columns)
         sketch = datasketches.frequent_strings_sketch(_exponent(map_size))
-        for text, count in zip(texts(counted.drop(WEIGHT)), counted[WEIGHT].to_list(), strict=True):
+        for text, count in zip(rows_as_text(counted.drop(WEIGHT)), counted[WEIGHT].to_list(), strict=True):
             sketch.update(text, count)
         return bytes(sketch.serialize())
 
@@ -92,14 +92,14 @@ def heavy_finish(schema: pl.Schema, n: int, count: str = _COUNT) -> Callable[[by
     return finish
 
 
-def texts(values: pl.DataFrame) -> list[str]:
+def rows_as_text(values: pl.DataFrame) -> list[str]:
     """Write each row as a text."""
     plain = values.select(_written(pl.col(n), t) for n, t in values.schema.items())
     return [json.dumps(row) for row in plain.rows()]
 
 
 def values_of(written: Sequence[str], schema: pl.Schema) -> pl.DataFrame:
-    """Read what `texts` wrote."""
+    """Read what `rows_as_text` wrote."""
     rows = [json.loads(text) for text in written]
     columns = []
     for i, (name, dtype) in enumerate(schema.items()):

@@ -9,7 +9,7 @@ import polars as pl
 from springtide.compiler.plan import Exchange
 from springtide.exchange import order
 from springtide.exchange.hashing import HASH, bucket_of_hash, hash_of
-from springtide.exchange.routing import Turn
+from springtide.exchange.routing import Numbering
 from springtide.operators import holding
 from springtide.operators.aggregates.rejecting import divided
 from springtide.operators.counting.kernel import CountingAggregate
@@ -36,7 +36,7 @@ class CountingOperator(Operator):
         """Bring partial results of an older version to digits."""
         return self._kernel.partials.adapted(rows)
 
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
         """Send the columns that are needed, with their places."""
         kernel = self._kernel
         bucket = bucket_of_hash(pl.col(HASH), self._buckets)

@@ -8,7 +8,7 @@ import polars as pl
 
 from springtide.compiler.plan import Exchange
 from springtide.exchange.hashing import HASH, bucket_of_hash, hash_of
-from springtide.exchange.routing import Turn
+from springtide.exchange.routing import Numbering
 from springtide.operators import holding, versions
 from springtide.operators.chunks import in_pieces
 from springtide.operators.join.last_kernel import LastJoin
@@ -33,7 +33,7 @@ class LastJoinOperator(Operator):
         kept = {table: versions.keyed(keys) for table, keys in zip(SIDES, self._kernel.keys, strict=True)}
         self.tables = {**kept, **dict.fromkeys(HELD, holding.HELD)}
 
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
         """Send tuples with their places; one with a null key finds no partner, and only goes where it is given alone."""
         keys = self._kernel.keys[exchange.side]
         if exchange.side == 1 or not self._outer:

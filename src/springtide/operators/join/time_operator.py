@@ -19,7 +19,7 @@ import polars as pl
 from springtide.compiler.plan import Exchange
 from springtide.exchange import gate
 from springtide.exchange.hashing import BUCKET, HASH, bucket_of_hash, hash_of
-from springtide.exchange.routing import Turn
+from springtide.exchange.routing import Numbering
 from springtide.operators.chunks import in_pieces
 from springtide.operators.join.matching import Indexed, pairs, within
 from springtide.operators.join.pairs import PairShape
@@ -57,7 +57,7 @@ class TimeJoinOperator(Operator):
         if self._outer:
             self.tables |= {PAIRED: StateTable(slot=TS, fold=lambda rows: rows.unique(_NAME))}
 
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
         """Send tuples with their hashes; one with a null key finds no partner, and only goes where it is given alone."""
         side, keys = exchange.side, self._keys[exchange.side]
         if side == 1 and self._alike:

@@ -15,7 +15,7 @@ import polars as pl
 
 from springtide.compiler.plan import Exchange, Hash
 from springtide.exchange.hashing import bucket_of
-from springtide.exchange.routing import Turn
+from springtide.exchange.routing import Numbering
 from springtide.operators.operator import Clock, Operator, OperatorResult
 from springtide.operators.ranking.kernel import counting_step, ranked, sketching_step, unfolded
 from springtide.operators.sliding.operator import SlidingOperator
@@ -38,9 +38,9 @@ class RankingOperator(Operator):
         """Bring counts of an older version to digits."""
         return self._counting.adapted(rows)
 
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
         """Send counts per value and pane."""
-        return self._counting.send(exchange, tuples, turn)
+        return self._counting.send(exchange, tuples, numbering)
 
     def run(self, view: StateView, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> OperatorResult:
         """Count; rank the values of the windows that end by now."""
@@ -65,11 +65,11 @@ class SketchRankingOperator(RankingOperator):
         self._step, self._counting, self._where = step, SlidingOperator(sketching_step(step), buckets), where
         self.tables = self._counting.tables
 
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
         """Send sketches per group and pane."""
         if self._step.weight is not None:
             self._check(tuples.collect())
-        return self._counting.send(exchange, tuples, turn)
+        return self._counting.send(exchange, tuples, numbering)
 
     def run(self, view: StateView, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> OperatorResult:
         """Merge sketches; rank the estimates of the windows that end by now."""
@@ -97,7 +97,7 @@ class RankingMergeOperator(Operator):
         """Remember what is ranked."""
         self._step, self._buckets = step, buckets
 
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
         """Send the rankings, each group's to one place."""
         keys = exchange.routing.keys if isinstance(exchange.routing, Hash) else ()
         return tuples.with_columns(bucket_of(keys, self._buckets))

@@ -9,7 +9,7 @@ import polars as pl
 from springtide.compiler.plan import Exchange
 from springtide.exchange import gate, order
 from springtide.exchange.hashing import HASH, bucket_of_hash, hash_of
-from springtide.exchange.routing import Turn
+from springtide.exchange.routing import Numbering
 from springtide.operators.aggregates.rejecting import divided
 from springtide.operators.operator import TIME_MARK, Clock, Operator, OperatorResult, earlier
 from springtide.operators.sessions.kernel import DUE, SessionAggregate
@@ -35,7 +35,7 @@ class SessionOperator(Operator):
         """Bring partial results of an older version to digits."""
         return self._kernel.partials.adapted(rows)
 
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
         """Send pieces of sessions."""
         if exchange.ordered:
             tuples = tuples.with_columns(order.content(self._columns))

@@ -9,7 +9,7 @@ import polars as pl
 from springtide.compiler.plan import Exchange, Hash
 from springtide.exchange import gate, order
 from springtide.exchange.hashing import bucket_of
-from springtide.exchange.routing import Turn
+from springtide.exchange.routing import Numbering
 from springtide.operators.aggregates.rejecting import divided
 from springtide.operators.operator import Clock, Operator, OperatorResult, earlier
 from springtide.operators.sliding.kernel import PANE, SlidingAggregate, between
@@ -52,7 +52,7 @@ class SlidingOperator(Operator):
         """Bring partial results of an older version to digits."""
         return self.kernel.partials.adapted(rows)
 
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
         """Send partial results per key and pane."""
         if exchange.ordered:
             tuples = tuples.with_columns(order.content(self._columns))

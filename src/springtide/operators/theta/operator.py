@@ -17,7 +17,7 @@ import polars as pl
 from springtide.compiler.plan import Exchange, Grid, Routing
 from springtide.exchange import gate, order
 from springtide.exchange.hashing import BUCKET
-from springtide.exchange.routing import Turn, in_turn, rectangles
+from springtide.exchange.routing import Numbering, in_turn, rectangles
 from springtide.operators import holding
 from springtide.operators.chunks import in_pieces
 from springtide.operators.operator import Clock, Operator, OperatorResult, earlier
@@ -69,12 +69,12 @@ class _ThetaOperator(Operator):
         self._kept = SIDES[:1] if self._alike else SIDES
         self._columns = [[*content, BUCKET] for content in self._content]
 
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
         """Send tuples with the buckets in which they will be kept."""
         if exchange.side == 1 and self._alike:
             return pl.LazyFrame()
         columns = [*self._content[exchange.side], *(order.PLACES if exchange.ordered else ())]
-        bucket = in_turn(self._routing, exchange.side, self._buckets, turn.numbers(columns))
+        bucket = in_turn(self._routing, exchange.side, self._buckets, numbering.numbers(columns))
         return tuples.select(columns).with_columns(bucket)
 
     def _arrived(self, arrived: Sequence[pl.DataFrame | None]) -> Sequence[pl.DataFrame | None]:

@@ -15,7 +15,7 @@ import polars as pl
 from springtide.compiler.plan import Exchange
 from springtide.exchange import order
 from springtide.exchange.hashing import BUCKET, bucket_of
-from springtide.exchange.routing import Turn, buckets_of_list
+from springtide.exchange.routing import Numbering, buckets_of_list
 from springtide.operators import holding, versions
 from springtide.operators.operator import Clock, Operator, OperatorResult
 from springtide.operators.state_view import StateView
@@ -54,7 +54,7 @@ class OperatorPerBucket(Operator):
         self._told = type(step.operator).on_time is not BucketOperator.on_time
         self.tables = {STATES: StateTable(fold=_newest), HELD: holding.HELD}
 
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
         """Send tuples with their places; one with a list of keys once to every instance with one of them (ST-2)."""
         tuples = tuples.select([*self._input, *order.PLACES])
         if self._step.many:

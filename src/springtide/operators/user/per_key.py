@@ -15,7 +15,7 @@ import polars as pl
 from springtide.compiler.plan import Exchange
 from springtide.exchange import order
 from springtide.exchange.hashing import BUCKET, HASH, bucket_of_hash, hash_of
-from springtide.exchange.routing import Turn, buckets_of_list
+from springtide.exchange.routing import Numbering, buckets_of_list
 from springtide.operators import holding, versions
 from springtide.operators.operator import Clock, Operator, OperatorResult
 from springtide.operators.state_view import StateView
@@ -70,7 +70,7 @@ class OperatorPerKey(Operator):
         if step.operator.timer is not None:
             self.tables[TIMERS] = StateTable(slot=TIMER, fold=versions.keyed(self._keys).fold, versions=True)
 
-    def send(self, exchange: Exchange, tuples: pl.LazyFrame, turn: Turn) -> pl.LazyFrame:
+    def send(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
         """Send tuples with their places; one with a list of keys once to every instance with one of them (ST-2)."""
         tuples = tuples.select([*self._input, *order.PLACES])
         if self._step.many:

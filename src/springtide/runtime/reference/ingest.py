@@ -14,7 +14,7 @@ from springtide.query.errors import QueryError
 from springtide.query.stream import Stream
 from springtide.query.types import END_OF_TIME, TS
 from springtide.runtime.reference.tuples import BEGINNING_OF_TIME, Place, Tuple
-from springtide.values.fitting import Misfit, event_time, fit, row_text, time_column
+from springtide.values.fitting import Misfit, event_time, frame_of_row, row_text, time_column
 
 
 @dataclass
@@ -116,7 +116,7 @@ def _mark(name: str, stream: str, marker: Marker, time: int) -> int:
 
 
 def _read(source: steps.Source, place: Place, row: Any) -> Tuple:
-    frame = fit(row, source.columns, source.ts)
+    frame = frame_of_row(row, source.columns, source.ts)
     if source.ts is None:
         return Tuple(0, place, frame, source.schema)
     ts = event_time(frame[source.ts])

@@ -43,9 +43,9 @@ def stand_by(
         _check(checkpoint, options, plan)
         keep_warm = _Warm(spark, plan)
         while True:
-            turn = lead.wait(keep_warm)
+            sighting = lead.wait(keep_warm)
             try:
-                return begin(replace(options, turn=turn, signs=standby.signs), lead.resign)
+                return begin(replace(options, sighting=sighting, signs=standby.signs), lead.resign)
             except Overtaken:  # another of those who stand by was faster
                 continue
     except BaseException:

@@ -63,4 +63,4 @@ def test_weights_of_values_in_several_columns() -> None:
 )
 def test_values_of_every_type_are_read_back(values: pl.Series) -> None:
     frame = pl.DataFrame({"v": values.extend_constant(None, 1)})
-    assert sketches.values_of(sketches.texts(frame), frame.schema).equals(frame)
+    assert sketches.values_of(sketches.rows_as_text(frame), frame.schema).equals(frame)

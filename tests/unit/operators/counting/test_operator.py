@@ -12,7 +12,7 @@ import springtide as st
 from springtide.compiler.plan import Plan
 from springtide.exchange import order
 from springtide.exchange.hashing import BUCKET, HASH
-from springtide.exchange.routing import Turn
+from springtide.exchange.routing import Numbering
 from springtide.operators import operator_of
 from springtide.query.steps import Sink
 from springtide.runtime.engine import Engine, Options
@@ -47,7 +47,7 @@ def test_the_columns_that_are_needed_with_hash_bucket_and_place() -> None:
     tuples = pl.LazyFrame(
         {"k": ["a", "b"], "x": [1, 2], "y": [0, 0], "ts": [0, 1]}, schema=COLUMNS | {"ts": pl.Int64}
     ).with_columns(pl.col("ts").cast(st.TIME), *order.of_source(0, "0", 0))
-    sent = operator_of(plan, "agg").send(plan.exchanges[0], tuples, Turn()).collect()
+    sent = operator_of(plan, "agg").send(plan.exchanges[0], tuples, Numbering()).collect()
     assert sent.columns == ["ts", "k", "x", *order.PLACES, HASH, BUCKET]
     assert (
         operator_of(plan, "agg").tables["panes"].versions

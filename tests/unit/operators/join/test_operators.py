@@ -14,7 +14,7 @@ import springtide as st
 from springtide.compiler.plan import Plan
 from springtide.exchange import order
 from springtide.exchange.hashing import BUCKET, HASH
-from springtide.exchange.routing import Turn
+from springtide.exchange.routing import Numbering
 from springtide.operators import chunks, operator_of, state_view
 from springtide.operators.join import last_operator
 from springtide.runtime.engine import Engine, Options
@@ -83,7 +83,7 @@ def tuples(schema: dict[str, Any]) -> pl.LazyFrame:
 
 def sent(plan: Plan, side: int) -> pl.DataFrame:
     exchange = next(e for e in plan.exchanges if e.side == side)
-    return operator_of(plan, "join").send(exchange, tuples((LEFT, RIGHT)[side]), Turn()).collect()
+    return operator_of(plan, "join").send(exchange, tuples((LEFT, RIGHT)[side]), Numbering()).collect()
 
 
 @pytest.mark.parametrize("within", ["5s", st.last_n(2)], ids=str)

@@ -10,7 +10,7 @@ import polars as pl
 
 import springtide as st
 from springtide.exchange.hashing import BUCKET, HASH
-from springtide.exchange.routing import Turn
+from springtide.exchange.routing import Numbering
 from springtide.operators import operator_of
 from springtide.operators.sessions.kernel import DUE
 from springtide.query.steps import Sink
@@ -34,7 +34,7 @@ def test_pieces_go_over_the_exchange() -> None:
     tuples = pl.LazyFrame(
         {"k": ["a", "a", "b"], "x": [1, 2, 3], "ts": [0, 9, 9]}, schema=COLUMNS | {"ts": pl.Int64}
     ).with_columns(pl.col("ts").cast(st.TIME))
-    sent = operator_of(plan, "sessions").send(plan.exchanges[0], tuples, Turn()).collect()
+    sent = operator_of(plan, "sessions").send(plan.exchanges[0], tuples, Numbering()).collect()
     assert sorted(sent.select("k", DUE, "__rows").rows()) == [("a", 19, 2), ("b", 19, 1)]
     assert {HASH, BUCKET} <= set(sent.columns)
 

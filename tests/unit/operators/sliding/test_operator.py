@@ -11,7 +11,7 @@ import springtide as st
 from springtide.compiler.plan import Plan
 from springtide.exchange import order
 from springtide.exchange.hashing import BUCKET
-from springtide.exchange.routing import Turn
+from springtide.exchange.routing import Numbering
 from springtide.operators import operator_of
 from springtide.operators.aggregates.partials import ROWS
 from springtide.operators.sliding.kernel import PANE
@@ -30,7 +30,7 @@ def tuples() -> pl.LazyFrame:
 
 def test_partial_results_per_key_and_pane_with_their_bucket() -> None:
     plan = plan_of("k", s=st.sum("x"))
-    sent = operator_of(plan, "agg").send(plan.exchanges[0], tuples(), Turn()).collect()
+    sent = operator_of(plan, "agg").send(plan.exchanges[0], tuples(), Numbering()).collect()
     assert sorted(sent.select("k", PANE, ROWS, "0.s0").rows()) == [("a", 0, 2, 4), ("a", 1, 1, 4), ("b", 0, 1, 2)]
     assert sent.group_by("k").agg(pl.col(BUCKET).n_unique())[BUCKET].to_list() == [1, 1]
     assert sent[BUCKET].max() < 16  # type: ignore[operator]
@@ -38,7 +38,7 @@ def test_partial_results_per_key_and_pane_with_their_bucket() -> None:
 
 def test_without_keys_one_bucket() -> None:
     plan = plan_of([], s=st.sum("x"))
-    sent = operator_of(plan, "agg").send(plan.exchanges[0], tuples(), Turn()).collect()
+    sent = operator_of(plan, "agg").send(plan.exchanges[0], tuples(), Numbering()).collect()
     assert sent[BUCKET].unique().to_list() == [0]
     assert sorted(sent.select(PANE, "0.s0").rows()) == [(0, 6), (1, 4)]
 
@@ -48,7 +48,7 @@ def test_tuples_of_an_ordered_exchange_have_their_content_too(rows: int) -> None
     plan = plan_of("k", f=st.first("x"))
     assert plan.exchanges[0].ordered
     placed = tuples().head(rows).with_columns(order.of_source(0, "0", 0))
-    sent = operator_of(plan, "agg").send(plan.exchanges[0], placed, Turn()).collect()
+    sent = operator_of(plan, "agg").send(plan.exchanges[0], placed, Numbering()).collect()
     assert sorted(sent.select("k", PANE, pl.col("0.v").struct.field("value")).rows()) == (
         [("a", 0, 1), ("a", 1, 4), ("b", 0, 2)] if rows else []
     )

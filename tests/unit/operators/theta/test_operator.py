@@ -13,7 +13,7 @@ import springtide as st
 from springtide.compiler.plan import Broadcast, Grid, Routing
 from springtide.exchange.hashing import BUCKET
 from springtide.exchange.order import PLACES
-from springtide.exchange.routing import Turn, split_by_instance
+from springtide.exchange.routing import Numbering, split_by_instance
 from springtide.operators import operator_of
 from springtide.operators.theta.operator import shares
 from springtide.query.steps import Sink
@@ -83,7 +83,7 @@ def test_tuples_are_sent_with_buckets_in_turn_and_with_their_places_only_where_o
     plan = query_of("5s", "grid").plan(buckets=16)
     tuples = pl.LazyFrame({"ts": [0] * 6, "x": [7] * 6, "k": ["a"] * 6}).cast({"ts": st.TIME})
     left, right = (
-        operator_of(plan, "near").send(e, tuples, Turn(1, "kept")).collect()
+        operator_of(plan, "near").send(e, tuples, Numbering(1, "kept")).collect()
         for e in sorted(plan.exchanges, key=lambda e: e.side)
     )
     assert left[BUCKET].to_list() == [4, 8, 12, 1, 5, 9]  # rows 1, 2, 3, 0, 1, 2
@@ -91,7 +91,7 @@ def test_tuples_are_sent_with_buckets_in_turn_and_with_their_places_only_where_o
     assert left.columns == [*COLUMNS, BUCKET]
     plan = query_of(st.last_n(3), None).plan(buckets=16)
     placed = tuples.with_columns(pl.lit(0).alias(c) for c in PLACES)
-    sent = operator_of(plan, "near").send(plan.exchanges[0], placed, Turn(14, "kept")).collect()
+    sent = operator_of(plan, "near").send(plan.exchanges[0], placed, Numbering(14, "kept")).collect()
     assert sent[BUCKET].to_list() == [14, 15, 0, 1, 2, 3]
     assert sent.columns == [*COLUMNS, *PLACES, BUCKET]
 
@@ -100,7 +100,9 @@ def test_a_stream_that_is_joined_with_itself_is_sent_once() -> None:
     plan = query_of("5s", "broadcast", itself=True).plan(buckets=16)
     tuples = pl.LazyFrame({"ts": [0], "x": [7], "k": ["a"]}).cast({"ts": st.TIME})
     head = operator_of(plan, "near")
-    assert [head.send(e, tuples, Turn()).collect().height for e in sorted(plan.exchanges, key=lambda e: e.side)] == [
+    assert [
+        head.send(e, tuples, Numbering()).collect().height for e in sorted(plan.exchanges, key=lambda e: e.side)
+    ] == [
         1,
         0,
     ]

@@ -10,7 +10,7 @@ import pytest
 
 import springtide as st
 from springtide.exchange import order
-from springtide.exchange.routing import Turn, split_by_instance
+from springtide.exchange.routing import Numbering, split_by_instance
 from springtide.operators import operator_of
 from springtide.runtime.engine import Engine
 from springtide.runtime.inprocess import run
@@ -184,7 +184,7 @@ def test_a_tuple_with_several_keys_goes_once_to_each_instance() -> None:
     (exchange,) = plan.exchanges
     tags = [[f"t{i}" for i in range(50)], ["t1", "t1"], [], None]
     frame = pl.LazyFrame({"ts": [at("1s")] * 4, "k": tags}, schema={"ts": st.TIME, "k": pl.List(pl.String)})
-    sent = operator_of(plan, "op").send(exchange, frame.with_columns(order.of_source(0, "0", 0)), Turn()).collect()
+    sent = operator_of(plan, "op").send(exchange, frame.with_columns(order.of_source(0, "0", 0)), Numbering()).collect()
     assert sent.height == 2
     parts = dict(split_by_instance(sent, exchange.routing, 0, [b % 3 for b in range(16)], 3))
     heights = {i: 0 if part is None else part.height for i, part in parts.items()}

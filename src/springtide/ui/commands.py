@@ -24,7 +24,7 @@ class Refused(SpringtideError):
     """What was asked for makes no sense, or cannot be done now."""
 
 
-def order(checkpoint: Checkpoint, name: str, options: Options) -> dict[str, Any]:
+def execute(checkpoint: Checkpoint, name: str, options: Options) -> dict[str, Any]:
     """Do what was asked for; return the id under which the answer can be asked for, or the answer if it is there already."""
     if name == "savepoint":
         return {"answer": _saved(checkpoint, options)}

@@ -14,8 +14,8 @@ from pyarrow.json import ParseOptions, ReadOptions, read_json
 
 from springtide.query.errors import nearest
 from springtide.query.types import instance, type_text
-from springtide.sources.lines import raw
-from springtide.sources.texts import is_text_type, others
+from springtide.sources.line_files import raw
+from springtide.sources.text_columns import is_text_type, others
 from springtide.values.fitting import Misfit, brief, column
 
 _BLOCKS = (1 << 16, 1 << 10)

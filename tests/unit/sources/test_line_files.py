@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from springtide.sources import lines as module
-from springtide.sources.lines import LineFile, estimated_lines, first_line, line_file, split_lines
+from springtide.sources import line_files as module
+from springtide.sources.line_files import LineFile, estimated_lines, first_line, line_file, split_lines
 
 CHUNK = 7
 
