@@ -213,6 +213,11 @@ LINES: dict[str, Line] = {
         lambda d: f"{d['ratio']:.3f} ×; {spread(d['first_s'], ' s')}",
         lambda d: f"all 10,000 epochs are in its charts after {spread(d['whole_s'], ' s')}",
     ),
+    "before-after": (
+        "this code beside that of before the rebuilding (c2005d3), turn about on the same rows: our speed over theirs",
+        lambda d: ", ".join(f"{query} {spread(ratio)}" for query, ratio in d["ratios"].items()),
+        lambda d: "",
+    ),
     "contract": (
         "random cases of every kind in ten minutes, in two processes",
         lambda d: f"{d['cases']:,} cases, {d['wrong']} wrong",

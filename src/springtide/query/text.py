@@ -32,7 +32,7 @@ def expr_text(expr: pl.Expr) -> str:
 
 
 def _plain(text: str) -> str:
-    """Sighting Polars' `[(a) + (b)]` into `(a + b)` and `f([x])` into `f(x)`, inside out."""
+    """Turn Polars' `[(a) + (b)]` into `(a + b)` and `f([x])` into `f(x)`, inside out."""
     out, at = "", 0
     while at < len(text):
         wrapped = text.startswith("([(", at)

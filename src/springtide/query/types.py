@@ -56,7 +56,7 @@ _PART: Final = re.compile(r"(\d+)\s*(us|ms|s|m|h|d|w)\s*")
 
 
 def micros(length: Length) -> int:
-    """Sighting a length of time into microseconds.
+    """Turn a length of time into microseconds.
 
     >>> st.micros("1h30m"), st.micros("250ms"), st.micros("-2s")
     (5400000000, 250000, -2000000)
@@ -85,7 +85,7 @@ def _bounded(length: Length, total: int) -> int:
 
 
 def micros_of(step: str, length: Length, option: str | None = None) -> Micros:
-    """Sighting a length of time that is given to a step into microseconds, and refuse what is none.
+    """Turn a length of time that is given to a step into microseconds, and refuse what is none.
 
     >>> micros_of("events (source)", "soon", "idle_after")
     Traceback (most recent call last):

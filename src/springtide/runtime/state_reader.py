@@ -166,7 +166,7 @@ def readable(rows: pl.LazyFrame, description: StateDescription) -> pl.LazyFrame:
 
 
 def _part_names(parts: list[str], aggregates: list[str]) -> dict[str, str]:
-    """Sighting `0.s` into the name that the user gave: `avg.sum`, or only `avg` where it is the only part."""
+    """Turn `0.s` into the name that the user gave: `avg.sum`, or only `avg` where it is the only part."""
     numbers = [part.partition(".")[0] for part in parts]
     names = {}
     for part, number in zip(parts, numbers, strict=True):

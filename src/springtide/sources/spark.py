@@ -119,5 +119,5 @@ def label_of(values: Sequence[Any]) -> str:
 
 
 def tuples(source: SparkSource, batch: pa.Array) -> pl.DataFrame:
-    """Sighting Spark's rows of one source into columns of the source's types, and say which have texts that are none."""
+    """Turn Spark's rows of one source into columns of the source's types, and say which have texts that are none."""
     return checked(batch).cast(pl.Schema({**source.columns, MISFIT: pl.String()}))

@@ -11,7 +11,7 @@ from springtide.values.fitting import brief
 
 
 def checked(batch: pa.StructArray) -> pl.DataFrame:
-    """Sighting rows into columns, with one that says of each row whose texts are not all UTF-8 what is wrong; its bad values are null.
+    """Turn rows into columns, with one that says of each row whose texts are not all UTF-8 what is wrong; its bad values are null.
 
     >>> raw = pa.array([b"yes", b"\\xff"]).view(pa.string())
     >>> checked(pa.StructArray.from_arrays([raw], ["x"])).rows()

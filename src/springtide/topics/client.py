@@ -85,7 +85,7 @@ def _ignore(_: object) -> None:
 
 @contextmanager
 def asking(what: str) -> Iterator[None]:
-    """Sighting errors of the client library into faults that pass, and say what was asked for."""
+    """Turn errors of the client library into faults that pass, and say what was asked for."""
     from confluent_kafka import KafkaException
 
     try:

@@ -115,7 +115,7 @@ class Partials:
         return result
 
     def finish(self, rows: pl.LazyFrame, keep: Sequence[str | pl.Expr]) -> pl.LazyFrame:
-        """Numbering partial rows into the aggregates' values; `keep` names other columns that stay."""
+        """Turn partial rows into the aggregates' values; `keep` names other columns that stay."""
         values = [r.finish for r in self._recipes.values()]
         why = [pl.coalesce(self._reasons).alias(WHY)] if self._reasons else []
         result = rows.select([*keep, *values, *why])
