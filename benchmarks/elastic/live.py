@@ -45,7 +45,8 @@ KEPT = DATA / "live"
 """Where the history of each run is kept: `springtide simulate --from` can read it."""
 
 FORESIGHT = st.Learned(
-    st.Foresight(forecast=Trend(window=120 / SHORTER, memory=600 / SHORTER), delay=PACE, drain=15), again=600 / SHORTER
+    st.Foresight(forecast=Trend(window=120 / SHORTER, lookback=600 / SHORTER), delay=PACE, drain=15),
+    again=600 / SHORTER,
 )
 AUTOSCALE = st.Predictive(forecast=Linear(60 / SHORTER), window=60 / SHORTER)
 STATIC = st.Manual()

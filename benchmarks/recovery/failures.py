@@ -88,7 +88,7 @@ def _fail(spark: Any, folder: Path, way: str, rate: int) -> tuple[float, float]:
     began = time.monotonic()
     ckpt = folder / "checkpoint"
     run = words.frequencies(source, folder / "out").start(
-        spark, checkpoint=ckpt, instances=1, durability=replace(WAYS[way], memory=shared_memory())
+        spark, checkpoint=ckpt, instances=1, durability=replace(WAYS[way], shared_memory=shared_memory())
     )
     until(run, functools.partial(_caught_up, run, rate))
     if way == "sm":

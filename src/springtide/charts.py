@@ -122,15 +122,15 @@ def _load(axes: Axes, reports: Sequence[tuple[float, Snapshot]]) -> None:
 
 def _backlog(axes: Axes, times: Sequence[float], rows: Sequence[int]) -> None:
     """Draw what waits behind the rates, on a scale of its own."""
-    behind = axes.twinx()
+    right = axes.twinx()
     axes.fill_between([], [], color=PALE, alpha=0.35, linewidth=0, label="backlog (right)")
-    behind.fill_between(times, rows, color=PALE, alpha=0.35, linewidth=0)
-    behind.set_ylabel("rows")
-    behind.set_ylim(bottom=0)
-    behind.yaxis.set_major_formatter(_thousands)
-    behind.grid(visible=False)
-    behind.spines["right"].set_visible(True)
-    axes.set_zorder(behind.get_zorder() + 1)
+    right.fill_between(times, rows, color=PALE, alpha=0.35, linewidth=0)
+    right.set_ylabel("rows")
+    right.set_ylim(bottom=0)
+    right.yaxis.set_major_formatter(_thousands)
+    right.grid(visible=False)
+    right.spines["right"].set_visible(True)
+    axes.set_zorder(right.get_zorder() + 1)
     axes.patch.set_visible(False)
 
 

@@ -49,7 +49,7 @@ def query(out: Path) -> st.Query:
 
 def durability(kind: str, memory: Path) -> Durability:
     """Choose one of two ways to keep state."""
-    return Durability() if kind == "epoch" else Durability("never", memory=memory)
+    return Durability() if kind == "epoch" else Durability("never", shared_memory=memory)
 
 
 def run(root: Path, out: Path, memory: Path, kind: str, stop: int, *, kill: bool = False) -> None:

@@ -112,7 +112,7 @@ def _run_case(random: Random, how: str, folder: Path) -> str | None:
     def driver(number: int) -> Callable[[], None]:
         made, cut, memory = _query(rows, sink), random.randint(1, 5), folder / f"memory{number}"
         cache = folder / f"node{number % 2}"
-        durability = Durability(every=every, backup=backup, memory=memory, cache=cache)
+        durability = Durability(every=every, backup=backup, shared_memory=memory, cache=cache)
         options = Options(random.randint(1, 2), rows_per_epoch=cut, durability=durability)
 
         def work() -> None:

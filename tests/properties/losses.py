@@ -48,7 +48,7 @@ class Faults:
             self._backup,
             retain=random.randint(1, 4),
             degree=random.randint(1, 3),
-            memory=self._checkpoint.with_suffix(".memory") if self._node is None else None,
+            shared_memory=self._checkpoint.with_suffix(".memory") if self._node is None else None,
             cache=self._node,
             buffer=random.random() < 0.3,
         )
@@ -77,7 +77,7 @@ class Faults:
             persister.wait()
             engine.close = engine.storage.lease.release  # type: ignore[method-assign]
             return False
-        self._lose(engine.storage.tiers.memory)
+        self._lose(engine.storage.tiers.shared_memory)
         return True
 
     def afterwards(self) -> None:

@@ -31,7 +31,7 @@ from springtide.operators import registry
 from springtide.runtime import old_owners, topology
 from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.shipping import for_tasks
-from springtide.runtime.task_reports import reports_of
+from springtide.runtime.task_reports import read_task_reports
 from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
 from springtide.state.segment import Segment, read_segment
 from springtide.state.traffic import NONE
@@ -64,7 +64,7 @@ class Retries:
             for taken in coming:
                 self._random.shuffle(taken)
             inboxes = coming
-        return reports_of(inboxes[0])
+        return read_task_reports(inboxes[0])
 
     def _attempts(
         self, plan: Plan, epoch: Epoch, level: int, partition: int, inbox: list[Item]

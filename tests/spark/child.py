@@ -63,7 +63,7 @@ def stand_by(spark: Any, folder: Path, name: str, lease: str = "") -> None:
 
 def torment(spark: Any, folder: Path, name: str, instances: str, durability: str, _: str) -> None:
     """Run a query of the chaos runner until it is stopped; everything that it needs is in a backup too."""
-    kept = st.Durability(every=durability, backup=folder / "backup", memory=folder / "memory")
+    kept = st.Durability(every=durability, backup=folder / "backup", shared_memory=folder / "memory")
     run = queries.query(name, folder).start(
         spark,
         checkpoint=folder / "checkpoint",

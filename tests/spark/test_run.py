@@ -172,7 +172,7 @@ def test_rows_that_spark_read_are_buffered_until_their_state_is_durable(spark: A
     schema = "key string, value long, ts timestamp"
     rows = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(files / "*"))
     query, sink = counting(st.source("rows", st.spark(rows), ts="ts"))
-    durable = st.Durability("never", memory=memory, buffer=False, degree=2)
+    durable = st.Durability("never", shared_memory=memory, buffer=False, degree=2)
     run = query.start(spark, checkpoint=tmp_path / "ckpt", instances=2, durability=durable)
     for n in range(4):
         put(files / str(n) / "rows.parquet", frame(50 * n, 50))

@@ -19,7 +19,7 @@ from springtide.compiler.tables import columns
 from springtide.state.copying import Copied, backup
 from springtide.state.copying import restore as restore_checkpoint
 from springtide.state.manifest import Manifest
-from springtide.state.resting import opened
+from springtide.state.read_only import opened
 from springtide.state.savepoints import save as save_checkpoint
 from springtide.state.savepoints import savepoints
 from springtide.state.stores import Store
@@ -41,7 +41,7 @@ def list_(ckpt: Place) -> None:
         name = checkpoint.identity()["query"]
         kept = checkpoint.history()
         saved = savepoints(ckpt)
-        durable = [checkpoint.whole(m, memory=False) for m in kept]
+        durable = [checkpoint.whole(m, shared_memory=False) for m in kept]
     parts = [f"query {name}, {plural(len(kept), 'epoch')} kept, {plural(len(saved), 'savepoint')}"]
     when = stamps([m.metrics.at for m in (*kept, *saved.values())])
     if kept:
@@ -73,12 +73,12 @@ def verify(ckpt: Place) -> None:
     Damaged files are named, with what is in them."""
     with _bar("verifying") as progress:
         found = verify_checkpoint(ckpt, progress)
-    show(report(found))
+    show(verification_text(found))
     if found.damaged or found.unaccounted:
         raise typer.Exit(1)
 
 
-def report(found: Verified) -> str:
+def verification_text(found: Verified) -> str:
     """Write what was found."""
     of = f"{plural(found.files, 'file')} of {plural(len(found.epochs), 'epoch')}"
     of += f" and {plural(found.savepoints, 'savepoint')}" if found.savepoints else ""

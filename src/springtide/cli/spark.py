@@ -23,7 +23,7 @@ def start_spark(options: SessionOptions, name: str, log: Path, module: ModuleTyp
     with _stderr_to(log):  # the JVM keeps the stderr that it was born with
         try:
             from springtide.runtime.spark.session import session  # here: PySpark takes a second to import
-            from springtide.runtime.spark.shipping import ship
+            from springtide.runtime.spark.user_modules import ship
             from springtide.sparks import check_session
 
             if module is not None:

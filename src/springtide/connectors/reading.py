@@ -11,7 +11,7 @@ import polars as pl
 from springtide.connectors.owner import Lineage, Owner
 from springtide.connectors.source import MISFIT, POSITION, UNLIMITED, Read, Slice, Source
 from springtide.query.connectors import ONE_STREAM, Rows
-from springtide.values.fitting import Misfit
+from springtide.values.row_checks import Misfit
 
 
 def read_everything(source: Source) -> Mapping[str, Rows]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import Protocol
+from warnings import warn
 
 import numpy as np
 import numpy.typing as npt
@@ -61,7 +62,7 @@ class Forecaster(Protocol):
     """Looks back and says what comes next."""
 
     @property
-    def memory(self) -> float:
+    def lookback(self) -> float:
         """How many seconds it looks back."""
         ...
 
@@ -82,13 +83,13 @@ class Linear:
     """Δ, the size of the monitoring window."""
 
     @property
-    def memory(self) -> float:
-        """Return the window."""
+    def lookback(self) -> float:
+        """The window."""
         return self.window
 
     def forecast(self, past: Series, times: Sequence[float]) -> Forecast:
         """Go on with the line; a rate is never under 0."""
-        line = _fit(past.last(self.window))
+        line = _line_through(past.last(self.window))
         rates = tuple(max(0.0, round(line.at(t), 9)) for t in times)
         return Forecast(rates, tuple(line.residual for _ in times), line.slope, _length(past.last(self.window)))
 
@@ -118,14 +119,22 @@ class Trend:
 
     window: float = 120.0
     """Seconds that a line goes through at most."""
-    memory: float = 600.0
+    lookback: float = 600.0
     """Seconds from which it learns how noisy the load is."""
+    memory: InitVar[float | None] = None
+    """The old name of `lookback`."""
+
+    def __post_init__(self, memory: float | None) -> None:
+        """Take the old name too."""
+        if memory is not None:
+            warn("st.Trend(memory=…) is called lookback= now", DeprecationWarning, stacklevel=3)
+            object.__setattr__(self, "lookback", memory)
 
     def forecast(self, past: Series, times: Sequence[float]) -> Forecast:
         """Go on with the line since the last break."""
-        noise = max(_noise(past.last(self.memory).rates), QUIET) * abs(float(past.rates[-1]))
+        noise = max(_noise(past.last(self.lookback).rates), QUIET) * abs(float(past.rates[-1]))
         part, seen = _since_break(past.last(self.window), noise)
-        line = _fit(part)
+        line = _line_through(part)
         if part.times.size < FEW or abs(line.slope) <= CHANCE * line.slope_error(noise):
             level = float(part.rates[-1] if part.times.size < FEW else part.rates.mean())
             error = noise * math.sqrt(1 + 1 / part.times.size)
@@ -163,7 +172,7 @@ class _Line:
         return max(noise, self.residual) * math.sqrt(1 + 1 / self.number + far)
 
 
-def _fit(past: Series) -> _Line:
+def _line_through(past: Series) -> _Line:
     x, y = past.times, past.rates
     middle, level = float(x.mean()), float(y.mean())
     away = x - middle

@@ -47,9 +47,9 @@ class Seasonal:
         _holt_winters()
 
     @property
-    def memory(self) -> float:
-        """Return the length of the seasons that count."""
-        return max(self.seasons * self.season, self.near.memory)
+    def lookback(self) -> float:
+        """The length of the seasons that count."""
+        return max(self.seasons * self.season, self.near.lookback)
 
     def forecast(self, past: Series, times: Sequence[float]) -> Forecast:
         """Go on with trend and season from where the load is now."""

@@ -80,8 +80,8 @@ def rectangles(grid: Grid, owners: Sequence[int], instance: int) -> list[tuple[l
     return [(_cells(grid, 0, rows), _cells(grid, 1, set(cs))) for cs, rows in by_columns.items() if cs]
 
 
-def _cells(grid: Grid, side: int, lines: Container[int]) -> list[int]:
-    return [b for b in range(grid.rows * grid.columns) if divmod(b, grid.columns)[side] in lines]
+def _cells(grid: Grid, side: int, wanted: Container[int]) -> list[int]:
+    return [b for b in range(grid.rows * grid.columns) if divmod(b, grid.columns)[side] in wanted]
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ STREAM = _table(
     ("unique distinct dropDuplicates drop_duplicates dropDuplicatesWithinWatermark nunique n_unique", _DISTINCT),
     ("sort orderBy order_by sort_values sort_by", _SORT),
     ("limit tail take first last fetch slice sample", _HEAD),
-    ("top_n nlargest rank", "rank with .top_k(10, 'page', window=st.tumbling('1m'))"),
+    ("top top_n nlargest rank", "rank with .top_k(10, 'page', window=st.tumbling('1m'))"),
     ("display collect toPandas to_pandas to_polars to_dicts toDF rows iter_rows", _ROWS),
     ("start run execute sink execute_and_collect", _RUN),
     ("write writeStream sink_parquet write_parquet sink_csv write_csv to_parquet to_csv add_sink sink_to print", _SINK),

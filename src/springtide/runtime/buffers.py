@@ -61,7 +61,7 @@ def record(epoch: Epoch, reports: Sequence[TaskReport], *, idle: bool) -> EpochL
         buffers,
         sum(s.rows for parts in slices.values() for part in parts for s in part),
         idle,
-        epoch.tiers.memory,
+        epoch.tiers.shared_memory,
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Any
+from warnings import warn
 
 from springtide.query.errors import QueryError
 from springtide.query.places import local, without_secrets
@@ -42,7 +43,7 @@ class Durability:
     """So many checkpoints are kept, for `springtide checkpoint restore --at`."""
     degree: int = 1
     """So many instances take over from one that lost its state (SE-3)."""
-    memory: str | Path | None = None
+    shared_memory: str | Path | None = None
     """A folder for state that is not durable yet: a run makes one of its own in it, and removes that; on a cluster all executors must see it.
     Without it: this machine's shared memory."""
     buffer: bool = False
@@ -53,14 +54,20 @@ class Durability:
     cache_bytes: int = LIMIT
     """So many bytes of state are kept on each node."""
 
-    def __post_init__(self) -> None:
+    memory: InitVar[str | Path | None] = None
+    """The old name of `shared_memory`."""
+
+    def __post_init__(self, memory: str | Path | None) -> None:
         """Refuse what makes no sense."""
+        if memory is not None:
+            warn("st.Durability(memory=…) is called shared_memory= now", DeprecationWarning, stacklevel=3)
+            object.__setattr__(self, "shared_memory", memory)
         if self.every not in (EPOCH, NEVER) and not micros_of(_WHERE, self.every, "every") > 0:
             raise QueryError(_WHERE, f"every={self.every!r} is no time at all", 'write it like "5s", or "epoch"')
-        if self.memory is not None and local(self.memory) is None:
-            where = without_secrets(self.memory)
+        if self.shared_memory is not None and local(self.shared_memory) is None:
+            where = without_secrets(self.shared_memory)
             hint = "give a folder; state goes to an object store by backup="
-            raise QueryError(_WHERE, f"memory={where!r} is not a folder of a mounted file system", hint)
+            raise QueryError(_WHERE, f"shared_memory={where!r} is not a folder of a mounted file system", hint)
         if self.cache is not None and local(self.cache) is None:
             where, hint = without_secrets(self.cache), "give a folder on a disk of each node"
             raise QueryError(_WHERE, f"cache={where!r} is not a folder of a mounted file system", hint)
@@ -105,7 +112,7 @@ class Durability:
     @property
     def parent(self) -> Path:
         """Where a run makes its folder for state that is not durable yet."""
-        given = local(self.memory) if self.memory is not None else None
+        given = local(self.shared_memory) if self.shared_memory is not None else None
         return private.shared_memory() if given is None else given.absolute()
 
 

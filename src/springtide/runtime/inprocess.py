@@ -14,7 +14,7 @@ from springtide.runtime.engine import Engine
 from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.old_owners import with_old_owners
 from springtide.runtime.options import Options
-from springtide.runtime.task_reports import reports_of
+from springtide.runtime.task_reports import read_task_reports
 from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
 
 
@@ -28,7 +28,7 @@ def execute(plan: Plan, epoch: Epoch, beside: Iterable[Item] = ()) -> list[TaskR
         for item in items:
             inboxes[item[1] % len(inboxes) if item[0] != REPORT else 0].append(item)
         items = [i for p, inbox in enumerate(inboxes) for i in instance_task(live, epoch, level, p, inbox)]
-    return reports_of(items)
+    return read_task_reports(items)
 
 
 def run(

@@ -202,7 +202,7 @@ class Query(Graph):
 
         if (standing := standby_of(standby)) is None:
             return begin(options)
-        from springtide.runtime.spark.standing import stand_by
+        from springtide.runtime.spark.standby import stand_by
 
         return stand_by(spark, plan, place, standing, options, begin)
 

@@ -73,7 +73,7 @@ def _map(
     if kind is not None and kind not in kinds:
         raise SpringtideError(f"{step} has no {kind!r} in its state; {nearest(kind, kinds)}")
     wanted = kind or next(iter(kinds), None)
-    memory = private.left(manifest.log and manifest.log.memory, checkpoint.root)
+    memory = private.left(manifest.log and manifest.log.shared_memory, checkpoint.root)
     tiers = Tiers(str(checkpoint.root), memory, checkpoint.remote)
     frames = [
         read_segment(

@@ -22,7 +22,7 @@ from springtide.state import private
 from springtide.state.checkpoint import Checkpoint, Lineage
 from springtide.state.claims import Lease, Sighting
 from springtide.state.errors import CheckpointError
-from springtide.state.inside import refuse_links
+from springtide.state.links import refuse_links
 from springtide.state.manifest import Manifest
 from springtide.state.mirror import Mirror
 from springtide.state.names import BUFFER, PUBLISHED, SEGMENTS, STATE, epoch_of, outbox
@@ -98,9 +98,9 @@ class Storage:
         """Make whole what the last run left; `recover` rebuilds what is lost of it."""
         if self.kept:
             self._make_whole(recover)
-        if self.tiers.memory is not None:
-            private.make(Path(self.tiers.memory))
-        private.sweep(self._parent, self.checkpoint.root, keep=self.tiers.memory)
+        if self.tiers.shared_memory is not None:
+            private.make(Path(self.tiers.shared_memory))
+        private.sweep(self._parent, self.checkpoint.root, keep=self.tiers.shared_memory)
         if self._mirror is not None:
             keep = _needed(self.kept) | {d.file for d in self.manifest.outbox}
             self.lease = self._mirror.begin(self.lease, self.kept, keep)
@@ -118,8 +118,8 @@ class Storage:
             return
         own, log = self.tiers, self.manifest.log
         if log is not None:
-            memory = private.left(log.memory, self.checkpoint.root)
-            self.tiers, left = replace(own, memory=None), replace(own, memory=memory)
+            memory = private.left(log.shared_memory, self.checkpoint.root)
+            self.tiers, left = replace(own, shared_memory=None), replace(own, shared_memory=memory)
             try:
                 if lost(left, self.manifest):
                     recover()
@@ -130,7 +130,7 @@ class Storage:
                 private.remove_left(memory, self.checkpoint.root)
         elif own.backup is not None:
             own.persist(self.manifest.segments())
-        durable = replace(own, memory=None)
+        durable = replace(own, shared_memory=None)
         self.persister.whole = {m.epoch for m in self.kept if all(durable.copies(s) for s in m.segments())}
         self.persister.whole.add(self.manifest.epoch)
 
@@ -181,7 +181,7 @@ class Storage:
     def _flush_names(self, manifest: Manifest) -> None:
         """Have the names of the files that are new with an epoch there for good, where the log is."""
         known = self.manifest.files() | self.manifest.buffers()
-        files = manifest.files() if self.tiers.memory is None else set()
+        files = manifest.files() if self.tiers.shared_memory is None else set()
         new = (files | manifest.buffers()) - known | {d.file for d in manifest.outbox}
         store = self.lease.log.store
         if store.local == self.checkpoint.root and self.checkpoint.found() is None:
@@ -263,7 +263,7 @@ class Storage:
         known = _needed(self.kept) | self.persister.pinned
         if self._mirror is not None and self.tiers.cache is not None:
             self._mirror.left_by_attempts(self.lease, known | self.leaving, self.manifest.epoch)
-        places = [Path(place) for place in (self.tiers.memory, self.tiers.here) if place is not None]
+        places = [Path(place) for place in (self.tiers.shared_memory, self.tiers.here) if place is not None]
         found = {
             path.relative_to(place).as_posix(): path for place in places for path in (place / STATE).glob(SEGMENTS)
         }
@@ -297,7 +297,7 @@ class Storage:
         try:
             if self.in_background and self.manifest.epoch not in self.persister.whole:
                 self.make_durable()
-            self.tiers.clear_memory()
+            self.tiers.clear_shared_memory()
         except SpringtideError as error:  # it is in shared memory, where the next start finds it
             self._note(str(error))
         if self.leaving:

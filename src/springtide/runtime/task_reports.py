@@ -9,7 +9,7 @@ from springtide.runtime.epoch import TaskReport
 from springtide.state.errors import LostError
 
 
-def reports_of(items: Iterable[tuple[int, int, bytes]]) -> list[TaskReport]:
+def read_task_reports(items: Iterable[tuple[int, int, bytes]]) -> list[TaskReport]:
     """Read the reports at the end of an epoch's last level; raise what a task says that it could not go on without."""
     reports = [TaskReport.from_json(json.loads(payload)) for _, _, payload in items]
     for report in reports:

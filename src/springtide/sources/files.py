@@ -16,7 +16,7 @@ from springtide.query.connectors import ONE_STREAM
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.types import END_OF_TIME
 from springtide.sources.places import Bucket, Place
-from springtide.values.fitting import row_text
+from springtide.values.row_checks import row_text
 
 STILL_WRITTEN = 60.0
 """A file that cannot be read and was changed in the last so many seconds may become one that can."""
@@ -109,10 +109,10 @@ class FileSource(Source):
         """Take the next rows, file after file."""
         look = _Look(self, position)
         slices: list[Slice] = []
-        taken, backlog, behind = 0, 0, list[Found]()
+        taken, backlog, waiting = 0, 0, list[Found]()
         for file in look.queue:
             if taken >= limit:
-                behind.append(file)
+                waiting.append(file)
                 continue
             done, last = look.done(file), file is look.queue[-1]
             pieces = self.pieces(file, ts, whole=not (self.follow and last and self.where.grows))
@@ -132,12 +132,12 @@ class FileSource(Source):
                 taken, rows, look.rows = taken + stop - start, stop, look.rows + stop - start
             look.read(file, rows, left, open_ended=self.follow and self.may_grow and last)
             backlog += left
-        ended = not self.follow and not behind and backlog == 0
+        ended = not self.follow and not waiting and backlog == 0
         times = {ONE_STREAM: END_OF_TIME} if ended else {}
-        backlog += self._rows_behind(behind)
+        backlog += self._rows_waiting(waiting)
         return Take(tuple(slices), look.after(), times, (ONE_STREAM,), ended, backlog, notes=tuple(look.notes))
 
-    def _rows_behind(self, files: Sequence[Found]) -> int:
+    def _rows_waiting(self, files: Sequence[Found]) -> int:
         """Return how many rows wait in files; of many files only some are looked into."""
         counted = sum(self.rows_in(f) for f in files[:_COUNTED])
         return counted if len(files) <= _COUNTED else counted * len(files) // _COUNTED
@@ -160,7 +160,7 @@ class _Look:
             self._adopt(paths)
         self._check_missing(paths)
         self.queue = self._in_order(paths)
-        self._report(paths)
+        self._note_changes(paths)
         self.ledger.wait_for(f.name for f in self.queue)
 
     def done(self, file: Found) -> int:
@@ -250,7 +250,7 @@ class _Look:
         order = _by_age if self._source.follow else _by_name
         return sorted((f for f in some if f is not None), key=order)
 
-    def _report(self, paths: Mapping[str, str]) -> None:
+    def _note_changes(self, paths: Mapping[str, str]) -> None:
         for was, now in self.ledger.look_again(paths, self._where.look):
             self.notes.append(f"{paths[now.name]} {_change(was.size, now.size)} since it was read: {_ONCE}")
         for name in self.ledger.miss(paths):

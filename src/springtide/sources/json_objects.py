@@ -16,7 +16,7 @@ from springtide.query.errors import nearest
 from springtide.query.types import instance, type_text
 from springtide.sources.line_files import raw
 from springtide.sources.text_columns import is_text_type, others
-from springtide.values.fitting import Misfit, brief, column
+from springtide.values.row_checks import Misfit, brief, column
 
 _BLOCKS = (1 << 16, 1 << 10)
 """Where some lines are wrong, as many are read at once; if that fails, as many."""

@@ -14,7 +14,7 @@ from springtide.connectors import POSITION, Read, Slice, Source, Take
 from springtide.query.connectors import ONE_STREAM, Marker, Rows
 from springtide.query.errors import QueryError, shown
 from springtide.query.types import END_OF_TIME, schema_from
-from springtide.values.fitting import Misfit, frame_of_row, frame_of_rows, row_text
+from springtide.values.row_checks import Misfit, frame_of_row, frame_of_rows, row_text
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import polars as pl
 
 from springtide.query.errors import QueryError
 from springtide.query.types import instance, type_text
-from springtide.values.fitting import brief
+from springtide.values.row_checks import brief
 from springtide.values.text_times import read_times
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from springtide.connectors import MISFIT
-from springtide.values.fitting import brief
+from springtide.values.row_checks import brief
 
 
 def checked(batch: pa.StructArray) -> pl.DataFrame:

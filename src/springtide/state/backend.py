@@ -1,7 +1,7 @@
 """What a place for files can do: one contract, and one implementation for each kind of place.
 
     folders.Folder    a folder of a mounted file system
-    object_store.Objects a bucket of an object store
+    object_store.ObjectFolder a bucket of an object store
 
 Paths are relative, with slashes. A file is whole or not there, for whoever looks and after whatever crash. What goes wrong is one of Python's own errors:
 

@@ -68,7 +68,7 @@ _ABOUT_STATE = record(
 )
 
 
-def _layout(where: str, value: Any) -> None:
+def _state_description(where: str, value: Any) -> None:
     """Take what is said of the state of a step; the size of a window and its advance are only of use together."""
     _ABOUT_STATE(where, value)
     if ("size" in value) != ("every" in value):
@@ -89,7 +89,7 @@ _MARKER = record(
         buckets=whole(),
         hash=anything,
         polars=text,
-        state=may(each(_layout)),
+        state=may(each(_state_description)),
         forms=may(each(each(_part))),
     ),
     id=may(text),

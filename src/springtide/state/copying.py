@@ -21,7 +21,7 @@ from springtide.state.log import Log, Slot
 from springtide.state.manifest import Manifest
 from springtide.state.names import HISTORY, MANIFESTS, MARKER, PUBLISHED, SAVEPOINTS, SPARK, STATE
 from springtide.state.published import Published
-from springtide.state.resting import Resting, Source, made_durable, opened, store_of
+from springtide.state.read_only import ReadOnlyCheckpoint, Source, made_durable, opened, store_of
 from springtide.state.stores import Store
 
 Progress = Callable[[int, int], None]
@@ -73,7 +73,7 @@ def restore(source: Source, to: str | Path | Store, at: int | None = None, progr
         return copy(checkpoint, manifests, target, outbox=newest, history=newest, identity=marker, progress=progress)
 
 
-def _check_target(source: Resting, target: Store, newest: int) -> None:
+def _check_target(source: ReadOnlyCheckpoint, target: Store, newest: int) -> None:
     """Refuse to mix two checkpoints."""
     if not target.exists(MARKER):
         if target.list(STATE) or target.list(MANIFESTS):
@@ -98,7 +98,7 @@ def _check_target(source: Resting, target: Store, newest: int) -> None:
 
 
 def copy(
-    source: Resting,
+    source: ReadOnlyCheckpoint,
     manifests: Sequence[Manifest],
     target: Store,
     *,
@@ -166,11 +166,11 @@ def slot_of(manifest: Manifest) -> Slot:
 
 def alone(manifest: Manifest, *, outbox: bool) -> Manifest:
     """Return a manifest as it stands in a copy: the shared memory is another's, and rows that sinks have are not published again."""
-    log = manifest.log and replace(manifest.log, memory=None)
+    log = manifest.log and replace(manifest.log, shared_memory=None)
     return replace(manifest, log=log) if outbox else replace(manifest, log=log, outbox=(), published=True)
 
 
-def _published(source: Resting, newest: Manifest) -> Published | None:
+def _published(source: ReadOnlyCheckpoint, newest: Manifest) -> Published | None:
     """Return what sinks have of the epoch that is copied; None: they have all of it, or nobody kept that."""
     try:
         found = Published.decode(source.store.read(PUBLISHED))
@@ -193,7 +193,7 @@ def _transfer(path: Path, file: str, target: Store, *, link: bool) -> None:
     target.put(path, file)
 
 
-def offsets_of(source: Resting, batch: int) -> list[str]:
+def offsets_of(source: ReadOnlyCheckpoint, batch: int) -> list[str]:
     """Return the files in which Spark recorded what it read, up to a micro-batch."""
     logs: dict[str, dict[int, str]] = {}
     found = []
@@ -219,7 +219,7 @@ def offsets_of(source: Resting, batch: int) -> list[str]:
 
 
 @contextmanager
-def pinned(checkpoint: Resting, at: int | None = None) -> Iterator[Resting]:
+def pinned(checkpoint: ReadOnlyCheckpoint, at: int | None = None) -> Iterator[ReadOnlyCheckpoint]:
     """Hold the newest epoch of a checkpoint that is in use, or epoch `at`, by hard links; one that is not in use is taken as it is."""
     if checkpoint.remote is not None or not checkpoint.in_use():
         yield checkpoint
@@ -227,12 +227,12 @@ def pinned(checkpoint: Resting, at: int | None = None) -> Iterator[Resting]:
     folder = checkpoint.root / SAVEPOINTS / f".pin-{uuid.uuid4().hex[:8]}"
     try:
         link_to(checkpoint, folder, at)
-        yield Resting(Store.at(folder), folder)
+        yield ReadOnlyCheckpoint(Store.at(folder), folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def link_to(checkpoint: Resting, folder: Path, at: int | None = None, *, outbox: bool = True) -> int:
+def link_to(checkpoint: ReadOnlyCheckpoint, folder: Path, at: int | None = None, *, outbox: bool = True) -> int:
     """Link the newest epoch, or epoch `at`, to a folder; the query that has the checkpoint may go on meanwhile. Give the epoch."""
     for tries in range(1, _TRIES + 1):
         try:

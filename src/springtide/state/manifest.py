@@ -120,8 +120,17 @@ class EpochLog:
     rows: int = 0
     idle: bool = False
     """Streams were found idle: the epoch is not to be joined with others."""
-    memory: str | None = None
-    """The folder of state that was not durable yet."""
+    shared_memory: str | None = None
+    """The folder of state that was not durable yet. On disk it is called `memory`."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Write it as plain JSON."""
+        return {"memory" if name == "shared_memory" else name: value for name, value in vars(self).items()}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> EpochLog:
+        """Read what `to_json` wrote."""
+        return known(EpochLog, {"shared_memory" if name == "memory" else name: value for name, value in data.items()})
 
 
 @dataclass(frozen=True)
@@ -189,7 +198,7 @@ class Manifest:
             "batch": self.batch,
             "offsets": self.offsets,
             "published": self.published,
-            "log": None if self.log is None else vars(self.log),
+            "log": None if self.log is None else self.log.to_json(),
             "accounts": self.accounts,
         }
         text = json.dumps(body, separators=(",", ":"), sort_keys=True)
@@ -226,7 +235,7 @@ class Manifest:
             batch=body["batch"],
             offsets=body.get("offsets"),
             published=body.get("published", False),
-            log=None if body.get("log") is None else known(EpochLog, body["log"]),
+            log=None if body.get("log") is None else EpochLog.from_json(body["log"]),
             accounts=body.get("accounts", {}),
         )
 

@@ -124,7 +124,7 @@ class Mirror:
             here, there = self._checkpoint.log.read(), self.log.read()
             found = self._related(here, there)
             if found in (Relation.BEHIND, Relation.SAME):
-                self._cache(here, there, marker, behind=found is Relation.BEHIND)
+                self._cache(here, there, marker, outdated=found is Relation.BEHIND)
         finally:
             os.close(descriptor)
 
@@ -154,7 +154,7 @@ class Mirror:
             lease = take(self.log, there, token)
             if lease is not None:
                 marker = self._renew(marker, identity)
-                self._cache(here, there.with_more(self.log.read(there.data)), marker, behind=found is Relation.BEHIND)
+                self._cache(here, there.with_more(self.log.read(there.data)), marker, outdated=found is Relation.BEHIND)
                 return lease
 
     def _forget_stale(self) -> None:
@@ -206,7 +206,7 @@ class Mirror:
             "start again where that checkpoint is, or give an empty place",
         )
 
-    def _cache(self, here: Records, there: Records, marker: bytes, *, behind: bool) -> None:
+    def _cache(self, here: Records, there: Records, marker: bytes, *, outdated: bool) -> None:
         """Let the folder have what the backup has of the log, and of Spark's offsets if it is behind. What makes it a checkpoint comes last."""
         empty = self._checkpoint.found() is None
         folder, local = self._checkpoint.log, self._checkpoint.log.store
@@ -214,7 +214,7 @@ class Mirror:
             if here.data.get(slot) != data:
                 local.write(slot.path, data)
         folder.forget(slot for slot in here.data if slot not in there.data)
-        if empty or behind:
+        if empty or outdated:
             self._fetch_offsets()
             (self._root / PUBLISHED).unlink(missing_ok=True)
             if self._store.exists(PUBLISHED):
@@ -269,7 +269,7 @@ class Mirror:
             raise CheckpointError(
                 self.url, "was begun by another run at the same time", "give this checkpoint a backup of its own"
             )
-        self._cache(self._checkpoint.log.read(), self.log.read(), marker, behind=False)
+        self._cache(self._checkpoint.log.read(), self.log.read(), marker, outdated=False)
         taken.descriptor, lease.descriptor = lease.descriptor, -1
         return taken
 
@@ -286,7 +286,7 @@ class Mirror:
             return False
         marker = self._read(MARKER)
         assert marker is not None
-        self._cache(self._checkpoint.log.read(), self.log.read(), marker, behind=True)
+        self._cache(self._checkpoint.log.read(), self.log.read(), marker, outdated=True)
         return True
 
     def offsets(self, manifest: Manifest, lease: Lease) -> None:

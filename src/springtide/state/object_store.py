@@ -32,7 +32,7 @@ STEP = 1000
 """Names in one answer to a listing."""
 
 
-class Objects:
+class ObjectFolder:
     """A folder of a bucket as a place for files."""
 
     def __init__(self, address: str) -> None:
@@ -237,6 +237,6 @@ _OPENERS: dict[str, Callable[[str], ObjectStore]] = {"s3": _s3, "gs": _other, "a
 
 
 @functools.lru_cache(maxsize=64)
-def opened(address: str, process: int) -> Objects:
+def opened(address: str, process: int) -> ObjectFolder:
     """Return the store of an address, opened once in a process: a connection does not survive a fork."""
-    return Objects(address)
+    return ObjectFolder(address)

@@ -26,12 +26,12 @@ from springtide.state.bucket_map import BucketMap
 from springtide.state.copying import Progress, backup, pinned, restore, root_of
 from springtide.state.errors import CheckpointError
 from springtide.state.history import History
-from springtide.state.inside import refuse_links
+from springtide.state.links import refuse_links
 from springtide.state.log import Log
 from springtide.state.manifest import Manifest, SourceState
 from springtide.state.names import BUFFER, STATE
 from springtide.state.processing import PLACE, ProcessingState, merge, partition
-from springtide.state.resting import Resting, Source, files_of, made_durable, opened, store_of
+from springtide.state.read_only import ReadOnlyCheckpoint, Source, files_of, made_durable, opened, store_of
 from springtide.state.segment import read_segment
 from springtide.state.shapes import each, listed, may, record, whole
 from springtide.state.stores import Store
@@ -77,15 +77,15 @@ def checkpoint(source: Source, at: int | None = None) -> Checkpointed:
     in since. That of a running query is made durable first.
     """
     made_durable(source)
-    with opened(source) as found, pinned(found, at) as resting:
-        chain = resting.chain(at)
-        manifest, name = chain[0], resting.identity()
+    with opened(source) as found, pinned(found, at) as own:
+        chain = own.chain(at)
+        manifest, name = chain[0], own.identity()
         layouts = name.get("state", {})
         loads = _loads(History(found.root))
         states = {
             step: ProcessingState(
                 step,
-                _rows(resting, manifest, step),
+                _rows(own, manifest, step),
                 stored.marks,
                 manifest.maps[step],
                 tuple(layouts.get(step, {}).get("keys", ())),
@@ -99,10 +99,10 @@ def checkpoint(source: Source, at: int | None = None) -> Checkpointed:
         )
 
 
-def _rows(resting: Resting, manifest: Manifest, step: str) -> dict[str, pl.DataFrame]:
+def _rows(own: ReadOnlyCheckpoint, manifest: Manifest, step: str) -> dict[str, pl.DataFrame]:
     pieces: dict[str, list[pl.DataFrame]] = {}
     for number, segment in enumerate(manifest.state[step].segments):
-        frame = read_segment(resting.find(manifest, segment))
+        frame = read_segment(own.find(manifest, segment))
         place = pl.int_range(frame.height, dtype=pl.UInt64, eager=True) + (number << 32)
         pieces.setdefault(segment.kind, []).append(frame.with_columns(place.alias(PLACE)))
     return {kind: pl.concat(frames, rechunk=False) for kind, frames in pieces.items()}
@@ -150,7 +150,7 @@ def trim(source: Source, keep: int) -> Trimmed:
         if found.remote is None:
             refuse_links(found.root)
         kept = found.history()
-        whole = [m.epoch for m in kept if found.whole(m, memory=False)]
+        whole = [m.epoch for m in kept if found.whole(m, shared_memory=False)]
         if not whole:
             return Trimmed((), 0)
         stays = [m for m in kept if m.epoch in whole[-keep:] or m.epoch > whole[-1]]
@@ -179,8 +179,8 @@ class Replay:
 
 def replay(source: Source, at: int | None = None) -> Replay:
     """Return what a start with this checkpoint replays: the epochs after the last whole one, with what they took in (β)."""
-    with opened(source) as found, pinned(found, at) as resting:
-        base, *again = resting.chain(at)
+    with opened(source) as found, pinned(found, at) as own:
+        base, *again = own.chain(at)
         return Replay(
             base.epoch,
             tuple(m.epoch for m in again),
@@ -199,11 +199,11 @@ def spill(source: Source) -> int:
     """
     if made_durable(source):
         return 0
-    resting = _own(source)
+    own = _own(source)
     freed = 0
-    for manifest in resting.history():
-        tiers = resting.tiers(manifest)
-        memory = Path(tiers.memory) if tiers.memory is not None else None
+    for manifest in own.history():
+        tiers = own.tiers(manifest)
+        memory = Path(tiers.shared_memory) if tiers.shared_memory is not None else None
         copies = {s: memory / s.file for s in manifest.segments() if memory is not None and (memory / s.file).exists()}
         tiers.persist(copies)
         for copy in copies.values():
@@ -221,26 +221,26 @@ def persist(source: Source, to: str | Path | Store, *, free: bool = False, progr
     if free:
         _own(source)
     target = Store.at(to)
-    with opened(source) as found, pinned(found) as resting:
-        wanted = {s.file: (m, s) for m in resting.history() if resting.whole(m) for s in m.segments()}
+    with opened(source) as found, pinned(found) as own:
+        wanted = {s.file: (m, s) for m in own.history() if own.whole(m) for s in m.segments()}
         there = target.files(STATE)
         missing = {f: s.bytes for f, (_, s) in wanted.items() if there.get(f) != s.bytes}
         done = 0
         for file, size in missing.items():
-            target.put(resting.find(*wanted[file]), file)
+            target.put(own.find(*wanted[file]), file)
             done += size
             if progress is not None:
                 progress(done, sum(missing.values()))
         for file in wanted if free else ():
-            (resting.root / file).unlink(missing_ok=True)
+            (own.root / file).unlink(missing_ok=True)
         return done
 
 
-def _own(source: Source) -> Resting:
+def _own(source: Source) -> ReadOnlyCheckpoint:
     root = root_of(source)
-    resting = Resting(store_of(source), root)
-    resting.identity()
-    if resting.in_use():
+    own = ReadOnlyCheckpoint(store_of(source), root)
+    own.identity()
+    if own.in_use():
         raise CheckpointError(str(root), "is in use", "its run moves segments itself (durability); stop it first")
     refuse_links(root)
-    return resting
+    return own

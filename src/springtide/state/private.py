@@ -52,7 +52,7 @@ def make(folder: Path) -> None:
         return
     except FileExistsError:
         if (problem := _foreign(folder)) is not None:
-            hint = "see who put it there and remove it, or name another folder by st.Durability(memory=…)"
+            hint = "see who put it there and remove it, or name another folder by st.Durability(shared_memory=…)"
             raise CheckpointError(str(folder), problem, hint) from None
         return
     with suppress(FileNotFoundError):  # somebody has removed it this very moment

@@ -25,7 +25,7 @@ from springtide.state.log import Log
 from springtide.state.manifest import Manifest
 from springtide.state.names import MANIFESTS, MARKER, SAVEPOINTS, savepoint
 from springtide.state.parsing import parsed
-from springtide.state.resting import Resting, Source, opened, store_of
+from springtide.state.read_only import ReadOnlyCheckpoint, Source, opened, store_of
 from springtide.state.stores import Store
 
 _HINT = "give another name, or remove its folder"
@@ -42,7 +42,7 @@ def save(source: Source, name: str) -> Path | str:
 
 def _save_here(root: Path, name: str) -> Path:
     """Keep it by hard links."""
-    checkpoint = Resting(Store.at(root), root)
+    checkpoint = ReadOnlyCheckpoint(Store.at(root), root)
     checkpoint.identity()
     place = root / SAVEPOINTS / name
     if place.exists():

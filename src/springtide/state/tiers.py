@@ -49,7 +49,7 @@ class Tiers:
 
     root: str
     """The checkpoint's folder; with a cache, that of the driver's node."""
-    memory: str | None = None
+    shared_memory: str | None = None
     backup: Store | None = None
     cache: Cache | None = None
     """What nodes keep of a checkpoint that is in the backup alone."""
@@ -66,20 +66,20 @@ class Tiers:
     @property
     def through(self) -> bool:
         """Whether a new segment is to be on the disk for good: not in memory, nor in a cache."""
-        return self.memory is None and self.cache is None
+        return self.shared_memory is None and self.cache is None
 
     def place(self, file: str) -> Path:
         """Return where a new segment is written."""
-        if self.memory is None:
+        if self.shared_memory is None:
             return self.here / file
-        private.make(Path(self.memory))  # it may have been lost; nobody else is to put something in its place
-        return Path(self.memory) / file
+        private.make(Path(self.shared_memory))  # it may have been lost; nobody else is to put something in its place
+        return Path(self.shared_memory) / file
 
     def keep(self, segment: Segment) -> None:
         """Take note of a segment that was just written; where every epoch is durable it goes to the backup now."""
-        path = (Path(self.memory) if self.memory is not None else self.here) / segment.file
+        path = (Path(self.shared_memory) if self.shared_memory is not None else self.here) / segment.file
         _remember(path, segment)
-        if self.backup is None or self.memory is not None:
+        if self.backup is None or self.shared_memory is not None:
             return
         if self.cache is not None and self.uploads_later:
             uploads(self.backup, self.cache).begin(segment.file)
@@ -188,7 +188,7 @@ class Tiers:
             self.backup.flush_names(files)
 
     def _persist(self, segment: Segment) -> None:
-        path, near = Path(self.root) / segment.file, Path(self.memory or self.root) / segment.file
+        path, near = Path(self.root) / segment.file, Path(self.shared_memory or self.root) / segment.file
         if not is_whole(path, segment):
             if near != path and near.exists():
                 copy_through(near, path)
@@ -214,12 +214,12 @@ class Tiers:
             (place / file).unlink(missing_ok=True)
 
     def _places(self) -> list[Path]:
-        return [*([Path(self.memory)] if self.memory is not None else []), self.here]
+        return [*([Path(self.shared_memory)] if self.shared_memory is not None else []), self.here]
 
-    def clear_memory(self) -> None:
-        """Return the shared memory back; everything in it is elsewhere."""
-        if self.memory is not None:
-            private.remove(Path(self.memory))
+    def clear_shared_memory(self) -> None:
+        """Give the shared memory back; everything in it is elsewhere too."""
+        if self.shared_memory is not None:
+            private.remove(Path(self.shared_memory))
 
     # ── other files ───────────────────────────────────────────────────────────────────────────────────────────────
 

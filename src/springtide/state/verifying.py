@@ -15,7 +15,7 @@ from springtide.state.ledgers import damaged_ledgers, unlisted_files
 from springtide.state.log import Log
 from springtide.state.manifest import Manifest
 from springtide.state.names import BUFFER, MARKER, SAVEPOINTS, savepoint
-from springtide.state.resting import Resting, Source, opened
+from springtide.state.read_only import ReadOnlyCheckpoint, Source, opened
 from springtide.state.segment import Segment, checksum, read_segment
 from springtide.state.stores import Store
 
@@ -64,7 +64,7 @@ def verify(source: Source, progress: Progress | None = None) -> Verified:
         parts = [found]
         for folder in folders:
             try:
-                inner = Resting(Store.at(folder), folder)
+                inner = ReadOnlyCheckpoint(Store.at(folder), folder)
                 inner.identity()
                 parts.append(_verify(inner, progress))
             except CheckpointError as error:
@@ -85,7 +85,7 @@ def verify(source: Source, progress: Progress | None = None) -> Verified:
     )
 
 
-def _verify(checkpoint: Resting, progress: Progress | None) -> Verified:
+def _verify(checkpoint: ReadOnlyCheckpoint, progress: Progress | None) -> Verified:
     manifests: list[Manifest] = []
     unreadable: dict[int, str] = {}
     for epoch in checkpoint.epochs():
@@ -142,7 +142,7 @@ _EVER = -(2**63)
 """The first slot of rows that are not about any time."""
 
 
-def problem_of(checkpoint: Resting, manifest: Manifest, segment: Segment) -> str | None:
+def problem_of(checkpoint: ReadOnlyCheckpoint, manifest: Manifest, segment: Segment) -> str | None:
     """Return what is wrong with a segment; None when there is a whole copy in every place that has one."""
     tiers = checkpoint.tiers(manifest)
     if checkpoint.remote is not None:
@@ -172,7 +172,7 @@ def _problem(path: Path, segment: Segment) -> str | None:
     return None if rows == segment.rows else f"has {rows:,} rows, not {segment.rows:,}"
 
 
-def contents(checkpoint: Resting, manifest: Manifest, segment: Segment) -> str:
+def contents(checkpoint: ReadOnlyCheckpoint, manifest: Manifest, segment: Segment) -> str:
     """Return exactly what is in a segment, by its manifest and, where that can still be read, by its own directory."""
     step = next(name for name, stored in manifest.state.items() if segment in stored.segments)
     slots = f", slots {segment.low} … {segment.high}" if segment.low > _EVER else ""
@@ -182,7 +182,7 @@ def contents(checkpoint: Resting, manifest: Manifest, segment: Segment) -> str:
     )
 
 
-def _buckets(checkpoint: Resting, manifest: Manifest, step: str, segment: Segment) -> str:
+def _buckets(checkpoint: ReadOnlyCheckpoint, manifest: Manifest, step: str, segment: Segment) -> str:
     for path in checkpoint.tiers(manifest).copies(segment):
         try:
             with pa.memory_map(str(path)) as file:

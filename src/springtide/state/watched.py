@@ -14,7 +14,7 @@ from springtide.state.errors import CheckpointError
 from springtide.state.log import Log
 from springtide.state.names import CONTROL, MARKER
 from springtide.state.pulse import read_sign
-from springtide.state.resting import Resting
+from springtide.state.read_only import ReadOnlyCheckpoint
 from springtide.state.stores import Store
 
 _HEARD = 60.0
@@ -29,7 +29,7 @@ def watched(where: str | Path) -> Checkpoint:
     return Checkpoint(where) if store.local is not None else Watched(store)
 
 
-class Watched(Resting):
+class Watched(ReadOnlyCheckpoint):
     """A checkpoint in an object store."""
 
     def __init__(self, store: Store) -> None:

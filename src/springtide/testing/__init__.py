@@ -48,7 +48,7 @@ from springtide.sinks.memory import MemorySink, memory_sink
 from springtide.sources.memory import memory
 from springtide.testing.sinks import check_sink
 from springtide.testing.sources import check_source
-from springtide.values.fitting import Misfit, frame_of_row
+from springtide.values.row_checks import Misfit, frame_of_row
 
 __all__ = [
     "END",

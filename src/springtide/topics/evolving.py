@@ -9,7 +9,7 @@ import polars as pl
 
 from springtide.query.types import instance, type_text
 from springtide.topics.wire import Undecodable
-from springtide.values.fitting import brief
+from springtide.values.row_checks import brief
 
 RowsAndFaults = tuple[pl.DataFrame, dict[int, str]]
 

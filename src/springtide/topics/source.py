@@ -23,7 +23,7 @@ from springtide.topics.feed import KafkaFeed, Place, check_missing
 from springtide.topics.protobuf import ProtobufReader
 from springtide.topics.readers import reader_of
 from springtide.topics.registry import Registry, registry_of
-from springtide.values.fitting import row_text
+from springtide.values.row_checks import row_text
 
 _STEP = "(kafka)"
 FORMATS = ("json", "csv", "avro", "protobuf", "text", "bytes")

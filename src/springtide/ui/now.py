@@ -40,7 +40,7 @@ class Seen:
 def now_of(seen: Seen) -> dict[str, Any]:
     """Return everything about a query that is true now."""
     last = seen.kept[-1] if seen.kept else None
-    measured = report(seen.recent)
+    measured = recent_load(seen.recent)
     manager = last.elastic if last else None
     drawn = graph(seen.identity, seen.kept, measured)
     # In the order of the plan; a manifest has them in that of the alphabet.
@@ -57,7 +57,7 @@ def now_of(seen: Seen) -> dict[str, Any]:
         "at": last.metrics.at if last else None,
         "elastic": bool(last and last.elastic),
         "paused": bool(manager and manager.paused),
-        "figures": _figures(seen, last, measured),
+        "figures": _overview(seen, last, measured),
         "graph": drawn,
         "subqueries": [_subquery(name, last, measured) for name in names] if last else [],
         "sources": [_source(name, state, measured) for name, state in last.sources.items()] if last else [],
@@ -79,7 +79,7 @@ def state_of(seen: Seen) -> State:
     return "running" if seen.running else "ended" if last.ended else "stopped"
 
 
-def report(recent: Sequence[Snapshot]) -> Snapshot | None:
+def recent_load(recent: Sequence[Snapshot]) -> Snapshot | None:
     """Sum up the last seconds, as the manager does."""
     if not recent:
         return None
@@ -93,7 +93,7 @@ def events_of(kept: Sequence[Manifest]) -> list[dict[str, Any]]:
     return [{"at": at, "text": text} for at, text in sorted(found, reverse=True)]
 
 
-def _figures(seen: Seen, last: Manifest | None, measured: Snapshot | None) -> dict[str, Any]:
+def _overview(seen: Seen, last: Manifest | None, measured: Snapshot | None) -> dict[str, Any]:
     sources = list(last.sources.values()) if last else []
     waits = seen.recent[-1].latency if seen.recent else None
     sinks = [n for n in last.accounts if n.startswith(f"{SINK} ")] if last else []

@@ -37,7 +37,9 @@ class Track:
     def of(snapshots: Sequence[Snapshot], places: Sequence[Place]) -> Track:
         """Take the figures out of snapshots."""
         names = list(dict.fromkeys(name for s in snapshots for name in s.subqueries))
-        table = np.array([_figures(s) for s in snapshots], dtype=np.float64).reshape(len(snapshots), len(WHOLE))
+        table = np.array([_columns_of_epoch(s) for s in snapshots], dtype=np.float64).reshape(
+            len(snapshots), len(WHOLE)
+        )
         parts = {}
         for name in names:
             rows = [_part(s, name) if name in s.subqueries else (_NAN,) * len(PART) for s in snapshots]
@@ -147,7 +149,7 @@ def plain(values: Floats, digits: int | None = None) -> list[float | None]:
     return [None if v != v else round(v, digits) for v in values.tolist()]
 
 
-def _figures(snapshot: Snapshot) -> tuple[float, ...]:
+def _columns_of_epoch(snapshot: Snapshot) -> tuple[float, ...]:
     waits = snapshot.latency
     latency = (waits.p50, waits.p95, waits.p99) if waits else (_NAN,) * 3
     arrived = snapshot.rate * snapshot.period

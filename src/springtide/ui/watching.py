@@ -18,12 +18,13 @@ from springtide.state.log import Log, Slot, is_claim
 from springtide.state.manifest import Manifest
 from springtide.state.names import MARKER, SAVEPOINTS
 from springtide.state.parsing import parsed
-from springtide.state.resting import opened
+from springtide.state.read_only import opened
 from springtide.state.savepoints import savepoints
-from springtide.ui import buckets, decided, track
+from springtide.ui import buckets, track
+from springtide.ui.decisions import decisions as shown_decisions
 from springtide.ui.files import Files
 from springtide.ui.now import RECENT as LAST_SECONDS
-from springtide.ui.now import Seen, epoch_of, now_of, report
+from springtide.ui.now import Seen, epoch_of, now_of, recent_load
 from springtide.ui.tail import Line, Place, Tail
 
 KEPT = 12
@@ -198,7 +199,7 @@ class Watched:
     def decisions(self) -> list[dict[str, Any]]:
         """Return all decisions, the newest first."""
         with self._lock:
-            return decided.decisions(list(self._records), running=self._running)
+            return shown_decisions(list(self._records), running=self._running)
 
     def epochs(self) -> list[dict[str, Any]]:
         """Return the epochs that a start could go back to, the newest first."""
@@ -234,7 +235,7 @@ class Watched:
     def _around(self, epoch: int | None) -> Snapshot | None:
         """Sum up the seconds before an epoch's end."""
         if epoch is None:
-            return report(tuple(self._recent))
+            return recent_load(tuple(self._recent))
         at = self._track.index(epoch)
         if at is None:
             return None
@@ -242,7 +243,7 @@ class Watched:
         first = max(0, at - 20)
         near = [i for i in range(first, at + 1) if times[at] - LAST_SECONDS < times[i] <= times[at]] or [at]
         found = [s for i in near if (s := _snapshot(self._snapshots.line(self._track.places[i]))) is not None]
-        return report(found)
+        return recent_load(found)
 
     def checkpoint(self) -> Checkpoint:
         """Return the checkpoint, for whoever leaves commands in it or reads its state."""

@@ -14,7 +14,7 @@ import polars as pl
 from springtide.query.errors import UserCodeError, nearest
 from springtide.query.operators import BucketOperator, UserOperator
 from springtide.query.types import TS, type_text
-from springtide.values.fitting import Misfit, column, column_of, times_of
+from springtide.values.row_checks import Misfit, column, column_of, times_of
 
 
 class Caller:

@@ -140,7 +140,7 @@ def test_verify_of_state_that_is_not_durable(run: Run, query: st.Query, tmp_path
         engine.close = engine.storage.lease.release  # type: ignore[method-assign]  # as if it were killed
         return False
 
-    durability = st.Durability("never", memory=tmp_path / "memory")
+    durability = st.Durability("never", shared_memory=tmp_path / "memory")
     options = replace(Options(2, rows_per_epoch=100), durability=durability)
     inprocess.run(query.plan(), tmp_path / "ckpt", options, between=between)
     assert "all whole" in run("checkpoint", "verify", tmp_path / "ckpt").stdout

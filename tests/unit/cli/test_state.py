@@ -131,7 +131,7 @@ def test_places_in_the_total_order_are_left_out() -> None:
 
 def test_state_that_is_not_durable_yet(query: st.Query, tmp_path: Path, run: Run) -> None:
     """It is in shared memory, and shown from there."""
-    durability = st.Durability("never", memory=tmp_path / "memory")
+    durability = st.Durability("never", shared_memory=tmp_path / "memory")
     options = inprocess.Options(2, rows_per_epoch=100, durability=durability)
     seen = list[str]()
 

@@ -111,3 +111,8 @@ def test_series_that_share_a_seasonal_forecaster_do_not_mix() -> None:
     assert shared.forecast(earlier, ahead) == Seasonal(3600, bins=12).forecast(earlier, ahead), (
         "as if the later were not known"
     )
+
+
+def test_the_old_name_of_lookback_still_works() -> None:
+    with pytest.warns(DeprecationWarning, match="lookback"):
+        assert Trend(memory=60.0) == Trend(lookback=60.0)

@@ -32,7 +32,7 @@ def nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize(
     ("take", "hint"),
     [
-        (lambda a: st.Durability("5s", memory=a), "backup="),
+        (lambda a: st.Durability("5s", shared_memory=a), "backup="),
         (lambda a: st.Durability(cache=a), "a disk of each node"),
     ],
     ids=["memory", "cache"],

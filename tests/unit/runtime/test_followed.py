@@ -241,7 +241,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("durability", ["epoch", "1h"])
 def test_a_manifest_does_not_grow_with_the_files_that_were_read(tmp_path: Path, durability: str) -> None:
-    kept = Durability(every=durability, backup=tmp_path / "backup", memory=tmp_path / "memory", retain=2)
+    kept = Durability(every=durability, backup=tmp_path / "backup", shared_memory=tmp_path / "memory", retain=2)
     folder, chance, n = Folder(tmp_path, "parquet", durability=kept), random.Random(1), 0
     for turn in range(24):
         for _ in range(chance.randrange(4)):

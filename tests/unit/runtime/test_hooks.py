@@ -91,7 +91,7 @@ class Listing(Sink):
 def run(log: list[str], folder: Path, refuses: str = "", every: str = "epoch") -> Any:
     query = st.Query("hooks", st.source("counting", Counting(log)).to(Listing(log, refuses), name="out"))
     memory = folder / "memory" if every != "epoch" else None
-    options = Options(1, rows_per_epoch=3, durability=st.Durability(every, memory=memory))
+    options = Options(1, rows_per_epoch=3, durability=st.Durability(every, shared_memory=memory))
     return inprocess.run(query.plan(buckets=2), folder / "ckpt", options)
 
 

@@ -321,7 +321,7 @@ def short_tries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def kept(folder: Path, every: str) -> Durability:
-    return Durability(every=every, backup=folder / "backup", memory=folder / "memory")
+    return Durability(every=every, backup=folder / "backup", shared_memory=folder / "memory")
 
 
 @pytest.mark.usefixtures("short_tries")

@@ -48,7 +48,7 @@ class Timer:
 
 
 def durability(folder: Path, every: str = "20s", **more: Any) -> Durability:
-    return Durability(every, memory=folder / "memory", **more)
+    return Durability(every, shared_memory=folder / "memory", **more)
 
 
 def run(
@@ -78,8 +78,8 @@ def killed_after(epoch: int) -> Callable[[Engine], bool]:
 
 
 def _in_memory(engine: Engine, segment: Segment) -> Path:
-    assert engine.storage.tiers.memory is not None
-    return Path(engine.storage.tiers.memory) / segment.file
+    assert engine.storage.tiers.shared_memory is not None
+    return Path(engine.storage.tiers.shared_memory) / segment.file
 
 
 def arrow_files(folder: Path) -> set[str]:
@@ -456,11 +456,18 @@ def test_epochs_are_replayed_as_few_large_ones() -> None:
     assert [[m.epoch for m in batch] for batch in batches(records, 10)] == [[0, 1], [2], [3], [4], [5]]
 
 
+def test_the_old_name_of_shared_memory_still_works(tmp_path: Path) -> None:
+    with pytest.warns(DeprecationWarning, match="shared_memory"):
+        old = Durability("5s", memory=tmp_path)
+    assert old == Durability("5s", shared_memory=tmp_path)
+    assert replace(old, retain=3).shared_memory == tmp_path
+
+
 def test_what_a_user_gives(tmp_path: Path) -> None:
     assert durability_of(None) == Durability()
     assert durability_of("5s").seconds == 5
     assert durability_of(Durability(retain=3)).retain == 3
-    assert Durability().tiers(Checkpoint(tmp_path)).memory is None
+    assert Durability().tiers(Checkpoint(tmp_path)).shared_memory is None
     with pytest.raises(st.QueryError, match="retain=0 is too few; give at least 1"):
         Durability(retain=0)
     with pytest.raises(st.QueryError, match="every"):

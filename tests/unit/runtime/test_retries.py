@@ -79,7 +79,7 @@ def test_segments_of_attempts_that_did_not_count_are_removed_while_the_query_run
         nonlocal most
         tiers, kept = engine.storage.tiers, engine.storage.kept
         named = set().union(*(m.files() for m in kept))
-        places = [Path(p) for p in (tiers.memory, tiers.root) if p]
+        places = [Path(p) for p in (tiers.shared_memory, tiers.root) if p]
         there = {p.relative_to(place).as_posix() for place in places for p in place.glob("state/*/*.arrow")}
         assert named <= there
         left = there - named - engine.storage.leaving

@@ -298,7 +298,7 @@ def test_reading_is_work(machine: Callable[..., Machine]) -> None:
         yield from _batches(rows(0, 2, first=1))
 
     items = list(row_task(one.plan, one.epoch, 0, slow()))
-    (report,) = inprocess.reports_of([item for item in items if item[0] == inprocess.REPORT])
+    (report,) = inprocess.read_task_reports([item for item in items if item[0] == inprocess.REPORT])
     assert report.busy >= 0.2
     assert report.wait < 0.2
     assert report.instance == 2, "behind the two instances of the prefix"

@@ -71,7 +71,7 @@ def query() -> st.Query:
 @pytest.mark.parametrize("every", ["epoch", "never"])
 def test_no_secret_is_written_or_shown(query: st.Query, tmp_path: Path, every: str) -> None:
     shown = io.StringIO()
-    durability = st.Durability(every, memory=tmp_path / "memory" if every != "epoch" else None)
+    durability = st.Durability(every, shared_memory=tmp_path / "memory" if every != "epoch" else None)
     options = Options(2, rows_per_epoch=1, durability=durability)
     root = tmp_path / "ckpt"
     engine = inprocess.run(query.plan(buckets=4), root, options)
@@ -88,7 +88,7 @@ def test_no_secret_is_written_or_shown(query: st.Query, tmp_path: Path, every: s
 
 def test_a_store_shows_no_secret(tmp_path: Path) -> None:
     address = f"s3://me:{SECRET}@bucket/ckpt?access_key=me&secret_key={SECRET}&session_token={SECRET}"
-    durability = st.Durability("5s", backup=address, memory=tmp_path)
+    durability = st.Durability("5s", backup=address, shared_memory=tmp_path)
     tiers = durability.tiers(Checkpoint(tmp_path / "ckpt"))
     told = (
         f"{durability} {durability!r} {Options(durability=durability)} {tiers} {tiers.backup} {Store.at(address).url}"

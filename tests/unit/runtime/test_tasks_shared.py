@@ -10,7 +10,7 @@ from pyspark import cloudpickle
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.spark.job import InstanceStage, Pair, SourceStage
-from springtide.runtime.task_reports import reports_of
+from springtide.runtime.task_reports import read_task_reports
 from springtide.state.checkpoint import Checkpoint
 from tests.unit.runtime.crashing import every_row_is_there_once, files_to_files, write_input
 
@@ -32,7 +32,7 @@ def test_instances_that_share_a_task_are_instances_still(tmp_path: Path, instanc
             for pair in pairs:
                 boxes[pair[0] % few[level]].append(pair)
             pairs = [p for t, box in enumerate(boxes) for p in stage(t, box)]
-        reports = reports_of(item for _, item in pairs)
+        reports = read_task_reports(item for _, item in pairs)
         seen[:] = reports
         return reports
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as some
 
 import springtide as st
 from springtide.sources import json_objects
-from springtide.values.fitting import Misfit, frame_of_row
+from springtide.values.row_checks import Misfit, frame_of_row
 from tests.unit.sources.conftest import Drain, Everything
 
 XY = {"x": pl.Int64, "y": pl.String}

@@ -90,7 +90,7 @@ def test_what_went_in_is_kept_where_state_is_not(
         return True
 
     monkeypatch.setattr(Lease, "commit", checked)
-    run(disk, between, every="never", memory=tmp_path / "memory", buffer=True)
+    run(disk, between, every="never", shared_memory=tmp_path / "memory", buffer=True)
     assert seen
 
 

@@ -325,7 +325,7 @@ def test_a_query_at_work(one: One, tmp_path: Path, every: str) -> None:
             state.persist(run, tmp_path / "segments")
         return True
 
-    durability = st.Durability(every=every, memory=tmp_path / "memory" if every != "epoch" else None)
+    durability = st.Durability(every=every, shared_memory=tmp_path / "memory" if every != "epoch" else None)
     one.run(tmp_path / "ckpt", between, durability=durability)
     assert [c.epoch for c in seen] == [5, 7]
     assert not list((tmp_path / "ckpt" / "savepoints").glob("*"))
@@ -366,7 +366,7 @@ def interrupted(one: One, root: Path, memory: Path, epochs: int, durable: tuple[
         engine.close = engine.storage.lease.release  # type: ignore[method-assign]
         return False
 
-    durability = st.Durability(every="never", memory=memory)
+    durability = st.Durability(every="never", shared_memory=memory)
     one.run(root, between, durability=durability)
 
 

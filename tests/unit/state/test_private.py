@@ -47,7 +47,7 @@ def run(folder: Path, memory: Path, *, killed_after: int | None = None, **more: 
         engine.close = engine.storage.lease.release  # type: ignore[method-assign]
         return False
 
-    durability = Durability("never", memory=memory, **more)
+    durability = Durability("never", shared_memory=memory, **more)
     options = Options(2, rows_per_epoch=7, durability=durability)
     return inprocess.run(files_to_files(folder).plan(buckets=8), folder / "checkpoint", options, between=between)
 
@@ -110,7 +110,7 @@ def test_a_forged_manifest_reaches_no_other_folder(tmp_path: Path, memory: Path,
     assert last.log is not None
     assert private.left(forged, checkpoint.root) is None
     path = checkpoint.root / "manifests" / f"{last.epoch:09d}"
-    path.write_bytes(replace(last, log=replace(last.log, memory=forged)).encode())
+    path.write_bytes(replace(last, log=replace(last.log, shared_memory=forged)).encode())
     engine = run(tmp_path / "a", memory)
     assert "are lost" in engine.events[0][1], "what was there was not read"
     if os.path.lexists(str(forged)) and os.path.islink(str(forged)):
@@ -123,7 +123,9 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytes
     folder = private.new(tmp_path, tmp_path / "checkpoint")
     (tmp_path / "theirs").mkdir()
     os.symlink(tmp_path / "theirs", folder)
-    with pytest.raises(st.CheckpointError, match=r"is not a folder; see who put it there .* st.Durability\(memory=…\)"):
+    with pytest.raises(
+        st.CheckpointError, match=r"is not a folder; see who put it there .* st.Durability\(shared_memory=…\)"
+    ):
         private.make(folder)
     folder.unlink()
     folder.mkdir()
@@ -152,7 +154,7 @@ def test_the_folder_that_earlier_versions_made_is_taken_and_removed(
     for manifest in checkpoint.history():
         path = checkpoint.root / "manifests" / f"{manifest.epoch:09d}"
         assert manifest.log is not None
-        path.write_bytes(replace(manifest, log=replace(manifest.log, memory=str(former))).encode())
+        path.write_bytes(replace(manifest, log=replace(manifest.log, shared_memory=str(former))).encode())
     engine = run(tmp_path / "a", memory)
     assert engine.events == [], "nothing was lost"
     assert not former.exists()

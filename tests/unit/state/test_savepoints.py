@@ -78,7 +78,7 @@ def test_a_savepoint_of_a_query_at_work(tmp_path: Path, every: str) -> None:
             state.save(tmp_path / "ckpt", f"e{engine.manifest.epoch}")
         return True
 
-    durability = st.Durability(every, retain=1, memory=tmp_path / "memory")
+    durability = st.Durability(every, retain=1, shared_memory=tmp_path / "memory")
     options = replace(Options(2, rows_per_epoch=10), durability=durability)
     inprocess.run(query(sink).plan(), tmp_path / "ckpt", options, between=between)
     assert [m.epoch for m in state.savepoints(tmp_path / "ckpt").values()] == [0, 1, 2, 3, 4]

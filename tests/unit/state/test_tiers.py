@@ -27,8 +27,8 @@ def tiers(tmp_path: Path) -> Tiers:
 
 
 def memory_of(tiers: Tiers) -> Path:
-    assert tiers.memory is not None
-    return Path(tiers.memory)
+    assert tiers.shared_memory is not None
+    return Path(tiers.shared_memory)
 
 
 def written(tiers: Tiers) -> Segment:
@@ -58,7 +58,7 @@ def test_a_segment_is_written_to_memory_and_persisted_to_root_and_backup(tiers: 
     tiers.persist([segment])  # a second time there is nothing to do
     for place in (memory_of(tiers), tmp_path / "root", tmp_path / "backup"):
         assert read_segment(place / FILE).equals(ROWS)
-    tiers.clear_memory()
+    tiers.clear_shared_memory()
     assert tiers.find(segment) == tmp_path / "root" / FILE
 
 
@@ -133,7 +133,7 @@ def test_what_counts_as_durable_is_what_has_arrived(
     monkeypatch.undo()
     assert tiers.find(segment) == memory_of(tiers) / FILE
     tiers.persist([segment])
-    tiers.clear_memory()
+    tiers.clear_shared_memory()
     assert read_segment(tiers.find(segment)).equals(ROWS)
 
 

@@ -19,7 +19,7 @@ from springtide.query.steps import Source
 from springtide.query.types import FIRST_TIME, LAST_TIME
 from springtide.runtime.reference.ingest import arrive
 from springtide.stateless.ingest import Ingested, ingest
-from springtide.values.fitting import Misfit, event_time
+from springtide.values.row_checks import Misfit, event_time
 
 
 def source(dtype: Any = pl.Int64, ts: str | None = "t", *, positions: bool = True, disorder: str = "0s") -> Source:

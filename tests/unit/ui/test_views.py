@@ -20,7 +20,7 @@ from springtide.state.manifest import Manifest, SourceState, SubqueryState
 from springtide.state.metrics import EpochMetrics
 from springtide.state.segment import Segment
 from springtide.ui.buckets import buckets, hottest
-from springtide.ui.decided import decisions
+from springtide.ui.decisions import decisions
 from springtide.ui.graph import graph
 from springtide.ui.live import encoded
 from springtide.ui.now import Seen, held_by, now_of, state_of

@@ -81,7 +81,7 @@ class Foresight:
         if fullness > 1 + sizing.ROUNDING:
             later = {
                 name: max(forecast.upper(self.deviations))
-                + self._behind(snapshot, name, waiting[name], wait) / max(wait, self.drain)
+                + self._backlog_later(snapshot, name, waiting[name], wait) / max(wait, self.drain)
                 for name, forecast in ahead.items()
             }
             todo = self._times(snapshot, works, later)
@@ -103,7 +103,7 @@ class Foresight:
 
         None: a jump has begun in the last epoch, and how high it goes the next report knows.
         """
-        past = Series.of(*experience.rates(reports, source, self.forecast.memory))
+        past = Series.of(*experience.rates(reports, source, self.forecast.lookback))
         now = reports[-1].time
         found = self.forecast.forecast(past, [now + 2 * wait * (k + 1) / POINTS for k in range(POINTS)])
         # A line that goes through a jump is somewhere between both sides. A report in which the load jumps has only a part of it; its
@@ -126,7 +126,7 @@ class Foresight:
         earlier = before.sources[source]
         return sizing.arrivals(earlier, before.period) if earlier.latest is None else earlier.latest
 
-    def _behind(self, snapshot: Snapshot, source: str, waiting: float, wait: float) -> float:
+    def _backlog_later(self, snapshot: Snapshot, source: str, waiting: float, wait: float) -> float:
         """Count the rows that will wait when new instances come."""
         growing = sizing.arrivals(snapshot.sources[source], snapshot.period) - self._read(snapshot, source)
         return waiting + max(0.0, growing) * wait if waiting else 0.0

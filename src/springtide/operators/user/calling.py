@@ -20,7 +20,7 @@ from springtide.operators.user.frame_parts import FrameParts
 from springtide.operators.user.kernel import changes
 from springtide.query.operators import KeyOperator
 from springtide.query.types import TS
-from springtide.values.fitting import Misfit
+from springtide.values.row_checks import Misfit
 from springtide.values.user_code import columns_of, frame_of_rows
 
 State = dict[str, Any] | None

@@ -14,7 +14,7 @@ from springtide.query.errors import QueryError
 from springtide.query.stream import Stream
 from springtide.query.types import END_OF_TIME, TS
 from springtide.runtime.reference.tuples import BEGINNING_OF_TIME, Place, Tuple
-from springtide.values.fitting import Misfit, event_time, frame_of_row, row_text, time_column
+from springtide.values.row_checks import Misfit, event_time, frame_of_row, row_text, time_column
 
 
 @dataclass

@@ -25,7 +25,7 @@ from springtide.runtime.spark.homes import Instance, settled, tasks_of
 from springtide.runtime.spark.packing import packed
 from springtide.runtime.spark.placing import MOST, Executor, Executors, preferring
 from springtide.runtime.spark.probe import Sighted
-from springtide.runtime.task_reports import reports_of
+from springtide.runtime.task_reports import read_task_reports
 from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
 from springtide.runtime.topology import Topology
 
@@ -222,7 +222,7 @@ class SparkExecutor:
             stage = InstanceStage(self._later, later, level, tasks[level])
             rdd = shuffled.mapPartitionsWithIndex(self._placed(stage))
         try:
-            return reports_of(item for _, item in rdd.collect())
+            return read_task_reports(item for _, item in rdd.collect())
         except Exception as error:
             if is_gone(error):  # no use to wait for it
                 raise SpringtideError(f"{GONE}; the next start continues from the last committed epoch") from error

@@ -69,11 +69,11 @@ class Run:
         """Start the query; the exporter is the run's from now on. `resign` lets the next of those begin who stand by."""
         durable = options.durability
         is_local = str(spark.sparkContext.master).startswith("local")
-        if durable.seconds > 0 and durable.memory is None and checkpoint.remote is None and not is_local:
+        if durable.seconds > 0 and durable.shared_memory is None and checkpoint.remote is None and not is_local:
             raise QueryError(
                 "(durability)",
                 f"state that is not durable yet (every={durable.every!r}) must be where all executors of a cluster see it",
-                'give memory= such a folder, leave it at every="epoch", or have the checkpoint in an object store',
+                'give shared_memory= such a folder, leave it at every="epoch", or have the checkpoint in an object store',
             )
         self._name, self._spark, self._results = plan.graph.name, spark, Results(plan)
         self._executor = SparkExecutor(spark.sparkContext, plan)

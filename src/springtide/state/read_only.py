@@ -59,7 +59,7 @@ def made_durable(source: Source) -> bool:
     return True
 
 
-class Resting(Checkpoint):
+class ReadOnlyCheckpoint(Checkpoint):
     """A checkpoint that is read, under the name that people know it by."""
 
     def __init__(self, store: Store, root: Path) -> None:
@@ -75,7 +75,7 @@ class Resting(Checkpoint):
 
     def tiers(self, manifest: Manifest) -> Tiers:
         """Return where the files of an epoch are."""
-        memory = private.left(manifest.log and manifest.log.memory, self.root)
+        memory = private.left(manifest.log and manifest.log.shared_memory, self.root)
         return Tiers(str(self.root), memory, self.remote)
 
     def find(self, manifest: Manifest, segment: Segment) -> Path:
@@ -85,16 +85,16 @@ class Resting(Checkpoint):
         except CheckpointError as error:
             raise CheckpointError(self.store.url, error.problem, error.hint) from None
 
-    def has(self, manifest: Manifest, segment: Segment, *, memory: bool = True) -> bool:
-        """Return whether a segment of an epoch is there and whole; without `memory` one that is only in shared memory does not count."""
+    def has(self, manifest: Manifest, segment: Segment, *, shared_memory: bool = True) -> bool:
+        """Return whether a segment of an epoch is there and whole; without `shared_memory` one that is only in shared memory does not count."""
         if self.remote is not None:
             return self._sizes.get(segment.file) == segment.bytes
         tiers = self.tiers(manifest)
-        return (tiers if memory else replace(tiers, memory=None)).nearest(segment) is not None
+        return (tiers if shared_memory else replace(tiers, shared_memory=None)).nearest(segment) is not None
 
-    def whole(self, manifest: Manifest, *, memory: bool = True) -> bool:
+    def whole(self, manifest: Manifest, *, shared_memory: bool = True) -> bool:
         """Return whether all segments of an epoch are there."""
-        return all(self.has(manifest, segment, memory=memory) for segment in manifest.segments())
+        return all(self.has(manifest, segment, shared_memory=shared_memory) for segment in manifest.segments())
 
     def chain(self, at: int | None = None) -> list[Manifest]:
         """Return the manifests that a start at an epoch needs: its own, and where its state was never durable all since the last that was."""
@@ -125,11 +125,11 @@ class Resting(Checkpoint):
 
 
 @contextmanager
-def opened(source: Source) -> Iterator[Resting]:
+def opened(source: Source) -> Iterator[ReadOnlyCheckpoint]:
     """Read a checkpoint as it is. Of one in another store the small files are fetched first."""
     store = store_of(source)
     if store.local is not None:
-        yield Resting(store, store.local)
+        yield ReadOnlyCheckpoint(store, store.local)
         return
     with tempfile.TemporaryDirectory(prefix="springtide-") as folder:
         root = Path(folder)
@@ -138,7 +138,7 @@ def opened(source: Source) -> Iterator[Resting]:
         for slot, data in Log(store).read().data.items():
             (root / MANIFESTS).mkdir(exist_ok=True)
             (root / slot.path).write_bytes(data)
-        yield Resting(store, root)
+        yield ReadOnlyCheckpoint(store, root)
 
 
 def files_of(manifests: Sequence[Manifest]) -> set[str]:

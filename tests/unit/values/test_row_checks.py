@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 import springtide as st
-from springtide.values.fitting import Misfit, column, column_of, frame_of_row, frame_of_rows, micros_of, times_of
+from springtide.values.row_checks import Misfit, column, column_of, frame_of_row, frame_of_rows, micros_of, times_of
 
 TYPES: list[pl.DataType] = [
     *(pl.Int64(), pl.UInt8(), pl.Float64(), pl.Float32(), pl.String(), pl.Boolean(), pl.Binary(), pl.Date(), pl.Time()),

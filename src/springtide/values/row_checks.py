@@ -34,7 +34,7 @@ def column(name: str, value: Any, dtype: pl.DataType) -> pl.Series:
     [1.0]
     >>> column("x", 300, pl.UInt8())
     Traceback (most recent call last):
-    springtide.values.fitting.Misfit: column 'x': 300 is out of range for u8
+    springtide.values.row_checks.Misfit: column 'x': 300 is out of range for u8
     """
     if isinstance(value, pl.Series):  # a row of a frame: its type is known already, and exact
         if value.dtype == dtype:
