@@ -32,15 +32,19 @@ ROWS = 100
 class Size:
     """How much is measured."""
 
-    epochs: int = 150
+    epochs: int = 500
     warm_up: int = 15
     rounds: int = 3
+    turn: float = 4.0
+    """Seconds for which a page is open, and then for which none is."""
+    settling: float = 1.0
+    """Seconds at the beginning of a turn that do not count: a page begins or ends."""
     views: int = 5
     many: int = 10_000
     """Epochs of the checkpoint that is looked at."""
 
 
-SMALL = Size(epochs=25, warm_up=5, rounds=1, views=1, many=1_000)
+SMALL = Size(epochs=100, warm_up=5, rounds=1, views=1, many=1_000)
 """To see whether it runs: its figures mean nothing, and are not kept."""
 
 LISTENER = """
@@ -59,9 +63,10 @@ def main(*options: str) -> None:
     spark = session()
     alone: list[float] = []
     seen: list[float] = []
-    for _ in range(how.rounds):  # turn about, so that a busy minute of the machine hits both
-        alone += _epochs(spark, how, looked_at=False)
-        seen += _epochs(spark, how, looked_at=True)
+    for _ in range(how.rounds):
+        not_seen, looked_at = _epochs(spark, how)
+        alone += not_seen
+        seen += looked_at
         say(f"epoch {statistics.median(alone) * 1000:.0f} ms alone, {statistics.median(seen) * 1000:.0f} ms looked at")
     spark.stop()
     first, whole = _views(how)
@@ -94,23 +99,34 @@ def _query(count: int, folder: Path) -> st.Query:
     return st.Query("page", totals.to(st.parquet_sink(folder / "out")))
 
 
-def _epochs(spark: Any, how: Size, *, looked_at: bool) -> list[float]:
+def _epochs(spark: Any, how: Size) -> tuple[list[float], list[float]]:
+    """Return the seconds of the epochs that nobody looked at, and of those that a page did, of one run: turn about within it."""
     with scratch() as folder:
         query = _query(how.epochs * ROWS, folder)
         run = query.start(spark, checkpoint=folder / "checkpoint", instances=2, rows_per_epoch=ROWS)
-        if looked_at:
-            with _page(folder / "checkpoint") as address:
-                listener = subprocess.Popen([sys.executable, "-c", LISTENER, address], stderr=subprocess.DEVNULL)
-                began = time.time()
-                run.wait()
-                listener.kill()
-                listener.wait()
-        else:
-            began = 0.0
+        turns: list[tuple[float, float, bool]] = []
+        with _page(folder / "checkpoint") as address:
+            while run.active:
+                for looked_at in (False, True):
+                    began = time.time()
+                    listener = (
+                        subprocess.Popen([sys.executable, "-c", LISTENER, address], stderr=subprocess.DEVNULL)
+                        if looked_at
+                        else None
+                    )
+                    run.wait(how.turn)
+                    if listener is not None:
+                        listener.kill()
+                        listener.wait()
+                    turns.append((began + how.settling, time.time(), looked_at))
             run.wait()
-        history = History(folder / "checkpoint").read("snapshots")
-    at = [record["time"] for record in history]
-    return [b - a for a, b in itertools.pairwise(at) if a > began][how.warm_up :]
+        at = [record["time"] for record in History(folder / "checkpoint").read("snapshots")]
+    found: dict[bool, list[float]] = {False: [], True: []}
+    for a, b in itertools.islice(itertools.pairwise(at), how.warm_up, None):
+        for began, ended, looked_at in turns:
+            if began <= a and b <= ended:
+                found[looked_at].append(b - a)
+    return found[False], found[True]
 
 
 @contextmanager

@@ -7,7 +7,6 @@ import json
 import math
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from typing import Any
 
 from springtide.ui.watching import Watched
@@ -17,8 +16,8 @@ EVERY = 0.5
 EVERY_IN_STORE = 5.0
 _ALIVE = 15.0
 """Seconds after which a page is told that there is nothing new."""
-_AWAKE = 0.25
-"""Seconds between two looks whether the server ends."""
+_AWAKE = 0.1
+"""Seconds between two looks of a page whether there is something new, or the server ends."""
 
 
 class Live:
@@ -29,7 +28,6 @@ class Live:
         self.watched, self._stopping = watched, stopping
         self._every = EVERY if watched.files.is_local else EVERY_IN_STORE
         self._pages = 0
-        self._told = asyncio.Condition()
         self._text: str | None = None
         self._count = 0
         self._task: asyncio.Task[None] | None = None
@@ -50,16 +48,10 @@ class Live:
                     silent = 0.0
                     yield ": nothing new\n\n"
                 else:
-                    await self._wait(seen)
+                    await asyncio.sleep(_AWAKE)  # a page that is closed is cancelled here, and nowhere is that caught
                     silent += _AWAKE
         finally:
             self._pages -= 1
-
-    async def _wait(self, seen: int) -> None:
-        """Wait a moment for something new."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_AWAKE), self._told:
-                await self._told.wait_for(lambda: self._count != seen)
 
     async def _look(self) -> None:
         first = True
@@ -79,9 +71,7 @@ class Live:
 
     async def _tell(self) -> None:
         text = await asyncio.to_thread(lambda: encoded(self.watched.now()))
-        async with self._told:
-            self._text, self._count = text, self._count + 1
-            self._told.notify_all()
+        self._text, self._count = text, self._count + 1
 
 
 def encoded(value: Any) -> str:
