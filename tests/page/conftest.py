@@ -21,6 +21,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 import springtide as st
 from springtide.runtime import inprocess
 from springtide.runtime.engine import Options
+from springtide.state.stores import Store
 from springtide.ui.app import application
 from springtide.ui.gallery import Gallery
 from springtide.ui.guard import Rules
@@ -152,7 +153,7 @@ def _two_of_others(engine: inprocess.Engine, step: str, instance: int) -> list[i
 class AtWork:
     """A query at work in another thread, until it is told to go on to its end, or to stop."""
 
-    def __init__(self, root: Path, query: st.Query, options: Options) -> None:
+    def __init__(self, root: Path | str, query: st.Query, options: Options) -> None:
         self.root = root
         self.hurry, self.over = threading.Event(), threading.Event()
         self._thread = threading.Thread(
@@ -169,7 +170,7 @@ class AtWork:
         self._thread.join()
 
     def begun(self) -> AtWork:
-        while not (self.root / "history").exists():
+        while not Store.at(self.root).list("history"):
             assert self._thread.is_alive(), "the query has ended before its first epoch was measured"
             time.sleep(0.01)
         return self
@@ -180,10 +181,12 @@ def at_work(tmp_path: Path) -> Iterator[Callable[..., AtWork]]:
     """`at_work()` starts a query that has much to do, a few rows at a time."""
     started: list[AtWork] = []
 
-    def start(name: str = "ckpt", query: st.Query | None = None, elastic: bool = True) -> AtWork:
+    def start(
+        name: str = "ckpt", query: st.Query | None = None, elastic: bool = True, where: str | None = None
+    ) -> AtWork:
         settings = st.Elastic(policy=st.Manual(), balancing=None, max=8) if elastic else None
         options = Options(2, rows_per_epoch=20, elastic=settings)
-        started.append(AtWork(tmp_path / name, query or numbers(20_000), options))
+        started.append(AtWork(where or tmp_path / name, query or numbers(20_000), options))
         return started[-1].begun()
 
     yield start

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from http.client import HTTPConnection
@@ -15,9 +16,9 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import expect
 
-import springtide as st
 from springtide.elastic.snapshot import Snapshot
 from springtide.state.history import History
+from springtide.state.savepoints import savepoints
 from springtide.ui.guard import LOOPBACK, Rules
 from springtide.ui.serve import ServeOptions, rules_of
 from tests.page.conftest import PATIENCE, AtWork, Look, Serve, numbers
@@ -195,4 +196,33 @@ def test_a_checkpoint_in_a_store(serve: Serve, ended: Path, s3: str) -> None:
     assert "hush-hush" not in json.dumps(ask(address, "GET", "/api/checkpoints")[1])
     now = ask(address, "GET", f"/api/c/{found['key']}/now")[1]
     assert (now["epoch"], now["commands"]) == (19, False)
-    assert st.__version__
+    assert ask(address, "GET", f"/api/c/{found['key']}/state?step=sums")[0] == 200
+
+
+def test_a_query_whose_checkpoint_is_in_a_store(serve: Serve, at_work: Callable[..., AtWork], s3: str) -> None:
+    run = at_work(where=s3)
+    rules = rules_of(ServeOptions())
+    address = serve(s3, rules)  # type: ignore[arg-type]
+    (found,) = ask(address, "GET", "/api/checkpoints")[1]["checkpoints"]
+    assert (found["query"], found["state"]) == ("numbers", "running")
+    headers = {"Content-Type": "application/json", "X-Springtide": rules.word}
+    about = f"/api/c/{found['key']}"
+    assert answered(address, headers, about, "scale", {"step": "sums", "instances": 3})["what"] == "2 → 3 instances"
+    assert answered(address, headers, about, "savepoint", {"name": "kept"})["status"] == "done"
+    assert ask(address, "GET", f"{about}/state?step=sums&limit=5")[1]["columns"]
+    assert answered(address, headers, about, "stop", {})["status"] == "done"
+    run.wait()
+    assert "kept" in savepoints(s3)
+
+
+def answered(
+    address: str, headers: dict[str, str], about: str, command: str, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Give a command as the page does, and return its last answer."""
+    status, sent = ask(address, "POST", f"{about}/commands", headers, {"command": command, "options": options})
+    assert status == 202, sent
+    answer: dict[str, Any] = sent.get("answer", {"final": False})
+    while not answer["final"]:
+        answer = ask(address, "GET", f"{about}/commands/{command}/{sent['id']}")[1]
+        time.sleep(0.05)
+    return answer

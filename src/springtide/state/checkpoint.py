@@ -327,6 +327,10 @@ class Checkpoint:
     def bring(self, folder: str) -> None:
         """Have the files of a folder on this machine: they are."""
 
+    def withdraw(self, command: Path) -> None:
+        """Take back a command that was left and that no run has taken up."""
+        command.unlink(missing_ok=True)
+
     # ── manifests ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def epochs(self) -> list[int]:

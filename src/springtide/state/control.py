@@ -53,7 +53,7 @@ def ask(checkpoint: Checkpoint, command: Command, wait: float) -> Answer:
             break
         time.sleep(_POLL)
     if command.name == "stop" and answer is None and not checkpoint.in_use():
-        file.unlink(missing_ok=True)  # it ended by itself, or was killed: the next run is not to stop at once
+        checkpoint.withdraw(file)  # it ended by itself, or was killed: the next run is not to stop at once
         last = checkpoint.latest()
         return Answer("done", epoch=-1 if last is None else last.epoch)
     return answer or Answer("sent", final=False)

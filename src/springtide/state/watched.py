@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
 import time
 import weakref
 from contextlib import suppress
@@ -40,6 +41,7 @@ class Watched(ReadOnlyCheckpoint):
         self.log = Log(store)
         self._looked, self._runs = -_BETWEEN, False
         self._sent: set[str] = set()
+        self._looking = threading.Lock()
 
     def found(self) -> bytes | None:
         """Read what makes the place a checkpoint."""
@@ -50,17 +52,24 @@ class Watched(ReadOnlyCheckpoint):
 
     def in_use(self) -> bool:
         """Return whether a run was heard of lately. Commands that were left are brought to it, and its answers back."""
-        if time.monotonic() - self._looked >= _BETWEEN:
-            self._exchange()
-            self._runs = self._heard()
-            self._looked = time.monotonic()
-        return self._runs
+        with self._looking:  # a page asks from several threads
+            if time.monotonic() - self._looked >= _BETWEEN:
+                self._exchange()
+                self._runs = self._heard()
+                self._looked = time.monotonic()
+            return self._runs
 
     def bring(self, folder: str) -> None:
         """Have the files of a folder here."""
         for path in self.store.list(folder):
             with suppress(FileNotFoundError):
                 self.store.fetch(path, self.root / path)
+
+    def withdraw(self, command: Path) -> None:
+        """Take back a command, from the store too: the next run must not find it."""
+        with self._looking:
+            super().withdraw(command)
+            self._exchange()
 
     def _exchange(self) -> None:
         mine = {f"{CONTROL}/{f.name}": f for f in (self.root / CONTROL).glob("*.json")}

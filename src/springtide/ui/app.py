@@ -79,7 +79,7 @@ def application(gallery: Gallery, rules: Rules, stopping: Callable[[], bool] = l
             raise SpringtideError("name a command")
         options = given.get("options")
         options = options if isinstance(options, dict) else {}
-        return _json(await _apart(lambda: execute(watched(request).checkpoint(), given["command"], options)), 202)
+        return _json(await _apart(lambda: execute(watched(request).checkpoint, given["command"], options)), 202)
 
     routes = [
         Route("/", index),
@@ -162,11 +162,11 @@ def _state(watched: Watched, request: Request) -> Any:
     given = request.query_params
     keys = [key for key in given.getlist("key") if key]
     limit = max(1, min(int(given.get("limit", "50")), _ROWS))
-    return browse(watched.checkpoint(), given.get("step", ""), keys, given.get("kind") or None, limit)
+    return browse(watched.checkpoint, given.get("step", ""), keys, given.get("kind") or None, limit)
 
 
 def _answer(watched: Watched, request: Request) -> Any:
-    return answer_to(watched.checkpoint(), request.path_params["name"], request.path_params["id"])
+    return answer_to(watched.checkpoint, request.path_params["name"], request.path_params["id"])
 
 
 def _moment(request: Request, name: str) -> float | None:

@@ -46,7 +46,7 @@ def answer_to(checkpoint: Checkpoint, name: str, id: str) -> dict[str, Any]:
     answer = read_answer(file)  # after the look at the run: what it said last is not missed
     if answer is None and not running:
         if name == "stop":
-            file.unlink(missing_ok=True)  # it ended by itself: the next run is not to stop at once
+            checkpoint.withdraw(file)  # it ended by itself: the next run is not to stop at once
             last = checkpoint.latest()
             answer = Answer("done", epoch=None if last is None else last.epoch)
         else:
@@ -60,8 +60,8 @@ def _plain(answer: Answer) -> dict[str, Any]:
 
 def _saved(checkpoint: Checkpoint, options: Options) -> dict[str, Any]:
     name = _text(options, "name")
-    save(checkpoint.root, name)
-    return _plain(Answer("done", f"savepoint {name} is kept", savepoints(checkpoint.root)[name].epoch))
+    save(checkpoint.store, name)
+    return _plain(Answer("done", f"savepoint {name} is kept", savepoints(checkpoint.store)[name].epoch))
 
 
 def _scale(checkpoint: Checkpoint, options: Options) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class Files:
         root = self.store.local
         try:
             if root is None:
-                return self.store.read(path)[start:end]
+                return self.store.read(path, start, end - start) if end > start else b""
             descriptor = os.open(root / path, os.O_RDONLY | os.O_NONBLOCK)
             try:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):

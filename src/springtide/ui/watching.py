@@ -12,14 +12,13 @@ from typing import Any
 from springtide.elastic.decisions import decisions_of
 from springtide.elastic.snapshot import Snapshot
 from springtide.query.errors import SpringtideError
-from springtide.state.checkpoint import Checkpoint, Lineage
-from springtide.state.errors import CheckpointError
+from springtide.state.checkpoint import Lineage
 from springtide.state.log import Log, Slot, is_claim
 from springtide.state.manifest import Manifest
 from springtide.state.names import MARKER, SAVEPOINTS
 from springtide.state.parsing import parsed
-from springtide.state.read_only import opened
 from springtide.state.savepoints import savepoints
+from springtide.state.watched import watched
 from springtide.ui import buckets, track
 from springtide.ui.decisions import decisions as shown_decisions
 from springtide.ui.files import Files
@@ -48,6 +47,8 @@ class Watched:
     def __init__(self, where: str | Path) -> None:
         """Name it; nothing is read yet."""
         self.files = Files.at(where)
+        self.checkpoint = watched(where)
+        """The checkpoint, for whoever leaves commands in it or reads its state."""
         self._lock = threading.RLock()
         self._begin()
 
@@ -65,6 +66,8 @@ class Watched:
         self._newest: Slot | None = None
         self._saved: tuple[object, dict[str, Manifest]] = (None, {})
         self._running = False
+        self._takes_commands = False
+        """Whether a run was heard of that looks for commands here: that of a checkpoint whose copy this is does not."""
         self._gone: str | None = None
         self.version = 0
         """Counts what was seen to change."""
@@ -127,7 +130,7 @@ class Watched:
         self._read_savepoints()
 
     def _read_marker(self) -> None:
-        marker = self.files.store.read(MARKER) if self.root is None else Checkpoint(self.root).marker()
+        marker = self.checkpoint.marker()
         lineage = Lineage.of(marker)
         if lineage.id != self._id:
             version = self.version
@@ -147,16 +150,19 @@ class Watched:
         self._newest = slots[-1] if slots else None
 
     def _read_savepoints(self) -> None:
+        stamp: object
         if self.root is None:
-            return
-        folder = self.root / SAVEPOINTS
-        stamp = folder.stat().st_mtime_ns if folder.is_dir() else None
+            stamp = [path for path in self.files.store.list(SAVEPOINTS) if path.endswith(f"/{MARKER}")]
+        else:
+            folder = self.root / SAVEPOINTS
+            stamp = folder.stat().st_mtime_ns if folder.is_dir() else None
         if stamp != self._saved[0]:
-            self._saved = stamp, savepoints(self.root)
+            self._saved = stamp, savepoints(self.files.store)
 
     def _is_running(self) -> bool:
-        if self.root is not None:
-            return Checkpoint(self.root).in_use()
+        self._takes_commands = self.checkpoint.in_use()
+        if self._takes_commands or self.root is not None:
+            return self._takes_commands
         last = self._manifests[-1] if self._manifests else None
         return last is not None and not last.ended and time.time() - last.metrics.at < _FOLLOWED
 
@@ -181,7 +187,7 @@ class Watched:
                 "since": float(self._track.whole["time"][0]) if len(self._track) else None,
                 "until": float(self._track.whole["time"][-1]) if len(self._track) else None,
                 "place": self.files.store.url,
-                "commands": self.root is not None,
+                "commands": self._takes_commands or self.root is not None,
             }
 
     def seen(self) -> Seen:
@@ -244,15 +250,6 @@ class Watched:
         near = [i for i in range(first, at + 1) if times[at] - LAST_SECONDS < times[i] <= times[at]] or [at]
         found = [s for i in near if (s := _snapshot(self._snapshots.line(self._track.places[i]))) is not None]
         return recent_load(found)
-
-    def checkpoint(self) -> Checkpoint:
-        """Return the checkpoint, for whoever leaves commands in it or reads its state."""
-        if self.root is None:
-            with opened(self.files.store):
-                raise CheckpointError(
-                    self.files.store.url, "is in a store", "copy it to a folder to look into its state"
-                )
-        return Checkpoint(self.root)
 
 
 def _snapshot(line: bytes) -> Snapshot | None:
