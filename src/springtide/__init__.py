@@ -35,7 +35,14 @@ from springtide.query.aggregates import (
     var,
 )
 from springtide.query.branches import Branches
-from springtide.query.errors import QueryError, SinkError, SpringtideError, UnavailableError, UserCodeError
+from springtide.query.errors import (
+    QueryError,
+    SinkError,
+    SpringtideError,
+    TakenBackError,
+    UnavailableError,
+    UserCodeError,
+)
 from springtide.query.operators import BucketOperator, KeyOperator
 from springtide.query.source import source
 from springtide.query.stream import Stream, union
@@ -100,6 +107,7 @@ __all__ = [
     "Standby",
     "StandbyEnded",
     "Stream",
+    "TakenBackError",
     "Threshold",
     "Trend",
     "UnavailableError",

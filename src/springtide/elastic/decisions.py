@@ -72,6 +72,8 @@ class Decision:
         >>> [d.change for d in decisions_of([record])]
         ['1 → 2 instances']
         """
+        if self.instruction.kind == "replace":
+            return "replaced"
         before, after = self.instruction.before.instances, self.instruction.after.instances
         if before != after:
             return f"{before} → {after} instance{'' if after == 1 else 's'}"

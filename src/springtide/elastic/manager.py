@@ -10,7 +10,7 @@ the simulator. Whoever runs the query does as it is told; the next snapshots sho
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from springtide.elastic.instructions import instruct
@@ -36,6 +36,11 @@ class Manager:
         """Reports, oldest first."""
         self._gathered: list[Snapshot] = []
         self._took: dict[str, float] = {}
+
+    def go_on(self, before: Manager, subqueries: Collection[str]) -> None:
+        """Take over what another manager knows, with perhaps another policy, of those subqueries that are still there."""
+        self.state = before.state.about(subqueries)
+        self.history.extend(before.history)
 
     # ── what happens ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -81,6 +81,10 @@ class Operator(ABC):
         """Return rows of state as they are written now; an older version may have written them otherwise."""
         return rows
 
+    def migrated(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return rows of state as this operator writes them, where other code of the user's has written them."""
+        return self.adapted(rows)
+
     @abstractmethod
     def send(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
         """Make the rows that go over an exchange to this operator, with their buckets; `numbering` numbers them, where they are dealt out in turn."""

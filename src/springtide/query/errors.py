@@ -104,6 +104,24 @@ class SinkError(SpringtideError):
         return type(self), (self.step, self.problem, self.hint)
 
 
+class TakenBackError(SpringtideError):
+    """Another form of a query that could not run: the old one goes on, as if nothing had been.
+
+    >>> raise st.TakenBackError("calls", "step fold (operator): Fold.process gave no column 'n'; give every column")
+    Traceback (most recent call last):
+    springtide.query.errors.TakenBackError: the new form of calls was taken back, the old one goes on: step fold (operator): Fold.process gave no column 'n'; give every column
+    """
+
+    def __init__(self, query: str, problem: str) -> None:
+        """Keep the parts, and say them in one line."""
+        self.query, self.problem = query, problem
+        super().__init__(f"the new form of {query} was taken back, the old one goes on: {problem}")
+
+    def __reduce__(self) -> tuple[type[TakenBackError], tuple[str, str]]:
+        """Survive a trip between processes."""
+        return type(self), (self.query, self.problem)
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return which of `names` was probably meant, or list them.
 

@@ -87,6 +87,14 @@ class BucketOperator(ABC, Generic[State]):
     def free(self, state: State) -> None:
         """Let go of what the state holds outside of Python's memory."""
 
+    def migrate(self, old: Any) -> State:
+        """Make a state of one that other code has written: called when this operator replaces another while the query runs.
+
+        `old` is what that one's `serialize` wrote: a dict or a list where that was left to us, else its frame. It may be called more than once.
+        An operator that does not define it takes over the state as it is.
+        """
+        raise NotImplementedError
+
 
 class KeyOperator(ABC):
     """User code with one small typed state per key, kept as one row of a frame.
@@ -135,6 +143,20 @@ class KeyOperator(ABC):
         It is asked after every call. An operator that defines it gets its tuples one by one.
         """
         return True
+
+    def migrate(self, old: dict[str, Any]) -> dict[str, Any]:
+        """Make a state of one that other code has written: called when this operator replaces another while the query runs.
+
+        It may be called more than once, and must leave the timer as it was. An operator that does not define it takes over the state as it is,
+        if its columns are the same.
+        """
+        raise NotImplementedError
+
+
+def migrates(operator: BucketOperator[Any] | KeyOperator) -> bool:
+    """Return whether an operator defines `migrate`."""
+    base = BucketOperator if isinstance(operator, BucketOperator) else KeyOperator
+    return type(operator).migrate is not base.migrate
 
 
 UserOperator = BucketOperator[Any] | KeyOperator

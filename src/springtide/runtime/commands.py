@@ -25,6 +25,7 @@ from springtide.state.manifest import Manifest
 
 _INSTANCES, _BUCKETS = 10_000, 1 << 16
 """More than anybody can mean."""
+_NO_FILE = "it was not started from a file by springtide run; the program that started it can call run.replace(query)"
 _SHOWN = 60
 _REASON = 2_000
 """Characters of a reason in an answer."""
@@ -60,8 +61,8 @@ class Commands:
         """Whether somebody told the query to stop, and not only this run."""
         return bool(self._stops)
 
-    def take(self, change: Reconfiguring) -> bool:
-        """Do what people ask for, from the next epoch on; return whether the run is to stop."""
+    def take(self, change: Reconfiguring, reload: Callable[[], Manifest] | None = None) -> bool:
+        """Do what people ask for, from the next epoch on; return whether the run is to stop. `reload` reads the query's file again."""
         stop = self.stopped
         for command in self._receive():
             if command.name == "stop":
@@ -69,7 +70,10 @@ class Commands:
                 self._stop(command)
                 continue
             try:
-                self._do(command, change)
+                if command.name == "reload":
+                    self._reload(command, reload)
+                else:
+                    self._do(command, change)
             except Exception as error:  # whatever somebody wrote into a file, the run goes on
                 reason = _reason(error)
                 self._note(f"the command {command.name[:_SHOWN]!r} was refused: {reason}")
@@ -164,7 +168,13 @@ class Commands:
                 self._overtake(instruction.subquery)
                 self._taken.append(_Taken(file, instruction))
             case _:
-                raise ValueError("there is no such command; there are scale, move, rebalance, pause, resume and stop")
+                there_are = "scale, move, rebalance, pause, resume, reload and stop"
+                raise ValueError(f"there is no such command; there are {there_are}")
+
+    def _reload(self, command: Command, reload: Callable[[], Manifest] | None) -> None:
+        if reload is None:
+            raise ValueError(_NO_FILE)
+        self._end(_file_of(command), Answer("done", epoch=reload().epoch))
 
     def _overtake(self, subquery: str) -> None:
         """Answer an earlier command to a subquery that has been told something else before an epoch ran with it."""
@@ -202,6 +212,8 @@ def _committed(taken: _Taken, manifest: Manifest, change: Reconfiguring) -> Answ
     if instruction is None:
         return Answer("done", epoch=manifest.epoch)
     name = instruction.subquery
+    if name not in manifest.maps:
+        return Answer("failed", f"the query was replaced, and has no {name} any more")
     now = manifest.maps[name]
     if now.version >= instruction.after.version:
         return Answer("done", "", manifest.epoch, _change(instruction, now), final=False)

@@ -64,6 +64,8 @@ def manifest_after(
         offsets=batch.offsets if batch else before.offsets,
         log=log,
         accounts=accounts_after(before.accounts, reports),
+        form=before.form,
+        origins=before.origins,
     )
 
 

@@ -7,7 +7,10 @@ How tasks run is somebody else's business: on Spark or in this process.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +20,18 @@ from springtide.elastic.decisions import Decision, decisions_of
 from springtide.elastic.protocols import ProtocolChoice
 from springtide.elastic.resources.local import LocalSlots
 from springtide.elastic.resources.resources import Resources
+from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
 from springtide.operators import check_runs
 from springtide.query import steps
-from springtide.query.errors import SpringtideError
+from springtide.query.errors import QueryError, SpringtideError, TakenBackError
 from springtide.query.ids import EpochNumber, Generation
 from springtide.runtime.buffers import record
 from springtide.runtime.commands import Commands
 from springtide.runtime.committing import Batch, manifest_after, with_counts
 from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.failpoints import failpoint, fails_now
+from springtide.runtime.form import Execute, Form
 from springtide.runtime.identity import identity, misfit
 from springtide.runtime.intake import Intake
 from springtide.runtime.ledgers import Ledgers
@@ -40,18 +45,21 @@ from springtide.runtime.publishing import Publishing
 from springtide.runtime.reconfiguration import Reconfiguration
 from springtide.runtime.reconfiguring import Reconfiguring
 from springtide.runtime.recovering import Recovery, lost
+from springtide.runtime.replacing import Replacement, replacement
 from springtide.runtime.storage import Storage
 from springtide.state.bucket_map import BucketMap
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError, LostError
 from springtide.state.history import History
+from springtide.state.instructions import Instruction
 from springtide.state.manifest import Manifest
 from springtide.state.metrics import EpochMetrics
+from springtide.state.savepoints import release, save
 from springtide.state.stores import Store
 from springtide.state.tiers import Tiers
 
-Execute = Callable[[Epoch], Sequence[TaskReport]]
-"""Runs the tasks of an epoch and gives their reports."""
+Work = tuple[Epoch, Sequence[TaskReport], Manifest]
+"""An epoch whose tasks are done: what was planned, what they say, and the manifest that is to be committed."""
 
 _EVENTS = 10
 """Events that a manifest has."""
@@ -70,16 +78,19 @@ class Engine:
     ) -> None:
         """Take the checkpoint; go on where it ends."""
         check_runs(plan)
-        self.plan, self.checkpoint, self.options = plan, checkpoint, options
-        self._execute, self._resources = execute, resources or LocalSlots()
+        self.checkpoint, self.options = checkpoint, options
+        self._resources = resources or LocalSlots()
+        self._begins: Manifest | None = None
+        """What the next epoch begins with where that is not the last manifest: when the query is replaced."""
+        self._failure: BaseException | None = None
+        """What came in between when a manifest was about to be committed, or was: this run cannot go on."""
+        self.reload: Callable[[], Manifest] | None = None
+        """Reads the query's file again and replaces the query, where there is such a file."""
         self.observer = Observer(plan, checkpoint, options, self._resources)
         self._commands = Commands(checkpoint.root, self.note)
         self.patience = Patience(options.patience, self.note, self._commands.told_to_stop, options.timer)
-        self._ledgers = Ledgers(lambda: self.storage.tiers)
-        self._sources = plan.graph.of_kind(steps.Source)
-        self.intake = Intake(
-            self._sources, options.rows_per_epoch, options.timer, self.patience, self._ledgers, self.note
-        )
+        ledgers = Ledgers(lambda: self.storage.tiers)
+        intake = self._intake(plan, ledgers)  # before the storage: it hears how long streams are silent
         self.storage = self.patience.attempt(
             "restore",
             lambda: Storage(
@@ -92,7 +103,6 @@ class Engine:
                 options.signs,
             ),
         )
-        self.publishing = Publishing(plan, self.storage, self.patience, self.note)
         try:
             if (why := misfit(plan, self.manifest)) is not None:
                 raise CheckpointError(
@@ -100,19 +110,13 @@ class Engine:
                     f"cannot be read: the manifest of epoch {self.manifest.epoch} is damaged ({why})",
                     "restore that file from a copy, or start with a new checkpoint",
                 )
-            self.reconfiguring = Reconfiguring(
-                Reconfiguration(
-                    plan,
-                    self.manifest,
-                    options.elastic,
-                    self._resources.most(),
-                    self.observer.past() if options.elastic is not None else (),
-                ),
-                self._resources,
-                self.note,
-                self._remember_decision,
-                self.observer.now,
+            past = self.observer.past() if options.elastic is not None else ()
+            decisions = Reconfiguration(plan, self.manifest, options.elastic, self._resources.most(), past)
+            reconfiguring = Reconfiguring(
+                decisions, self._resources, self.note, self._remember_decision, self.observer.now
             )
+            publishing = Publishing(plan, self.storage, self.patience, self.note)
+            self.form = Form(plan, execute, intake, ledgers, publishing, reconfiguring, options.elastic)
             self.reconfiguring.begin(options.instances, options.usual)
         except BaseException:
             self.storage.release()
@@ -135,9 +139,12 @@ class Engine:
             self.storage.lease.generation,
             self.manifest.epoch,
             kind="source",
-            schema=self._sources[source].columns,
             note=lambda text: self.note(f"step {source} (source): {text}"),
         )
+
+    def _intake(self, plan: Plan, ledgers: Ledgers) -> Intake:
+        sources, options = plan.graph.of_kind(steps.Source), self.options
+        return Intake(sources, options.rows_per_epoch, options.timer, self.patience, ledgers, self.note)
 
     def _release(self) -> None:
         """Tell the sources what will not be read again."""
@@ -163,6 +170,26 @@ class Engine:
             self.intake.close()
 
     # ── what is known ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def plan(self) -> Plan:
+        """What runs."""
+        return self.form.plan
+
+    @property
+    def intake(self) -> Intake:
+        """Its sources."""
+        return self.form.intake
+
+    @property
+    def publishing(self) -> Publishing:
+        """Its sinks."""
+        return self.form.publishing
+
+    @property
+    def reconfiguring(self) -> Reconfiguring:
+        """Who owns which bucket, now and next."""
+        return self.form.reconfiguring
 
     @property
     def root(self) -> Path:
@@ -221,7 +248,7 @@ class Engine:
 
     def take_commands(self) -> bool:
         """Do what the control folder asks for, from the next epoch on; return whether the run is to stop."""
-        return self._commands.take(self.reconfiguring)
+        return self._commands.take(self.reconfiguring, self.reload)
 
     @property
     def is_told_to_stop(self) -> bool:
@@ -283,7 +310,9 @@ class Engine:
 
     def has_work(self) -> bool:
         """Return whether an epoch now would do anything: new rows, an end, or time that moves on."""
-        return self.intake.look(self.manifest.sources)
+        if self._failure is not None:
+            raise self._failure
+        return self.intake.look(self._before.sources)
 
     def run(self, batch: Batch | None = None) -> Manifest:
         """Run the next epoch to the end: of what `has_work` saw, and of Spark's micro-batch `batch` if there is one.
@@ -294,18 +323,24 @@ class Engine:
             return self._run(batch)
 
     def _run(self, batch: Batch | None) -> Manifest:
-        span = self.options.spans.span
         self.reconfiguring.prepare()
         started = self.options.timer()
+        return self._finish(self._work(started, batch), started, batch)
+
+    def _work(self, started: float, batch: Batch | None = None) -> Work:
+        """Run the tasks of the next epoch: it has not happened yet."""
         failpoint("before-job")
-        with span("run"):
-            epoch, reports, manifest = self.patience.attempt(
-                f"epoch {self.manifest.epoch + 1}", lambda: self._perform(started, batch)
-            )
-            self.options.spans.tasks(reports)
+        with self.options.spans.span("run"):
+            work = self.patience.attempt(f"epoch {self.manifest.epoch + 1}", lambda: self._perform(started, batch))
+            self.options.spans.tasks(work[1])
         failpoint("after-job")
-        if self.intake.fails and fails_now(self.root, epoch.number):
+        if self.intake.fails and fails_now(self.root, work[0].number):
             raise SpringtideError("a test wanted the run to fail here")
+        return work
+
+    def _finish(self, work: Work, started: float, batch: Batch | None = None) -> Manifest:
+        """Commit an epoch whose tasks are done, and publish it."""
+        span, (epoch, reports, manifest) = self.options.spans.span, work
         with span("commit"):
             self.patience.attempt("commit", lambda: self.storage.commit(manifest))
         failpoint("after-manifest")
@@ -326,8 +361,15 @@ class Engine:
         self.reconfiguring.measured(snapshot)
         return manifest
 
-    def _perform(self, started: float, batch: Batch | None) -> tuple[Epoch, Sequence[TaskReport], Manifest]:
+    @property
+    def _before(self) -> Manifest:
+        """What the next epoch begins with."""
+        return self._begins or self.manifest
+
+    def _perform(self, started: float, batch: Batch | None) -> Work:
         """Run the tasks of an epoch; if state is lost, rebuild it first. Tasks that fail for want of it are run again."""
+        if self._begins is not None:
+            return self._performed(started, batch)  # another form is not to rebuild what this one has lost
         if not (self.storage.in_background and self.storage.has_lost(quickly=True)):
             try:
                 return self._performed(started, batch)
@@ -339,16 +381,16 @@ class Engine:
         self._recover()
         return self._performed(started, batch)
 
-    def _performed(self, started: float, batch: Batch | None) -> tuple[Epoch, Sequence[TaskReport], Manifest]:
+    def _performed(self, started: float, batch: Batch | None) -> Work:
         """Plan an epoch, run its tasks, and return what was planned, what they say, and the manifest that is to be committed."""
-        before, storage = self.manifest, self.storage
+        before, storage = self._before, self.storage
         taken, owned = self.intake.plan(before.sources), self.reconfiguring.ownership(before)
         given = share_out(self.plan, owned.maps, taken)
         always = self.options.durability.buffer
         buffered = unrepeatable(self.plan, given.slices, always=always) if storage.in_background else frozenset[str]()
         live = with_old_owners(self.plan, tuple(owned.old_owners))
         epoch = plan_epoch(live, EpochNumber(before.epoch + 1), storage.tiers, given, owned, buffered=buffered)
-        reports = self._execute(epoch)
+        reports = self.form.execute(epoch)
         sources = with_counts(self.intake.after(before.sources, epoch, reports), epoch, reports)
         log = record(epoch, reports, idle=taken.idle) if storage.in_background else None
         manifest = manifest_after(
@@ -357,14 +399,14 @@ class Engine:
             epoch,
             reports,
             generation=Generation(storage.lease.generation),
-            sources=self._ledgers.settled(sources),
+            sources=self.form.ledgers.settled(sources),
             batch=batch,
             metrics=self._metrics(reports, started),
             elastic=self.reconfiguring.remembered(),
             log=log,
         )
-        if storage.in_background and manifest.old_owners != before.old_owners:
-            # A window recreation begins or ends: no replay crosses that, so it happens only when its state is durable.
+        if storage.in_background and (manifest.old_owners != before.old_owners or manifest.form != self.manifest.form):
+            # A window recreation begins or ends, or the query is replaced: no replay crosses that, so it happens only when its state is durable.
             storage.make_durable(manifest)
         return epoch, reports, manifest
 
@@ -391,7 +433,109 @@ class Engine:
         self.note(f"{len(gone)} segments of {whose} are lost: their state is being rebuilt")
         fixed = {n for n, m in self.maps.items() if self.manifest.maps.get(n) != m}
         degree, limit = self.options.durability.degree, self.options.rows_per_epoch
-        manifest = Recovery(self.plan, tiers, self._execute, degree, limit).run(self.storage.kept, fixed)
+        manifest = Recovery(self.plan, tiers, self.form.execute, degree, limit).run(self.storage.kept, fixed)
         self.storage.replace(manifest)
         self.reconfiguring.recovered(manifest, fixed)
         self.note(f"the state of {whose} is whole again after {self.options.timer() - started:.2f} s")
+
+    # ── another form ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def replace(self, plan: Plan, execute: Execute, elastic: Elastic | None) -> Manifest:
+        """Let another form of the query take the place of this one, in one epoch of its own: from then on it runs, or nothing has changed (SM-3).
+
+        What cannot be taken over is refused with a QueryError before anything changes. If something is wrong with the new form, so that its first epoch
+        fails, the old one goes on, and a `TakenBackError` says why.
+        """
+        if self._failure is not None:
+            raise self._failure
+        check_runs(plan)
+        found = self._fitting(plan)
+        if self.storage.has_lost():
+            self._recover()
+            found = self._fitting(plan)
+        before, saved, started = self.form, self._keep(found), self.options.timer()
+        usual = self.reconfiguring.usual
+        after = self._formed(plan, execute, elastic, found)
+        try:
+            work = self._first_epoch(before, after, found, started)
+        except BaseException as error:
+            begun = self.form is after
+            self._take_back(before, after, saved)
+            if not begun or not isinstance(error, Exception):
+                raise
+            self.note(f"the new form of {plan.graph.name} was taken back: {error}")
+            raise TakenBackError(plan.graph.name, str(error)) from error
+        try:
+            manifest = self._finish(work, started)
+        except BaseException as error:
+            self._failure = error
+            raise
+        after.let_go(before)
+        self._tell(found, saved, usual)
+        return manifest
+
+    def change_elasticity(self, elastic: Elastic | None) -> None:
+        """Let another policy decide from now on, or the same within other limits, or nobody. What is under way goes on."""
+        past = self.observer.past() if elastic is not None else ()
+        other = self.reconfiguring.replaced(self.plan, self.manifest, elastic, self.options.usual, past)
+        self.form = replace(self.form, reconfiguring=other, elastic=elastic)
+        self.note("elasticity is over" if elastic is None else "elasticity goes on with other settings")
+
+    def _fitting(self, plan: Plan) -> Replacement:
+        found = replacement(self.plan, plan, self.manifest)
+        for name in found.migrated:
+            if self.reconfiguring.waits(name):
+                hint = "replace the query when it has them, or scale it back first"
+                raise QueryError(f"{name} (subquery)", "it waits for executors, and its state is to be migrated", hint)
+        return found
+
+    def _keep(self, found: Replacement) -> str | None:
+        """Keep the state of steps that go in a savepoint; return its name."""
+        if not found.leaving or self.manifest.epoch < 0:
+            return None
+        name = f"before-epoch-{self.manifest.epoch + 1}-{uuid.uuid4().hex[:4]}"
+        self.storage.make_durable()
+        save(self.store, name)
+        return name
+
+    def _formed(self, plan: Plan, execute: Execute, elastic: Elastic | None, found: Replacement) -> Form:
+        stay = plan.graph.of_kind(steps.Source).keys() & self.plan.graph.of_kind(steps.Source).keys()
+        ledgers = self.form.ledgers.of(stay)
+        past = self.observer.past() if elastic is not None and self.form.elastic is None else ()
+        reconfiguring = self.reconfiguring.replaced(
+            plan, found.manifest, elastic, self.options.usual, past, found.migrated
+        )
+        publishing = Publishing(plan, self.storage, self.patience, self.note)
+        return Form(plan, execute, self._intake(plan, ledgers), ledgers, publishing, reconfiguring, elastic)
+
+    def _first_epoch(self, before: Form, after: Form, found: Replacement, started: float) -> Work:
+        """Run the first epoch of another form; it has not happened yet."""
+        after.take_the_place_of(before)
+        self.form, self._begins, self.observer.plan = after, found.manifest, after.plan
+        self.intake.look(found.manifest.sources)
+        work = self._work(started)
+        self._begins = None
+        return work
+
+    def _take_back(self, before: Form, after: Form, saved: str | None) -> None:
+        self.form, self._begins, self.observer.plan = before, None, before.plan
+        before.go_on_instead_of(after)
+        self.intake.done()
+        if saved is not None:
+            with suppress(SpringtideError, OSError):  # it stays, and takes some room
+                release(self.store, saved)
+
+    def _tell(self, found: Replacement, saved: str | None, usual: float | None) -> None:
+        """Write down what was changed, and what that cost: like a scaling."""
+        name, snapshot = self.plan.graph.name, self.snapshot
+        assert snapshot is not None
+        whole = BucketMap(0, 1, ())
+        what = "; ".join(found.changes) or "nothing that has a state of its own"
+        kept = f"; what {', '.join(found.leaving)} had is in the savepoint {saved}" if saved else ""
+        told = Instruction(snapshot.time, snapshot.epoch - 1, "replace", name, whole, whole, (), what + kept)
+        key = uuid.uuid4().hex[:12]
+        self.note(told.as_event())
+        self._remember_decision({"id": key, "what": str(told), "protocol": "virtual", "waited": 0.0} | told.to_json())
+        extra = 0.0 if usual is None else snapshot.seconds - usual
+        cost = {"seconds": snapshot.seconds, "extra_seconds": round(extra, 6), "bytes_moved": 0}
+        self._remember_decision({"id": key, "subquery": name, "done": snapshot.time, "in_epoch": snapshot.epoch} | cost)

@@ -74,6 +74,10 @@ class Epoch:
     """Subquery → version → an older map under which there are segments; those that nobody remembers are not here."""
     silent: bool = False
     """It has happened before, and only its state is rebuilt: nothing goes to sinks."""
+    origins: tuple[str, ...] = ()
+    """Sources and stateful steps by their rank in the total order, as far as that is not by name: since the query was replaced."""
+    migrated: frozenset[str] = frozenset()
+    """Subqueries whose state other code has written: it is made into what theirs writes (`Operator.migrated`)."""
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,10 @@ class Intake:
     def open(self, owner: Callable[[str], Owner]) -> None:
         """Open every source before anything is read; `owner` says to each whose run it is."""
         self._owner = owner
+        self.open_new()
+
+    def open_new(self) -> None:
+        """Open every source that is not open."""
         for name, connectors in self._connectors.items():
             for label in connectors:
                 self._patience.attempt(f"{name} (source)", partial(self._feed, name, label), of_a_connector)
@@ -85,9 +89,36 @@ class Intake:
         for name, label in list(self._feeds):
             self._close(name, label)
 
+    def replace(self, before: Intake) -> None:
+        """Go on for another form of the query: what reads a source that stays reads on, unless its connector is another one.
+
+        That one is closed, since it may have something that only one can have; if it is needed again it is opened again.
+        """
+        self._owner, self._released, self._heard = before._owner, before._released, before._heard
+        self._seen, self._noted, self._detached = dict(before._seen), dict(before._noted), dict(before._detached)
+        self.waiting = dict(before.waiting)
+        for name, connectors in self._connectors.items():
+            for label, connector in before._connectors.get(name, {}).items():
+                if label != _MAIN:
+                    connectors[label] = connector
+                if (name, label) not in before._feeds:
+                    continue
+                if is_same(connector, connectors[label]):
+                    self._feeds[name, label] = before._feeds[name, label]
+                else:
+                    before._close(name, label)
+
+    def close_others(self, other: Intake) -> None:
+        """Close what another form reads and this one does not."""
+        for key, feed in list(other._feeds.items()):
+            if self._feeds.get(key) is not feed:
+                other._close(*key)
+
     def _feed(self, name: str, label: str) -> Feed:
         if (name, label) not in self._feeds:
-            self._feeds[name, label] = self._connectors[name][label].open(self._owner(name))
+            self._feeds[name, label] = self._connectors[name][label].open(
+                replace(self._owner(name), schema=self._sources[name].columns)
+            )
         return self._feeds[name, label]
 
     def _close(self, name: str, label: str) -> None:
@@ -334,6 +365,16 @@ class Intake:
         awake = [time for key, time in times.items() if key not in idle]
         upto = min(awake) if awake else max(times.values())  # where all are idle, none holds another back
         return {key: upto for key in idle if times[key] < upto}
+
+
+def is_same(before: Source, after: Source) -> bool:
+    """Return whether a connector is the one of before, made anew."""
+    if before is after:
+        return True
+    try:
+        return type(before) is type(after) and bool(vars(before) == vars(after))
+    except Exception:  # a frame, say, is not compared as a whole
+        return False
 
 
 def _with_topics(name: str, before: Any, seen: Iterable[Mapping[str, str]]) -> Any:

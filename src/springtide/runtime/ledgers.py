@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import uuid
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,12 @@ class Ledgers:
         """Begin with none open."""
         self._tiers = tiers
         self._open: dict[tuple[str, str], tuple[Base, set[str]]] = {}
+
+    def of(self, sources: Collection[str]) -> Ledgers:
+        """Return those of some sources, for another form of the query; one that comes later under an old name begins with none."""
+        other = Ledgers(self._tiers)
+        other._open = {key: found for key, found in self._open.items() if key[0] in sources}
+        return other
 
     def opened(self, source: str, label: str, position: Any) -> Any:
         """Put beside a position's ledger what is in its files, and what this run remembers; a position that has none stays as it is."""

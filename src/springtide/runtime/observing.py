@@ -33,7 +33,7 @@ class Observer:
 
     def __init__(self, plan: Plan, checkpoint: Checkpoint, options: Options, resources: Resources) -> None:
         """Begin to look now."""
-        self._plan, self._options, self._resources = plan, options, resources
+        self.plan, self._options, self._resources = plan, options, resources
         self.now = SteadyClock(options.clock, options.timer)
         self.history = History(checkpoint.root)
         self.events: list[tuple[float, str]] = []
@@ -72,7 +72,7 @@ class Observer:
         now, before, self._backlogs = self._options.timer(), self._backlogs, backlogs
         sizes = self._sizes = self._sizes or BucketSizes(lambda segment: storage.tiers.nearest(segment))
         self.snapshot = measure(
-            self._plan,
+            self.plan,
             epoch,
             reports,
             manifest,
@@ -84,7 +84,7 @@ class Observer:
             backlogs={name: (before.get(name, 0), after) for name, after in backlogs.items()},
             bucket_bytes={
                 q.name: sizes.of(manifest.state[q.name].segments, q.buckets or 1)
-                for q in self._plan.subqueries
+                for q in self.plan.subqueries
                 if q.head
             },
             slots=self._resources.slots(),

@@ -38,6 +38,10 @@ class Ownership:
     """Subqueries whose state new owners copy at once (state recreation)."""
     former: Mapping[str, Mapping[int, BucketMap]] = field(default_factory=dict)
     """Subquery → version → an older map under which there are segments."""
+    origins: tuple[str, ...] = ()
+    """Sources and stateful steps by their rank, since the query was replaced."""
+    migrated: frozenset[str] = frozenset()
+    """Subqueries whose state other code has written."""
 
 
 def share_out(plan: Plan, maps: Mapping[str, BucketMap], taken: Taken) -> EpochInput:
@@ -84,6 +88,8 @@ def plan_epoch(
         replayed=given.buffers,
         former=owned.former,
         silent=silent,
+        origins=owned.origins,
+        migrated=owned.migrated,
     )
 
 

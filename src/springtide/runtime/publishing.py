@@ -64,6 +64,45 @@ class Publishing:
             self._storage.remember(self._done, durable=True)
         self.publish()
 
+    # ── for another form of the query ─────────────────────────────────────────────────────────────────────────────
+
+    def replace(self, before: Publishing) -> None:
+        """Go on for another form of the query: every new sink is asked first, then those whose place they take are closed, and they are opened."""
+        self._done, self._checkpoint = before._done, before._checkpoint
+        stay = {n for n, s in self._connectors.items() if before._connectors.get(n) is s and before._has(n, self)}
+        new = {name: sink for name, sink in self._connectors.items() if name not in stay}
+        owners = {name: self._owner(name, older=False) for name in new}
+        for name, sink in new.items():
+            self._ask(name, partial(sink.admit, owners[name]))
+        self._opened = {name: before._opened[name] for name in stay if name in before._opened}
+        for name in [n for n in before._opened if n in new]:
+            before._close(name)
+        for name, sink in new.items():
+            self._opened[name] = self._ask(name, partial(sink.open, owners[name]))
+        self._writers |= self._opened
+
+    def open_again(self) -> None:
+        """Open what was closed for another form, which came to nothing."""
+        for name, sink in self._connectors.items():
+            if name not in self._opened:
+                self._opened[name] = self._ask(name, partial(sink.open, self._owner(name, older=False)))
+        self._writers |= self._opened
+
+    def close_others(self, than: Publishing) -> None:
+        """Close what another form does not write to."""
+        for name, writer in list(self._opened.items()):
+            if than._opened.get(name) is not writer:
+                try:
+                    self._close(name)
+                except SpringtideError as error:  # the sink has the rows: it was given every epoch of this form
+                    self._note(str(error))
+
+    def _has(self, name: str, other: Publishing) -> bool:
+        return name in self._opened and self._sinks[name].schema == other._sinks[name].schema
+
+    def _close(self, name: str) -> None:
+        self._attempt(name, self._opened.pop(name).close)
+
     def _look(self, sink: str, writer: Writer) -> None:
         """Have the last epoch published again if a target has lost it."""
         epoch, commit = self._storage.manifest.epoch, self._commit(sink)

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from statistics import median
 
-from springtide.compiler.plan import Grid, Plan
+from springtide.compiler.plan import Grid, Plan, Subquery
 from springtide.elastic import maps
 from springtide.elastic.instructions import instruct
 from springtide.elastic.manager import Manager
@@ -87,10 +88,47 @@ class Reconfiguration:
         """Subqueries of those that begin to do so with the next epoch."""
         self._copying: set[str] = set()
         """Subqueries whose state is copied to new owners in the next epoch (state recreation)."""
+        self._migrated: frozenset[str] = frozenset()
+        """Subqueries whose state other code has written, in the first epoch after the query was replaced."""
         self._known = {name: {m.version: m} for name, m in manifest.maps.items()}
         self._last: Snapshot | None = None
         self._seconds: deque[float] = deque(maxlen=_NEIGHBOURS)
         self._underway: dict[str, Instruction] = {}
+
+    def replaced(
+        self,
+        plan: Plan,
+        manifest: Manifest,
+        elastic: Elastic | None,
+        most: int | None,
+        usual: int,
+        past: Iterable[Snapshot] = (),
+        migrated: Collection[str] = (),
+    ) -> Reconfiguration:
+        """Return what decides for another form of the query, which begins with a manifest: all that is about subqueries that stay goes on.
+
+        State that is `migrated` is written anew by those who own it: under another version of their maps, so that all of it is foreign.
+        """
+        other = Reconfiguration(plan, manifest, elastic, most, past)
+        names = {q.name for q in plan.subqueries}
+        stay = names | {at_old_owners(name) for name in names}
+        other.maps |= {n: m for n, m in self.maps.items() if n in names or (n in stay and n in manifest.maps)}
+        for subquery in plan.subqueries:
+            if subquery.name not in other.maps:
+                other.maps[subquery.name] = other._first_map(subquery, usual)
+        for name in migrated:
+            other.maps[name] = replace(other.maps[name], version=other.maps[name].version + 1)
+        other._migrated = frozenset(migrated)
+        other._copying = {*migrated, *(n for n in self._copying if n in stay)}
+        other._known = {name: dict(maps) for name, maps in self._known.items() if name in stay}
+        waiting = {name: w for name, w in self._provisioning.waiting.items() if name in names}
+        other._provisioning.waiting |= waiting
+        other._choices = {name: choice for name, choice in self._choices.items() if name in waiting}
+        other._underway = {name: i for name, i in self._underway.items() if name in names}
+        other._last, other._seconds = self._last, self._seconds.copy()
+        if other.manager is not None and self.manager is not None:
+            other.manager.go_on(self.manager, names)
+        return other
 
     def handle(self, event: Event, moment: Moment = UNTIMED) -> list[Action]:
         """Take an event; return what is to be done. Nothing depends on when an epoch was committed or state rebuilt. A QueryError says why something that was asked for cannot be; then nothing has changed."""
@@ -123,6 +161,11 @@ class Reconfiguration:
         """Subqueries that wait for slots."""
         return self._provisioning.waiting.keys()
 
+    @property
+    def usual(self) -> float | None:
+        """The seconds that an epoch takes without a change; None before there was one."""
+        return median(self._seconds) if self._seconds else None
+
     def subquery_of(self, step: str) -> str:
         """Return the name of the subquery that a step is in."""
         names = [*(q.name for q in self._plan.subqueries), *self._plan.graph.steps]
@@ -137,8 +180,10 @@ class Reconfiguration:
         for name in self._starting:  # what is left to old owners is theirs, and new ones begin with nothing
             fresh = SubqueryState(operator_of(self._plan, name).beginning(self._old_owners[name] + 1))
             state[at_old_owners(name)], state[name] = state[name], fresh
-        former = self._former(state)
-        return Ownership(dict(self.maps), state, dict(self._old_owners), frozenset(self._copying), former)
+        copying, former = frozenset(self._copying), self._former(state)
+        return Ownership(
+            dict(self.maps), state, dict(self._old_owners), copying, former, manifest.origins, self._migrated
+        )
 
     def _former(self, state: Mapping[str, SubqueryState]) -> dict[str, dict[int, BucketMap]]:
         """Return the older maps under which there are segments, by version, as far as this run knows them."""
@@ -162,11 +207,10 @@ class Reconfiguration:
             n = wanted if isinstance(wanted, int) else by_name.get(name, before.instances if before else start.usual)
             _check(name, n)
             n = min(n, subquery.buckets) if subquery.buckets else n
-            grid, buckets = self._grid_of(name), subquery.buckets or 0
             if before is None:
-                self.maps[name] = BucketMap.grid(*grid, n) if grid else BucketMap.even(buckets, n)
+                self.maps[name] = self._first_map(subquery, n)
             else:
-                self.maps[name] = maps.scale(before, n, grid=grid)
+                self.maps[name] = maps.scale(before, n, grid=self._grid_of(name))
         actions: list[Action] = []
         if self.manager is not None:  # what was decided and had not begun when the last run ended
             for name, instruction in self.manager.underway.items():
@@ -175,6 +219,12 @@ class Reconfiguration:
                 else:
                     self.manager.drop(instruction, instruction.time, "the run was started again with another map")
         return [*actions, RequestSlots(self._provisioning.needed(self.maps))]
+
+    def _first_map(self, subquery: Subquery, instances: int) -> BucketMap:
+        """Return the map of a subquery that never had one."""
+        n = min(instances, subquery.buckets) if subquery.buckets else instances
+        grid = self._grid_of(subquery.name)
+        return BucketMap.grid(*grid, n) if grid else BucketMap.even(subquery.buckets or 0, n)
 
     # ── a person asks ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -260,6 +310,7 @@ class Reconfiguration:
         self._manifest = manifest
         self._starting.clear()
         self._copying.clear()
+        self._migrated = frozenset()
         done = [name for name in self._old_owners if name not in manifest.old_owners]
         for name in done:
             del self._old_owners[name], self.maps[at_old_owners(name)]
@@ -290,7 +341,7 @@ class Reconfiguration:
         """Compare the epoch in which a change took effect with those before it."""
         old_windows_stay = instruction.subquery in self._old_owners
         sizes = () if old_windows_stay else snapshot.subqueries[instruction.subquery].bucket_bytes
-        usual = median(self._seconds) if self._seconds else snapshot.seconds
+        usual = snapshot.seconds if self.usual is None else self.usual
         return Finished(
             instruction,
             snapshot.time,

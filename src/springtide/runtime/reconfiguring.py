@@ -6,12 +6,14 @@ Whoever asks for another bucket map — a person, the elastic manager — asks b
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from springtide.compiler.plan import Plan
 from springtide.elastic.manager import Manager
 from springtide.elastic.protocols import ProtocolChoice
 from springtide.elastic.resources.resources import Resources
+from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
 from springtide.runtime import changes
 from springtide.runtime.planning import Ownership
@@ -55,6 +57,11 @@ class Reconfiguring:
         """Return whether a change of a subquery waits for executors."""
         return subquery in self._decisions.waiting
 
+    @property
+    def usual(self) -> float | None:
+        """The seconds that an epoch takes without a change; None before there was one."""
+        return self._decisions.usual
+
     def subquery_of(self, step: str) -> str:
         """Return the name of the subquery that a step is in."""
         return self._decisions.subquery_of(step)
@@ -66,6 +73,21 @@ class Reconfiguring:
     def remembered(self) -> ManagerState | None:
         """Return what the manager must know when the run starts again; nothing without one."""
         return self.manager.state if self.manager else None
+
+    def replaced(
+        self,
+        plan: Plan,
+        manifest: Manifest,
+        elastic: Elastic | None,
+        usual: int,
+        past: Iterable[Snapshot] = (),
+        migrated: Collection[str] = (),
+    ) -> Reconfiguring:
+        """Return what goes on with another form of the query, or with another policy; see `Reconfiguration.replaced`."""
+        decisions = self._decisions.replaced(plan, manifest, elastic, self._resources.most(), usual, past, migrated)
+        other = Reconfiguring(decisions, self._resources, self._note, self._remember, self._clock)
+        other._ids = dict(self._ids)
+        return other
 
     # ── what people ask for ───────────────────────────────────────────────────────────────────────────────────────
 

@@ -51,13 +51,13 @@ def missing(tiers: Tiers, manifest: Manifest) -> bool:
 def base_of(tiers: Tiers, kept: Sequence[Manifest]) -> int:
     """Find the newest manifest from which the last one can be rebuilt; return its place. There may be none: then say what is lost."""
     for place in range(len(kept) - 1, -1, -1):
-        if kept[place].old_owners != kept[-1].old_owners:
-            break  # a window recreation began or ended: no replay crosses that
+        if kept[place].old_owners != kept[-1].old_owners or kept[place].form != kept[-1].form:
+            break  # a window recreation began or ended, or the query was replaced: no replay crosses that
         if not lost(tiers, kept[place]):
             return place
         if kept[place].log is None:
             break  # nobody knows what this epoch took in
-    if kept and kept[0].epoch == 0 and all(m.log is not None and not m.old_owners for m in kept):
+    if kept and kept[0].epoch == 0 and all(_replays(m, kept[-1]) for m in kept):
         return -1  # from the beginning
     gone = lost(tiers, kept[-1])
     named = "; ".join(f"{s} is {tiers.fate(s)}" for s in gone[:_NAMED]) + ("; …" if len(gone) > _NAMED else "")
@@ -66,6 +66,11 @@ def base_of(tiers: Tiers, kept: Sequence[Manifest]) -> int:
         f"has lost {len(gone)} segment{'s' * (len(gone) != 1)} with {sum(s.rows for s in gone):,} rows, and nothing is left to rebuild them from: {named}",
         "restore the files from a copy (springtide checkpoint restore), or start with a new checkpoint",
     )
+
+
+def _replays(manifest: Manifest, newest: Manifest) -> bool:
+    """Return whether an epoch can be done again on the way from the beginning."""
+    return manifest.log is not None and not manifest.old_owners and manifest.form == newest.form
 
 
 def partitioned(
@@ -102,7 +107,7 @@ class Recovery:
         state = dict(base.state)
         for records in batches(kept[place + 1 :], self.limit):
             given = joined([m.log for m in records if m.log is not None])
-            owned = Ownership(owners, state, newest.old_owners)
+            owned = Ownership(owners, state, newest.old_owners, origins=newest.origins)
             epoch = plan_epoch(live, records[-1].epoch, self.tiers, given, owned, silent=True)
             state = states_after(live, epoch, self.execute(epoch))
         return replace(newest, state=state, maps=owners)

@@ -235,7 +235,7 @@ def run_prefix(
     """Judge what arrived, run the stateless prefix, send blobs; `reading` took so many seconds already, and was work."""
     began = time.perf_counter() - reading
     work = Work(plan, epoch, plan.subquery(name), instance, began, began)
-    ranks = origin_ranks(plan)
+    ranks = origin_ranks(plan, epoch.origins)
     counts: dict[str, dict[str, int]] = {}
     times: dict[str, dict[str, int]] = {}
     greatest: dict[str, int] = {}
@@ -317,7 +317,7 @@ def _instance_task(
     greatest = gate.greatest(epoch.greatest, [b.greatest for b in blobs])
     work.rows_in = sum(b.tuples.height for b in blobs if b.tuples is not None)
     operator = operator_of(plan, name)
-    view = StateView(epoch, name, instance, operator.adapted)
+    view = StateView(epoch, name, instance, operator.migrated if name in epoch.migrated else operator.adapted)
     for blob in blobs:
         if blob.tuples is not None:
             work.count(EXCHANGE, said_of(plan.exchanges[blob.exchange]), "received", blob.tuples.height)
@@ -337,7 +337,7 @@ def _instance_task(
             continue
         made = {(step, steps.OUT): rows.lazy()}
         if work.ordered:
-            made[step, steps.OUT] = rows.lazy().with_columns(order.of_step(origin_ranks(plan)[step]))
+            made[step, steps.OUT] = rows.lazy().with_columns(order.of_step(origin_ranks(plan, epoch.origins)[step]))
         if rejected is not None:
             made[step, steps.REJECTED], rejected = rejected.lazy(), None
         yield from work.emit(made, times, greatest, numbering)

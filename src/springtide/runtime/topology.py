@@ -91,7 +91,7 @@ def _sources_upstream(plan: Plan, streams: Sequence[Stream]) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=64)
-def origin_ranks(plan: Plan) -> dict[str, int]:
-    """Rank the names of everything that makes tuples: it is part of the total order."""
-    names = sorted({s for q in plan.subqueries for s in (*q.sources, *((q.head,) if q.head else ()))})
-    return {name: rank for rank, name in enumerate(names)}
+def origin_ranks(plan: Plan, known: tuple[str, ...] = ()) -> dict[str, int]:
+    """Rank the names of everything that makes tuples: it is part of the total order. Those that are `known` keep their ranks."""
+    names = {s for q in plan.subqueries for s in (*q.sources, *((q.head,) if q.head else ()))}
+    return {name: rank for rank, name in enumerate((*known, *sorted(names - set(known))))}

@@ -23,6 +23,7 @@ import socket
 import time
 import uuid
 from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,12 @@ from springtide.state import disk
 from springtide.state.caches import Cache
 from springtide.state.claims import Lease, Sighting, new_token, take
 from springtide.state.errors import CheckpointError
-from springtide.state.forms import changes
+from springtide.state.forms import changes, check_identity
 from springtide.state.log import NEWER, Log
 from springtide.state.manifest import Manifest
 from springtide.state.names import BUFFER, LOCK, MANIFESTS, MARKER, OUTBOX, SAVEPOINTS, SPARK, STATE, numbered
 from springtide.state.parsing import content, is_for_good, parsed
-from springtide.state.shapes import anything, each, listed, may, names, record, text, whole
+from springtide.state.shapes import anything, listed, may, record, text, whole
 from springtide.state.stores import Store
 
 FORMAT = 1
@@ -45,6 +46,8 @@ KEEP = 10
 _ATTEMPTS = 5
 _FORGOTTEN = 86_400
 """Seconds after which what a copy has left behind is removed."""
+
+_REPLACED = ", which was replaced while it ran"
 
 _BEGUN = (LOCK, f"{MARKER}{disk.PARTIAL}")
 """What a run leaves that dies while it makes a checkpoint."""
@@ -58,40 +61,8 @@ def _ancestor(where: str, value: Any) -> None:
     whole()(where, value[1])
 
 
-_ABOUT_STATE = record(
-    columns=may(text),
-    tables=may(names),
-    keys=may(names),
-    aggregates=may(names),
-    size=may(whole(1)),
-    every=may(whole(1)),
-)
-
-
-def _state_description(where: str, value: Any) -> None:
-    """Take what is said of the state of a step; the size of a window and its advance are only of use together."""
-    _ABOUT_STATE(where, value)
-    if ("size" in value) != ("every" in value):
-        raise ValueError(f"{where} has a size or an advance, but not both")
-
-
-def _part(where: str, value: Any) -> None:
-    """Take a part of a step: how it reads, and perhaps a digest and what made that."""
-    listed(text)(where, value)
-    if not 1 <= len(value) <= 3:
-        raise ValueError(f"{where} is not one to three texts")
-
-
 _MARKER = record(
-    identity=record(
-        query=text,
-        steps=each(text),
-        buckets=whole(),
-        hash=anything,
-        polars=text,
-        state=may(each(_state_description)),
-        forms=may(each(each(_part))),
-    ),
+    identity=check_identity,
     id=may(text),
     ancestors=may(listed(_ancestor)),
 )
@@ -236,9 +207,11 @@ class Checkpoint:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
 
-    def check(self, identity: dict[str, Any], marker: bytes | None = None) -> None:
-        """Refuse a query whose checkpoint it is not; `marker` is what says whose it is, if that is not here."""
-        found = parsed(self._valid(marker) if marker is not None else self.marker())["identity"]
+    def check(self, identity: dict[str, Any], marker: bytes | None = None, log: Log | None = None) -> None:
+        """Refuse a query whose checkpoint it is not; `marker` and `log` say whose it is, if that is not here."""
+        began = parsed(self._valid(marker) if marker is not None else self.marker())["identity"]
+        now = _form(log or self.log)
+        found = began if now is None else now
         if found == identity:
             return
         if found["query"] != identity["query"]:
@@ -256,19 +229,31 @@ class Checkpoint:
             changed.append(f"buckets: {found['buckets']} → {identity['buckets']}")
         if changed:
             raise self._error(
-                f"was written by another form of this query: {'; '.join(changed)}",
+                f"was written by another form of this query{'' if now is None else _REPLACED}: {'; '.join(changed)}",
                 "start the old form, or give the new one a new checkpoint; from a savepoint stateless steps and sinks may "
                 "change, and code whose state still fits says so with version = the digest that it had",
             )
 
     def _renew(self, identity: dict[str, Any]) -> None:
-        """Write down whose the checkpoint is, where that says more than what was there, or says it of another version of Polars."""
+        """Write down whose the checkpoint is, where that says more than what was there, or says it of another version of Polars.
+
+        Where the query was replaced while it ran, its manifests say it.
+        """
+        if _form(self.log) is not None:
+            return
         marker = self.marker()
         if (said := renewed(marker, identity)) != marker:
             disk.write(self.root / MARKER, said)
 
     def identity(self) -> dict[str, Any]:
-        """Return which query this checkpoint belongs to."""
+        """Return which query this checkpoint belongs to: the form that made the newest epoch."""
+        found = self.first_identity()
+        with suppress(CheckpointError):  # what is wrong with manifests is found by whoever needs them
+            found = dict(_form(self.log) or found)
+        return found
+
+    def first_identity(self) -> dict[str, Any]:
+        """Return which query this checkpoint began with."""
         found: dict[str, Any] = parsed(self.marker())["identity"]
         return found
 
@@ -384,6 +369,12 @@ class Checkpoint:
 
     def _error(self, problem: str, hint: str) -> CheckpointError:
         return CheckpointError(self.store.url, problem, hint)
+
+
+def _form(log: Log) -> Mapping[str, Any] | None:
+    """Return the form of the query that made the newest epoch, if the query was replaced while it ran."""
+    newest = log.tail().manifests()
+    return newest[-1].form if newest else None
 
 
 def marker_of(identity: Mapping[str, Any], lineage: Lineage, **more: Any) -> bytes:

@@ -31,7 +31,7 @@ class Command:
     """Something that a person asks of a running query."""
 
     name: str
-    """`stop`, `scale`, `move`, `rebalance`, `pause` or `resume`."""
+    """`stop`, `scale`, `move`, `rebalance`, `pause`, `resume` or `reload`."""
     options: dict[str, Any] = field(default_factory=dict)
     """`scale`: step, instances, protocol; `move`: step, buckets, to, protocol; `rebalance`: step, protocol."""
     file: Path | None = field(default=None, compare=False)

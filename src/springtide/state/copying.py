@@ -69,7 +69,7 @@ def restore(source: Source, to: str | Path | Store, at: int | None = None, progr
     with opened(source) as found, pinned(found, at) as checkpoint:
         newest, manifests = found.epochs()[-1:] == [at] or at is None, checkpoint.chain(at)
         lineage = checkpoint.lineage().copied(manifests[-1].epoch)
-        marker = marker_of(checkpoint.identity(), lineage)
+        marker = marker_of(checkpoint.first_identity(), lineage)
         return copy(checkpoint, manifests, target, outbox=newest, history=newest, identity=marker, progress=progress)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from springtide.state.shapes import anything, each, listed, may, names, record, text, whole
+
 INPUTS = "inputs"
 """The part of a step that says which streams go into it, side by side."""
 ORIGINS = "origins"
@@ -94,3 +96,41 @@ def _tool(by: str) -> list[str]:
 
 def _short(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+# ── what an identity must look like ───────────────────────────────────────────────────────────────────────────────
+
+_ABOUT_STATE = record(
+    columns=may(text),
+    tables=may(names),
+    keys=may(names),
+    aggregates=may(names),
+    size=may(whole(1)),
+    every=may(whole(1)),
+)
+
+
+def _state_description(where: str, value: Any) -> None:
+    """Take what is said of the state of a step; the size of a window and its advance are only of use together."""
+    _ABOUT_STATE(where, value)
+    if ("size" in value) != ("every" in value):
+        raise ValueError(f"{where} has a size or an advance, but not both")
+
+
+def _part(where: str, value: Any) -> None:
+    """Take a part of a step: how it reads, and perhaps a digest and what made that."""
+    listed(text)(where, value)
+    if not 1 <= len(value) <= 3:
+        raise ValueError(f"{where} is not one to three texts")
+
+
+check_identity = record(
+    query=text,
+    steps=each(text),
+    buckets=whole(),
+    hash=anything,
+    polars=text,
+    state=may(each(_state_description)),
+    forms=may(each(each(_part))),
+)
+"""Refuses what says not, or not well, whose a checkpoint is."""

@@ -9,7 +9,8 @@ from typing import Any, Literal
 from springtide.state.bucket_map import BucketMap, check_map
 from springtide.state.shapes import anything, known, listed, maybe, record, whole
 
-ChangeKind = Literal["scale", "move", "rebalance"]
+ChangeKind = Literal["scale", "move", "rebalance", "replace"]
+"""`replace`: the whole query was given another form; the maps say nothing then."""
 
 BY_HAND = "asked for by hand"
 """The reason of an instruction that a person gave."""
@@ -47,6 +48,8 @@ class Instruction:
 
     def __str__(self) -> str:
         """Return a description of one line."""
+        if self.kind == "replace":
+            return f"replace {self.subquery}: {self.reason}"
         if self.kind == "scale":
             what = f"scale {self.subquery}: {self.before.instances} → {self.after.instances} instances"
         else:
@@ -55,6 +58,8 @@ class Instruction:
 
     def as_event(self) -> str:
         """Return one line that says that it was carried out."""
+        if self.kind == "replace":
+            return f"replaced {self.subquery}: {self.reason}"
         if self.kind == "scale":
             done = f"scaled {self.subquery}: {self.before.instances} → {self.after.instances} instances"
         else:

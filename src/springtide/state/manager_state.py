@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -59,6 +59,15 @@ class ManagerState:
         counted = replace(refusal, times=1 + sum(r.times for r in alike))
         return replace(self, refusals=(*rest, counted)[-REFUSALS:])
 
+    def about(self, subqueries: Collection[str]) -> ManagerState:
+        """Forget all but some subqueries; what was refused stays."""
+        return replace(
+            self,
+            underway=_only(self.underway, subqueries),
+            changed=_only(self.changed, subqueries),
+            fewer_wanted=_only(self.fewer_wanted, subqueries),
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Write it for the manifest."""
         return {
@@ -99,6 +108,10 @@ def check_manager_state(where: str, value: Any) -> None:
     if value["format"] != FORMAT:
         raise NewerFormat(f"has {where} of format {value['format']}, this version of Springtide reads {FORMAT}")
     _STATE(where, value)
+
+
+def _only(mapping: Mapping[str, Value], keys: Collection[str]) -> dict[str, Value]:
+    return {k: v for k, v in mapping.items() if k in keys}
 
 
 def _without(mapping: Mapping[str, Value], key: str) -> dict[str, Value]:

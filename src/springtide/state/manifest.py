@@ -10,6 +10,7 @@ from typing import Any
 
 from springtide.query.ids import EpochNumber, Generation, InstanceId
 from springtide.state.bucket_map import MOST_INSTANCES, BucketMap, check_map
+from springtide.state.forms import check_identity
 from springtide.state.manager_state import ManagerState, check_manager_state
 from springtide.state.metrics import EpochMetrics, check_metrics
 from springtide.state.parsing import NewerFormat, parsed
@@ -23,6 +24,7 @@ from springtide.state.shapes import (
     listed,
     may,
     maybe,
+    names,
     one_of,
     path,
     record,
@@ -160,6 +162,10 @@ class Manifest:
     """What the epoch took in, so that it can be done again: kept where state is not made durable with every epoch."""
     accounts: dict[str, dict[str, int]] = field(default_factory=dict)
     """What became of the rows so far (`state/accounts.py`)."""
+    form: Mapping[str, Any] | None = None
+    """The identity of the query that made it, where that was replaced while it ran; None: the one that the checkpoint began with."""
+    origins: tuple[str, ...] = ()
+    """Sources and stateful steps by their rank in the total order, where the query was replaced; without it they rank by name."""
 
     def files(self) -> set[str]:
         """Return the files that it speaks of, but for buffers: segments, and records of files that were read."""
@@ -201,6 +207,8 @@ class Manifest:
             "log": None if self.log is None else self.log.to_json(),
             "accounts": self.accounts,
         }
+        if self.form is not None:
+            body |= {"form": self.form, "origins": list(self.origins)}
         text = json.dumps(body, separators=(",", ":"), sort_keys=True)
         return json.dumps(
             {"format": FORMAT, "crc": zlib.crc32(text.encode()), "body": body}, separators=(",", ":"), sort_keys=True
@@ -237,6 +245,8 @@ class Manifest:
             published=body.get("published", False),
             log=None if body.get("log") is None else EpochLog.from_json(body["log"]),
             accounts=body.get("accounts", {}),
+            form=body.get("form"),
+            origins=tuple(body.get("origins", ())),
         )
 
 
@@ -306,6 +316,8 @@ _BODY = record(
     log=may(maybe(_LOG)),
     offsets=may(maybe(text)),
     accounts=may(each(each(SIGNED))),
+    form=may(check_identity),
+    origins=may(names),
 )
 
 

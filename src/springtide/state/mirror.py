@@ -153,7 +153,7 @@ class Mirror:
                 sighting.check(there)
             lease = take(self.log, there, token)
             if lease is not None:
-                marker = self._renew(marker, identity)
+                marker = self._renew(marker, identity, there)
                 self._cache(here, there.with_more(self.log.read(there.data)), marker, outdated=found is Relation.BEHIND)
                 return lease
 
@@ -175,14 +175,16 @@ class Mirror:
         """Return what the backup says whose it is; None if it does not say yet. Refuse what is not this query's."""
         theirs, ours = self._read(MARKER), self._checkpoint.found()
         if theirs is not None or ours is not None:
-            self._checkpoint.check(identity, theirs)
+            self._checkpoint.check(identity, theirs, self.log if theirs is not None else None)
         if theirs is not None and ours is not None and Lineage.of(theirs).id != Lineage.of(ours).id:
             raise CheckpointError(
                 str(self._root), f"is not the one whose backup is in {self.url}", "give it a backup of its own"
             )
         return theirs
 
-    def _renew(self, marker: bytes, identity: dict[str, Any]) -> bytes:
+    def _renew(self, marker: bytes, identity: dict[str, Any], there: Records) -> bytes:
+        if any(m.form is not None for m in there.manifests()[-1:]):
+            return marker  # the manifests say it, since the query was replaced
         said = renewed(marker, identity)
         if said != marker:
             self._store.write(MARKER, said)

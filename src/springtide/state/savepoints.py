@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from springtide.query.errors import nearest
 from springtide.state import disk
 from springtide.state.checkpoint import Checkpoint, marker_of
 from springtide.state.copying import alone, copy, link_to, offsets_of, slot_of
@@ -86,6 +87,19 @@ def _save_there(store: Store, name: str) -> str:
     return place.url
 
 
+def release(source: Source, name: str) -> None:
+    """Remove a savepoint, with what nothing else needs. What makes it one goes first."""
+    store = store_of(source)
+    place = store.under(savepoint(name))
+    if not re.fullmatch(r"\w[\w.-]*", name) or not place.exists(MARKER):
+        raise CheckpointError(store.url, f"has no savepoint {name!r}", nearest(name, savepoints(store)))
+    place.delete(MARKER)
+    if place.local is not None:
+        shutil.rmtree(place.local)
+    else:
+        place.delete(*place.list())
+
+
 def savepoints(source: Source) -> dict[str, Manifest]:
     """Return the savepoints of a checkpoint by name, with the epoch that each is of; oldest first."""
     store = store_of(source)
@@ -151,7 +165,7 @@ def _marker(target: Checkpoint) -> bytes | None:
 def _fitted(manifest: Manifest, subqueries: Container[str]) -> Manifest:
     """Leave out what belongs to stateless subqueries that are no more; what the elastic manager remembers may be about them."""
     maps = {n: m for n, m in manifest.maps.items() if n in subqueries or n in manifest.state}
-    return replace(manifest, maps=maps, elastic=None)
+    return replace(manifest, maps=maps, elastic=None, form=None)
 
 
 def misfit(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str, str] | None:

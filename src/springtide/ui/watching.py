@@ -196,7 +196,8 @@ class Watched:
         if kept:
             end = kept[-1].metrics.at
             kept = [m for m in kept if m.metrics.at > end - _STEADY] or kept[-1:]
-        return Seen(self._identity, kept, self._running, tuple(self._recent), self._saved[1], self._gone)
+        form = kept[-1].form if kept else None
+        return Seen(dict(form or self._identity), kept, self._running, tuple(self._recent), self._saved[1], self._gone)
 
     def series(self, begin: float | None, end: float | None, most: int) -> dict[str, Any]:
         """Return a span of time, summed up for charts."""

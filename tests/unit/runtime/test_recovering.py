@@ -142,7 +142,7 @@ def test_memory_that_is_lost_while_a_checkpoint_copies_it(folder: Path) -> None:
 
     def between(engine: Engine) -> bool:
         if engine.manifest.epoch == 3:
-            execute = engine._execute
+            execute = engine.form.execute
 
             def once(epoch: Epoch) -> Sequence[TaskReport]:
                 if not failed:
@@ -151,7 +151,7 @@ def test_memory_that_is_lost_while_a_checkpoint_copies_it(folder: Path) -> None:
                     raise LostError("checkpoint", "has lost a segment", "look again")
                 return execute(epoch)
 
-            engine._execute = once
+            engine.form = replace(engine.form, execute=once)
         return True
 
     engine = run(folder, durability(folder, "never"), between=between)
@@ -167,7 +167,7 @@ def test_damage_that_no_task_sees_when_a_window_recreation_begins(folder: Path) 
     def between(engine: Engine) -> bool:
         assert bool(engine.manifest.old_owners) == (6 <= engine.manifest.epoch < 9)
         if engine.manifest.epoch == 5:
-            execute = engine._execute
+            execute = engine.form.execute
 
             def spoil(epoch: Epoch) -> Sequence[TaskReport]:
                 reports = execute(epoch)
@@ -179,7 +179,7 @@ def test_damage_that_no_task_sees_when_a_window_recreation_begins(folder: Path) 
                 damaged.append(epoch.number)
                 return reports
 
-            engine._execute = spoil
+            engine.form = replace(engine.form, execute=spoil)
             engine.scale("sums", 3, "window")
         return True
 
@@ -360,7 +360,7 @@ def test_a_folder_that_is_removed_under_a_running_query_is_restored_from_the_bac
             if when == "between epochs":
                 remove()
             elif when == "while tasks run":
-                before(engine, "_execute", after=True)
+                before(inprocess, "execute", after=True)
             elif when == "before the commit":
                 before(engine.storage.lease, "commit")
             else:

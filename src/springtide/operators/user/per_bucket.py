@@ -6,6 +6,7 @@ A state is one row: JSON as text where the operator leaves that to us, otherwise
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from springtide.operators.tables import StateTable
 from springtide.operators.user.kernel import changes, one_key_each, to_each_bucket
 from springtide.query import steps
 from springtide.query.errors import UserCodeError
-from springtide.query.operators import OWN_KEYS, BucketOperator
+from springtide.query.operators import OWN_KEYS, BucketOperator, migrates
 from springtide.query.types import END_OF_TIME, TS
 from springtide.state.manifest import Marks
 from springtide.values.user_code import Caller
@@ -88,6 +89,24 @@ class OperatorPerBucket(Operator):
         return OperatorResult(
             pl.concat(rows), marks, {} if ended else writes, pl.concat(rejected) if rejected else None
         )
+
+    def migrated(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Let the user's code make its states of those that other code has written."""
+        if JSON not in rows.columns or FRAME not in rows.columns or not migrates(self._operator):
+            return rows
+        made = [
+            self._migrated(bucket, Written(text, data))
+            for bucket, text, data in rows.select(BUCKET, JSON, FRAME).iter_rows()
+        ]
+        return rows.with_columns(
+            pl.Series(JSON, [m.json for m in made], dtype=pl.String),
+            pl.Series(FRAME, [m.frame for m in made], dtype=pl.Binary),
+        )
+
+    def _migrated(self, bucket: int, stored: Written) -> Written:
+        caller = self._caller(bucket)
+        old = json.loads(stored.json) if stored.json is not None else pl.read_ipc(io.BytesIO(stored.frame or b""))
+        return written(caller, self._operator, caller.run("migrate", old))
 
     def oldest(self, marks: Marks) -> Mapping[str, int]:
         """Tuples are held until they are ready; a state is kept until the end."""
@@ -200,15 +219,20 @@ class OneBucket:
         return self._caller.run("deserialize", frame)
 
     def _written(self) -> Written:
-        frame = self._caller.run("serialize", self._state)
-        if not isinstance(frame, pl.DataFrame):
-            problem = f"{type(self._operator).__name__}.serialize returned a {type(frame).__name__}"
-            raise self._caller.wrong(problem, "return a frame", None)
-        if frame.height == 1 and frame.schema == {JSON: pl.String}:
-            return Written(frame[JSON][0], None)
-        data = io.BytesIO()
-        frame.write_ipc(data)
-        return Written(None, data.getvalue())
+        return written(self._caller, self._operator, self._state)
+
+
+def written(caller: Caller, operator: BucketOperator[Any], state: Any) -> Written:
+    """Have the user's code write a state down."""
+    frame = caller.run("serialize", state)
+    if not isinstance(frame, pl.DataFrame):
+        problem = f"{type(operator).__name__}.serialize returned a {type(frame).__name__}"
+        raise caller.wrong(problem, "return a frame", None)
+    if frame.height == 1 and frame.schema == {JSON: pl.String}:
+        return Written(frame[JSON][0], None)
+    data = io.BytesIO()
+    frame.write_ipc(data)
+    return Written(None, data.getvalue())
 
 
 def _newest(rows: pl.DataFrame) -> pl.DataFrame:

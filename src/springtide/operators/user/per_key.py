@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,9 +26,10 @@ from springtide.operators.user.calling import Block, State, Until, Worker
 from springtide.operators.user.kernel import KEY, in_runs, to_each_key
 from springtide.operators.user.one_by_one import CarefulKey
 from springtide.query import steps
-from springtide.query.operators import OWN_KEYS, KeyOperator
+from springtide.query.operators import OWN_KEYS, KeyOperator, migrates
 from springtide.query.types import END_OF_TIME
 from springtide.state.manifest import Marks
+from springtide.values.fitting import Misfit
 from springtide.values.user_code import Caller, columns_of
 
 HELD = "held"
@@ -99,6 +102,26 @@ class OperatorPerKey(Operator):
         """Tuples are held until they are ready, timers until they have gone off. What a key has is kept until the end."""
         time = marks[holding.TIME_MARK]
         return dict.fromkeys(self.tables, END_OF_TIME + 1) if time == END_OF_TIME else {HELD: time, TIMERS: time + 1}
+
+    def migrated(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Let the user's code make its states of those that other code has written; timers stay."""
+        if ALIVE not in rows.columns or TIMER in rows.columns or not migrates(self._operator):
+            return rows
+        old = rows.select(pl.col(f"^{re.escape(self._prefix)}.*$").name.map(lambda n: n.removeprefix(self._prefix)))
+        caller, timer = Caller(self._label, self._operator, self._step.schema), self._operator.timer
+        made: list[dict[str, Any]] = []
+        for state, alive in zip(old.iter_rows(named=True), rows[ALIVE], strict=True):
+            new = caller.run("migrate", dict(state)) if alive else dict.fromkeys(self._operator.state)
+            if alive and timer is not None and isinstance(new, dict) and new.get(timer) != state.get(timer):
+                raise caller.wrong(f"migrate has changed the timer {timer!r}", "leave it as it was", None)
+            made.append(new)
+        try:
+            columns = columns_of(made, pl.Schema(self._operator.state))
+        except (Misfit, TypeError) as error:
+            problem = f"what migrate returned is no state of {type(self._operator).__name__}: {error}"
+            raise caller.wrong(problem, "return a dict with the columns of `state`", None) from error
+        kept = rows.select(pl.exclude(f"^{re.escape(self._prefix)}.*$"))
+        return kept.with_columns(c.alias(self._prefix + c.name) for c in columns)
 
     def _expanded(self, view: StateView, arrived: pl.DataFrame | None) -> pl.DataFrame | None:
         if arrived is None or not self._step.many:

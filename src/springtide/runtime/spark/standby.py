@@ -18,6 +18,7 @@ from springtide.runtime.spark.job import SparkExecutor
 from springtide.runtime.standby import Standby, lead_of
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.claims import Overtaken
+from springtide.state.log import Log
 from springtide.state.names import MARKER
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def stand_by(
 def _check(checkpoint: Checkpoint, options: Options, plan: Plan) -> None:
     store = checkpoint.remote or options.durability.store or checkpoint.store
     if store.exists(MARKER):
-        checkpoint.check(identity(plan), store.read(MARKER))
+        checkpoint.check(identity(plan), store.read(MARKER), Log(store))
 
 
 class _Warm:

@@ -1,0 +1,299 @@
+"""Another form of a query in the place of the one that runs: what it takes over, and what it cannot (SM-3). Pure.
+
+    sources that stay         go on where they were read to; they must be what they were
+    sources that are new      begin at their beginning, and not before the time that the steps have come to whose state stays
+    stateful steps that stay  keep their state, if it means the same to them; a user's operator may make its own of it (`migrate`)
+    stateful steps that come  begin with nothing at this boundary
+    all others                may be whatever they like
+
+A QueryError names the step that does not fit, why, and what would; then nothing has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import polars as pl
+
+from springtide.compiler.plan import Plan, Subquery
+from springtide.exchange import gate
+from springtide.query import steps
+from springtide.query.aggregates import BoundAggregate
+from springtide.query.errors import QueryError
+from springtide.query.operators import KeyOperator, migrates
+from springtide.query.types import END_OF_TIME, schema_text
+from springtide.runtime.identity import identity
+from springtide.runtime.old_owners import at_old_owners
+from springtide.runtime.topology import origin_ranks, sources_upstream, sources_upstream_of_side
+from springtide.state.forms import INPUTS, ORIGINS, Part, changes
+from springtide.state.manifest import Manifest, SourceState
+
+_FREE = {steps.Operate: ("operator", "on_error"), steps.Join: ("where",)}
+"""Kind of stateful step → its parts that may change, beside what goes into it: its state means the same whatever they say."""
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What another form of a query begins with."""
+
+    manifest: Manifest
+    """The last one, as that form would have made it."""
+    changes: tuple[str, ...]
+    """What is different, one sentence each; nothing if the two forms are the same."""
+    leaving: tuple[str, ...] = ()
+    """Sources and stateful steps that are no more: what they had is not in the manifest."""
+    migrated: frozenset[str] = frozenset()
+    """Subqueries whose state is made into what new code writes."""
+
+
+def replacement(old: Plan, new: Plan, manifest: Manifest) -> Replacement:
+    """Return what a form of a query begins with that takes the place of another after an epoch; refuse what cannot be taken over."""
+    before, after = identity(old), identity(new)
+    _check_query(old, new)
+    _check_names(old, new)
+    for name in old.graph.steps.keys() & new.graph.steps.keys():
+        _check_step(old, new, name, before, after)
+    stay = [q for q in new.subqueries if q.head and _head(old, q.name) == q.head]
+    begun = _times_of_new_sources(old, new, manifest, stay)
+    _check_times(old, new, manifest, stay)
+    names = {q.name for q in new.subqueries}
+    kept = {q.name for q in stay} | {at_old_owners(q.name) for q in stay}
+    migrated = {q.name for q in stay if _is_migrated(old, new, q, before, after)}
+    told = tuple(changes(before, after)) + tuple(_changed_sinks(old, new))
+    fitted = replace(
+        manifest,
+        sources={name: manifest.sources.get(name, begun.get(name)) for name in begun},  # type: ignore[misc]
+        maps={n: m for n, m in manifest.maps.items() if n in kept or (n in names and n not in manifest.state)},
+        state={n: s for n, s in manifest.state.items() if n in kept},
+        old_owners={n: last for n, last in manifest.old_owners.items() if n in kept},
+        elastic=None if manifest.elastic is None else manifest.elastic.about(names),
+    )
+    if before != after:
+        ranked = sorted((r := origin_ranks(old, manifest.origins)), key=r.__getitem__)
+        ranks = origin_ranks(new, tuple(ranked))
+        fitted = replace(fitted, form=after, origins=tuple(sorted(ranks, key=ranks.__getitem__)))
+    migrated |= {at_old_owners(n) for n in migrated if n in fitted.old_owners}
+    return Replacement(
+        fitted, told, tuple(sorted(_origins(old) - _origins(new))), frozenset(migrated & fitted.maps.keys())
+    )
+
+
+# ── the same steps ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _check_query(old: Plan, new: Plan) -> None:
+    where = f"{new.graph.name} (query)"
+    if old.graph.name != new.graph.name:
+        raise QueryError(
+            where, f"the query that runs is called {old.graph.name!r}", "give it that name, or start it by itself"
+        )
+    if old.buckets != new.buckets:
+        raise QueryError(where, f"it has {new.buckets} buckets, not {old.buckets}", f"give it {old.buckets}")
+
+
+def _check_names(old: Plan, new: Plan) -> None:
+    """Refuse to guess which step is which, where steps with a state have no names and there are more or fewer of them."""
+    for kind in {s.kind: None for p in (old, new) for s in p.graph if _remembers(s)}:
+        before, after = ({n for n, s in p.graph.steps.items() if s.kind == kind and s.name is None} for p in (old, new))
+        if before and after and before != after:
+            name = sorted(before | after)[-1]
+            raise QueryError(
+                f"{name} ({kind})",
+                f"there were {len(before)} such steps without a name, and now there are {len(after)}: nobody knows which is which",
+                "give each a name: name=…",
+            )
+
+
+def _check_step(old: Plan, new: Plan, name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    was, now = old.graph.steps[name], new.graph.steps[name]
+    if not (_remembers(was) or _remembers(now)):
+        return
+    if type(was) is not type(now):
+        raise _refusal(name, now, f"it was a step of another kind ({was.kind})")
+    changed = dict(_changed_parts(before, after, name))
+    if isinstance(now, steps.Source):
+        for part, change in changed.items():
+            raise _refusal(name, now, f"{part}: {change}", "it is then read from its beginning")
+        return
+    free = (INPUTS, ORIGINS, *_FREE.get(type(now), ()))
+    for part, change in changed.items():
+        if part not in free and not _is_own_function(was, now, part):
+            raise _refusal(name, now, f"{part}: {change}")
+    if (why := _misfit(was, now, before["state"].get(name), after["state"].get(name))) is not None:
+        raise _refusal(name, now, why)
+    if isinstance(was, steps.Operate) and isinstance(now, steps.Operate):
+        _check_operator(name, was, now)
+    for q in (q for q in new.subqueries if q.head == name):
+        if _dealt(old, q.name) != _dealt(new, q.name):
+            raise _refusal(name, now, "its tuples are dealt out to other buckets than before")
+
+
+def _misfit(was: steps.Step, now: steps.Step, before: Any, after: Any) -> str | None:
+    """Say why the rows in the state of a step are not those that it would keep now."""
+    if isinstance(was, steps.Aggregate) and isinstance(now, steps.Aggregate):
+        types = [[s.inputs[0].schema[k] for k in s.by] for s in (was, now)]
+        if types[0] != types[1]:
+            return "its keys are of other types"
+        for a, b in zip(was.aggregates, now.aggregates, strict=True):
+            if _layout(a) != _layout(b):
+                return f"partial results of {a.name} have other columns ({_layout_text(a)} → {_layout_text(b)})"
+        return None
+    columns = [of.get("columns") for of in (before, after) if of is not None]
+    return f"its input has other columns ({' → '.join(map(str, columns))})" if len({*columns}) > 1 else None
+
+
+def _is_own_function(was: steps.Step, now: steps.Step, part: str) -> bool:
+    """Return whether a part of an aggregate is in a function of the user's, of which only partial results are kept."""
+    if not isinstance(was, steps.Aggregate) or not isinstance(now, steps.Aggregate):
+        return False
+    own = [
+        {a.name for a in s.aggregates if a.aggregate.user is not None or a.aggregate.definition is not None}
+        for s in (was, now)
+    ]
+    return any(part.startswith(f"aggregates.{name}.") for name in own[0] & own[1])
+
+
+def _layout(bound: BoundAggregate) -> pl.Schema:
+    """Return the columns that the partial results of an aggregate have, as far as they can change without its function being another."""
+    definition, dtype = bound.aggregate.definition, bound.input_type
+    if bound.aggregate.user is not None or dtype is None:
+        return bound.partial
+    if definition is None:
+        return pl.Schema({"": dtype})
+    parts = definition.partials(pl.col("x"))
+    return pl.LazyFrame(schema={"x": dtype}).select(p.add.alias(n) for n, p in parts.items()).collect_schema()
+
+
+def _layout_text(bound: BoundAggregate) -> str:
+    return schema_text(_layout(bound)) or "none"
+
+
+def _check_operator(name: str, was: steps.Operate, now: steps.Operate) -> None:
+    old, new = was.operator, now.operator
+    if isinstance(old, KeyOperator) != isinstance(new, KeyOperator):
+        raise _refusal(name, now, "it has one state per key or one per bucket, and that has changed")
+    if not isinstance(old, KeyOperator) or not isinstance(new, KeyOperator):
+        return
+    if new.timer not in (None, old.timer):
+        raise _refusal(name, now, f"its timer was {old.timer!r} and now is {new.timer!r}")
+    if pl.Schema(old.state) != pl.Schema(new.state) and not migrates(new):
+        columns = " → ".join(schema_text(pl.Schema(o.state)) for o in (old, new))
+        raise QueryError(
+            f"{name} (operator)",
+            f"its state had other columns ({columns})",
+            f"define {type(new).__name__}.migrate(old), which makes a state of one of before, or give the step another name",
+        )
+
+
+def _is_migrated(old: Plan, new: Plan, q: Subquery, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    assert q.head is not None
+    now = new.step(q.head)
+    changed = any(part == "operator" for part, _ in _changed_parts(before, after, q.head))
+    return isinstance(now, steps.Operate) and changed and migrates(now.operator)
+
+
+def _changed_parts(before: Mapping[str, Any], after: Mapping[str, Any], step: str) -> Iterator[tuple[str, str]]:
+    """Return the parts of a step that are different, and how."""
+    old, new = (form["forms"].get(step, {}) for form in (before, after))
+    for part in sorted(old.keys() | new.keys()):
+        if part not in old or part not in new:
+            yield part, "new" if part in new else "no more"
+        elif (change := Part.from_json(old[part]).change(Part.from_json(new[part]))) is not None:
+            yield part, change
+
+
+def _dealt(plan: Plan, name: str) -> tuple[Any, ...]:
+    """Return how tuples find their buckets."""
+    routings = sorted((e.side, str(e.routing), e.ordered) for e in plan.exchanges if e.target == name)
+    found = next((q for q in plan.subqueries if q.name == name), None)
+    return (None if found is None else found.buckets, tuple(dict.fromkeys(routings)))
+
+
+def _refusal(name: str, step: steps.Step, why: str, then: str = "it then begins with nothing") -> QueryError:
+    hint = f"keep it as it was, or give it another name: {then}"
+    return QueryError(f"{name} ({step.kind})", f"what it has cannot be taken over: {why}", hint)
+
+
+# ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _times_of_new_sources(old: Plan, new: Plan, manifest: Manifest, stay: list[Subquery]) -> dict[str, SourceState]:
+    """Return how every source of the new form begins: one that leads to a step whose state stays, not before the time of that."""
+    begun = {}
+    for name in new.graph.of_kind(steps.Source):
+        reached = [
+            time
+            for q in stay
+            for side, sources in _sides(new, q)
+            if name in sources
+            for time in _reached(old, q, side, manifest)
+        ]
+        latest = max(reached, default=gate.BEGINNING)
+        begun[name] = SourceState(times={gate.UNSEEN: latest}) if latest > gate.BEGINNING else SourceState()
+    return begun
+
+
+def _check_times(old: Plan, new: Plan, manifest: Manifest, stay: list[Subquery]) -> None:
+    """Refuse a source that was read before, and comes to a step that is ahead of it now."""
+    for q in stay:
+        for side, sources in _sides(new, q):
+            time = max(_reached(old, q, side, manifest), default=gate.BEGINNING)
+            others = dict(_sides(old, q)).get(side, ())
+            for source in sources:
+                if source in others or source not in manifest.sources:
+                    continue
+                come = gate.merged_time({source: manifest.sources[source].times}, [source])
+                if come < time:
+                    raise QueryError(
+                        f"{q.head} ({new.step(str(q.head)).kind})",
+                        f"the source {source} comes to it now, and has been read up to {_when(come)}, while the step has come to {_when(time)}: "
+                        "rows of the time between would come too late",
+                        f"do it when {source} has come as far, or read it once more, under another name",
+                    )
+
+
+def _sides(plan: Plan, q: Subquery) -> list[tuple[int, tuple[str, ...]]]:
+    assert q.head is not None
+    return [(side, sources_upstream_of_side(plan, q, side)) for side in range(len(plan.step(q.head).inputs))]
+
+
+def _reached(old: Plan, q: Subquery, side: int, manifest: Manifest) -> list[int]:
+    """Return the times that a step, and one of its inputs, have come to."""
+    times = {name: state.times for name, state in manifest.sources.items()}
+    was = old.subquery(q.name)
+    return [gate.merged_time(times, s) for s in (sources_upstream(old, was), dict(_sides(old, was)).get(side, ())) if s]
+
+
+def _when(time: int) -> str:
+    if time in (gate.BEGINNING, END_OF_TIME):
+        return "its beginning" if time == gate.BEGINNING else "its end"
+    return f"{datetime.fromtimestamp(time / 1e6, UTC):%Y-%m-%d %H:%M:%S.%f}".rstrip("0").rstrip(".")
+
+
+# ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _remembers(step: steps.Step) -> bool:
+    return step.stateful or isinstance(step, steps.Source)
+
+
+def _origins(plan: Plan) -> set[str]:
+    return {name for name, step in plan.graph.steps.items() if _remembers(step)}
+
+
+def _head(plan: Plan, subquery: str) -> str | None:
+    return next((q.head for q in plan.subqueries if q.name == subquery), None)
+
+
+def _changed_sinks(old: Plan, new: Plan) -> Iterator[str]:
+    before, after = (p.graph.of_kind(steps.Sink) for p in (old, new))
+    for name in sorted(before.keys() | after.keys()):
+        if name not in after:
+            yield f"sink {name} is no more"
+        elif name not in before:
+            yield f"sink {name} is new"
+        elif before[name].describe() != after[name].describe():
+            yield f"sink {name}: {before[name].describe()} → {after[name].describe()}"
