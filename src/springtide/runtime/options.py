@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from springtide.elastic.settings import Elastic
+from springtide.query.graph import Graph
 from springtide.runtime.durability import Durability
 from springtide.runtime.tracing import Spans
 from springtide.state.claims import Sighting
@@ -34,6 +35,8 @@ class Options:
     """Of a run that stood by: what it has seen of the checkpoint that it takes over."""
     signs: float | None = None
     """Seconds between two signs of life for those who stand by; None: as the checkpoint's place has them."""
+    reload: Callable[[], Graph] | None = None
+    """Reads the query again from where it was written; None: nobody knows where that is."""
     spans: Spans = field(default_factory=Spans)
     """Who is told where the time of an epoch goes."""
     clock: Callable[[], float] = field(default=time.time)

@@ -129,6 +129,7 @@ class Query(Graph):
         savepoint: str | Path | None = None,
         storage_options: Mapping[str, Any] | None = None,
         standby: bool | Standby | None = None,
+        reload: Callable[[], Graph] | None = None,
     ) -> Run:
         """Run the query on a Spark session, in epochs, until its input ends or it is stopped.
 
@@ -161,6 +162,8 @@ class Query(Graph):
         With `standby` (True, or `st.Standby(…)`) this waits, with Spark started and workers warm, for as long as another run of the query is at work, and returns
         when that one is gone and this run has taken over; if there is none, at once.
 
+        `reload` returns the query as it is now; `springtide reload` has it called, and the run takes that form (see `run.replace`).
+
         With `metrics_port` the run serves its figures to Prometheus there (0: on any free port, see `run.metrics_url`), to this machine
         alone unless `metrics_host` says otherwise. With `traces` it tells OpenTelemetry where the time of each epoch goes: True for the provider
         that your program has set, or a provider (`pip install 'springtide[traces]'`).
@@ -181,7 +184,14 @@ class Query(Graph):
         patient = micros_of(f"{self.name} (query)", patience, "patience") / 1e6
         rows = self._admitted(rows_per_epoch)
         options = Options(
-            instances, rows, usual, elastic_of(elastic), durable, patient, spans=spans_of(self.name, traces)
+            instances,
+            rows,
+            usual,
+            elastic_of(elastic),
+            durable,
+            patient,
+            reload=reload,
+            spans=spans_of(self.name, traces),
         )
         plan = self.plan(buckets=buckets)
         if savepoint is not None:

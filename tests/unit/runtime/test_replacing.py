@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 import pytest
@@ -18,9 +18,9 @@ from springtide.runtime.engine import Engine, Options
 from springtide.runtime.identity import begin_from
 from springtide.runtime.inprocess import execute
 from springtide.state.accounts import imbalances
+from springtide.state.answers import read_answer
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.control import Command, send
-from springtide.state.answers import read_answer
 from springtide.state.copying import restore
 from springtide.state.errors import CheckpointError
 from springtide.state.savepoints import release, savepoints
@@ -141,7 +141,7 @@ def test_a_start_needs_the_form_of_the_last_epoch(running: Callable[..., Running
     r.add("feed", ("a", 1), ("b", 2))
     r.swap(counted(pl.col("k") == "a"))
     r.add("feed", ("a", 3), ("b", 4))
-    with pytest.raises(CheckpointError, match="another form of this query, which was replaced while it ran: .*filter"):
+    with pytest.raises(CheckpointError, match=r"another form of this query, which was replaced while it ran: .*filter"):
         r.restart(counted())
     r.restart(counted(pl.col("k") == "a"))
     r.add("feed", ("b", 5))
@@ -258,7 +258,9 @@ def test_a_source_comes_and_goes(running: Callable[..., Running]) -> None:
 def test_a_source_that_is_behind_does_not_come_to_a_step_that_is_ahead(running: Callable[..., Running]) -> None:
     def apart(r: Running) -> st.Query:
         counts = r.source("one").aggregate(by="k", window=st.tumbling("10us"), n=st.count(), name="counts")
-        return st.Query("swapped", counts.to(r.sink("out"), name="out"), r.source("two").to(r.sink("copy"), name="copy"))
+        return st.Query(
+            "swapped", counts.to(r.sink("out"), name="out"), r.source("two").to(r.sink("copy"), name="copy")
+        )
 
     def together(r: Running) -> st.Query:
         one, two = r.source("one"), r.source("two")
@@ -268,7 +270,9 @@ def test_a_source_that_is_behind_does_not_come_to_a_step_that_is_ahead(running: 
     r = running(apart)
     r.add("one", ("a", 1), ("a", 25))
     r.add("two", ("b", 5))
-    with pytest.raises(st.QueryError, match="step counts .*the source two comes to it now, and has been read up to 1970"):
+    with pytest.raises(
+        st.QueryError, match=r"step counts .*the source two comes to it now, and has been read up to 1970"
+    ):
         r.swap(together)
     r.add("two", ("b", 26))
     r.swap(together)
@@ -317,8 +321,8 @@ def test_inputs_that_were_attached_are_read_on(running: Callable[..., Running]) 
 
 
 class Total(st.KeyOperator):
-    state = {"total": pl.Int64}
-    output = {"k": pl.String, "n": pl.Int64, "ts": st.TIME}
+    state: ClassVar = {"total": pl.Int64}
+    output: ClassVar = {"k": pl.String, "n": pl.Int64, "ts": st.TIME}
     step = 1
 
     def init(self, key: tuple[Any, ...]) -> dict[str, Any]:
@@ -337,7 +341,7 @@ class ByTen(Total):
 
 
 class Typed(Total):
-    state = {"sum": pl.Int64, "calls": pl.Int64}
+    state: ClassVar = {"sum": pl.Int64, "calls": pl.Int64}
 
     def init(self, key: tuple[Any, ...]) -> dict[str, Any]:
         return {"sum": 0, "calls": 0}
@@ -361,7 +365,7 @@ class Mistaken(Typed):
 
 
 class Whole(st.BucketOperator[dict[str, Any]]):
-    output = {"k": pl.String, "n": pl.Int64, "ts": st.TIME}
+    output: ClassVar = {"k": pl.String, "n": pl.Int64, "ts": st.TIME}
 
     def init(self) -> dict[str, Any]:
         return {}
@@ -474,15 +478,23 @@ def refusals() -> Iterator[Any]:
         window = st.tumbling("10us")
         return r.source("feed", **more).aggregate(by=by, window=window, n=st.count(), name="counts")
 
-    yield pytest.param(counted(window=st.tumbling("20us")), "counts .*window: .*another name: it then begins", id="window")
+    yield pytest.param(
+        counted(window=st.tumbling("20us")), "counts .*window: .*another name: it then begins", id="window"
+    )
     yield pytest.param(other(lambda r: per(r, [])), "counts .*by: ", id="keys")
-    yield pytest.param(other(lambda r: per(r, "k", max_disorder="5us")), "feed .*max_disorder.*read from its", id="source")
+    yield pytest.param(
+        other(lambda r: per(r, "k", max_disorder="5us")), "feed .*max_disorder.*read from its", id="source"
+    )
     yield pytest.param(other(lambda r: per(r, "k"), "another"), "the query that runs is called 'swapped'", id="query")
     yield pytest.param(
         other(lambda r: r.source("feed").operator(Total(), keys="k", name="counts")), "of another kind", id="kind"
     )
     yield pytest.param(
-        other(lambda r: per(r, "k").filter(pl.col("n") > 0).aggregate(window=st.tumbling("1s"), n=st.count(), name="feed2")),
+        other(
+            lambda r: (
+                per(r, "k").filter(pl.col("n") > 0).aggregate(window=st.tumbling("1s"), n=st.count(), name="feed2")
+            )
+        ),
         None,
         id="a new one behind it is fine",
     )
@@ -515,7 +527,7 @@ def test_steps_without_names_are_not_guessed(running: Callable[..., Running]) ->
         return make
 
     r = running(query("10us"))
-    with pytest.raises(st.QueryError, match="1 such steps without a name, and now there are 2.*give each a name"):
+    with pytest.raises(st.QueryError, match=r"1 such steps without a name, and now there are 2.*give each a name"):
         r.swap(query("10us", "20us"))
 
 
@@ -561,7 +573,7 @@ def test_a_form_whose_first_epoch_fails_is_taken_back(
     r = running(operated(Total()), Options(2, durability=st.Durability(every=every, memory=tmp_path)))
     r.add("feed", ("a", 1), ("a", 2))
     r.feeds["feed"].add("0", ("a", 3), ("a", 4))
-    with pytest.raises(st.TakenBackError, match="the old one goes on: step fold .*ZeroDivisionError: not today"):
+    with pytest.raises(st.TakenBackError, match=r"the old one goes on: step fold .*ZeroDivisionError: not today"):
         r.swap(operated(Failing()))
     assert any("was taken back: step fold" in note for note in r.notes)
     assert r.engine.manifest.form is None

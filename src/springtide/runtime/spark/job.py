@@ -162,6 +162,13 @@ class SparkExecutor:
         self.homes: dict[Instance, Executor] = {}
         """Where each instance was last meant to run, and so has its state."""
 
+    def replaced(self, plan: Plan) -> SparkExecutor:
+        """Return one for another form of the query, which knows what this one knows."""
+        other = SparkExecutor(self._context, plan)
+        other.note, other.slots, other.ready = self.note, self.slots, self.ready
+        other._whole, other.homes = self._whole, self.homes
+        return other
+
     def warm_up(self, tasks: int) -> Callable[[], bool]:
         """Begin so many tasks that only bring a worker to where an epoch can begin: everything imported, the plan unpacked.
 

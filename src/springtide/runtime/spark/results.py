@@ -30,6 +30,13 @@ class Results:
         sinks = {name: s.connector for name, s in plan.graph.of_kind(steps.Sink).items()}
         self._kept = {n: Kept(s, frozenset(s.epochs)) for n, s in sinks.items() if isinstance(s, InMemory)}
 
+    def replaced(self, plan: Plan) -> Results:
+        """Return what the sinks of another form of the query get; those that stay have what they had."""
+        other = Results(plan)
+        known = {id(kept.sink): kept for kept in self._kept.values()}
+        other._kept = {name: known.get(id(kept.sink), kept) for name, kept in other._kept.items()}
+        return other
+
     def of(self, sink: str | None, finished: Event, end: Callable[[], object]) -> Iterator[pl.DataFrame]:
         """Return the rows of one sink, epoch after epoch, until the run has finished; `end` raises what stopped it."""
         return _follow(self._chosen(sink), finished, end)

@@ -17,6 +17,7 @@ from springtide.connectors import POSITION, Read, Slice
 from springtide.exchange import gate
 from springtide.query import steps
 from springtide.query.connectors import ONE_STREAM
+from springtide.query.errors import QueryError
 from springtide.query.ids import InstanceId
 from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.spark.job import Pair, addressed, live
@@ -30,6 +31,25 @@ def spark_sources(plan: Plan) -> dict[str, SparkSource]:
     """Return the sources that Spark reads."""
     sources = plan.graph.of_kind(steps.Source)
     return {name: s.connector for name, s in sources.items() if isinstance(s.connector, SparkSource)}
+
+
+def check_same(before: Mapping[str, SparkSource], plan: Plan) -> None:
+    """Refuse a form of a query in which Spark reads other sources: one streaming query reads them, from the start of the run to its end."""
+    after = spark_sources(plan)
+    hint = "stop the run, and start it in the new form from a savepoint"
+    for name in after.keys() ^ before.keys():
+        what = (
+            "is not read by Spark any more" if name in before else "is one that Spark reads, and was not there before"
+        )
+        raise QueryError(f"{name} (source)", f"it {what}", hint)
+    if list(after) != list(before):
+        raise QueryError(f"{next(iter(after))} (source)", "sources that Spark reads are in another order", hint)
+    for name, source in after.items():
+        old, new = before[name].frame, source.frame
+        assert old is not None
+        assert new is not None
+        if old is not new and not old.sameSemantics(new):
+            raise QueryError(f"{name} (source)", "Spark is to read it in another way than before", hint)
 
 
 def combined(sources: Mapping[str, SparkSource]) -> DataFrame:

@@ -16,22 +16,27 @@ import polars as pl
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from springtide.compiler.pipeline import compile
 from springtide.compiler.plan import Plan
 from springtide.connectors import Source
 from springtide.elastic.decisions import Decisions
+from springtide.elastic.policies.policy import Policy
 from springtide.elastic.protocols import ProtocolChoice
 from springtide.elastic.resources.spark import SparkExecutors, resources_of
+from springtide.elastic.settings import Elastic, elastic_of
 from springtide.elastic.snapshot import Snapshot
 from springtide.query.errors import QueryError, SpringtideError
+from springtide.query.graph import Graph
 from springtide.runtime.committing import Batch
 from springtide.runtime.engine import Engine
+from springtide.runtime.identity import identity
 from springtide.runtime.options import Options
 from springtide.runtime.spark import records
 from springtide.runtime.spark.faults import GONE, is_gone
 from springtide.runtime.spark.job import SparkExecutor
 from springtide.runtime.spark.probe import check_executors
 from springtide.runtime.spark.results import Results
-from springtide.runtime.spark.rows import MicroBatch, combined, spark_sources
+from springtide.runtime.spark.rows import MicroBatch, check_same, combined, spark_sources
 from springtide.runtime.status import status_of
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.manifest import Manifest
@@ -49,6 +54,8 @@ _BESIDE = 0.1
 """Seconds between two looks at what is to be done beside Spark's micro-batches, where all sources are Spark's."""
 _BEAT = 1.0
 """Seconds of epochs in one micro-batch of Spark, where Spark reads nothing and has no offsets to keep."""
+_WARM = 10.0
+"""Seconds that workers may take to unpack another form of the query, before it is begun with all the same."""
 _REMEMBERED = 1000
 """Manifests of past epochs that are kept at hand."""
 
@@ -79,12 +86,14 @@ class Run:
         self._executor = SparkExecutor(spark.sparkContext, plan)
         self._spark_reads = spark_sources(plan)
         executors = options.elastic.executors if options.elastic else None
-        resources = resources_of(spark.sparkContext, executors, self._executor.warm_up)
+        resources = resources_of(spark.sparkContext, executors, lambda tasks: self._executor.warm_up(tasks))
         self._executor.slots = resources.slots
         if isinstance(resources, SparkExecutors):
             self._executor.ready = resources.ready
         self._engine = Engine(plan, checkpoint, self._executor, options, resources)
         self._executor.note = self._engine.note
+        if (reload := options.reload) is not None:
+            self._engine.reload = lambda: self._exchange(*self._prepare(reload()), self._engine.form.elastic)
         self._group = f"springtide-{plan.graph.name}-{uuid.uuid4().hex[:8]}"  # a query may run on several checkpoints
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping, self._finished = threading.Event(), threading.Event()
@@ -180,6 +189,25 @@ class Run:
         """Let the policy decide again."""
         self._ask(self._engine.resume_elasticity)
 
+    def replace(self, query: Graph | None = None, *, elastic: bool | Elastic | Policy | None = None) -> None:
+        """Let another form of the query take the place of this one, between two epochs and without a pause (SM-3).
+
+        What stays keeps its state and its place in the input; what cannot be taken over is refused with an `st.QueryError`, before anything changes. If the
+        first epoch of the new form fails, the old one goes on, and an `st.TakenBackError` says why. The next start must be one of the new form.
+
+        `elastic` says who decides about instances from now on, as in `start`; False: nobody. Without it that stays as it is.
+        """
+        prepared = None if query is None else self._prepare(query)
+        settings = self._engine.form.elastic if elastic is None else elastic_of(elastic)
+
+        def act() -> None:
+            if prepared is not None:
+                self._exchange(*prepared, settings)
+            elif elastic is not None:
+                self._engine.change_elasticity(settings)
+
+        self._ask(act)
+
     @property
     def checkpoint_root(self) -> Path:
         """Where its checkpoint is on this machine; one in an object store has a cache there."""
@@ -274,6 +302,30 @@ class Run:
             if error is not None:
                 raise error
             return
+
+    def _prepare(self, query: Graph) -> tuple[Plan, SparkExecutor]:
+        """Do all that can be done of a change while epochs go on: compile it, and let the workers have it."""
+        plan = compile(query, self._engine.plan.buckets)
+        check_same(self._spark_reads, plan)
+        identity(plan)  # it is known from now on
+        executor = self._executor.replaced(plan)
+        done = executor.warm_up(self._executor.slots() or self._spark.sparkContext.defaultParallelism)
+        until = time.monotonic() + _WARM
+        while not done() and time.monotonic() < until:
+            time.sleep(_POLL)
+        return plan, executor
+
+    def _exchange(self, plan: Plan, executor: SparkExecutor, elastic: Elastic | None) -> Manifest:
+        """Replace the query, in an epoch."""
+        before, results = self._executor, self._results
+        self._executor, self._results = executor, results.replaced(plan)
+        try:
+            manifest = self._engine.replace(plan, executor, elastic)
+        except BaseException:
+            self._executor, self._results = before, results
+            raise
+        self._remember(manifest)
+        return manifest
 
     def _start(self, trigger: str | None) -> StreamingQuery:
         if self._spark_reads:
