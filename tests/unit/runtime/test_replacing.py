@@ -570,7 +570,7 @@ class Failing(Total):
 def test_a_form_whose_first_epoch_fails_is_taken_back(
     running: Callable[..., Running], tmp_path: Path, every: str
 ) -> None:
-    r = running(operated(Total()), Options(2, durability=st.Durability(every=every, memory=tmp_path)))
+    r = running(operated(Total()), Options(2, durability=st.Durability(every=every, shared_memory=tmp_path)))
     r.add("feed", ("a", 1), ("a", 2))
     r.feeds["feed"].add("0", ("a", 3), ("a", 4))
     with pytest.raises(st.TakenBackError, match=r"the old one goes on: step fold .*ZeroDivisionError: not today"):
@@ -643,7 +643,7 @@ def test_a_step_that_goes_while_it_is_scaled(running: Callable[..., Running]) ->
 def test_lost_state_is_rebuilt_up_to_the_boundary_and_no_further(
     running: Callable[..., Running], tmp_path: Path
 ) -> None:
-    durable = st.Durability(every="never", memory=tmp_path / "memory")
+    durable = st.Durability(every="never", shared_memory=tmp_path / "memory")
     (tmp_path / "memory").mkdir()
     r = running(counted(), Options(2, durability=durable))
 

@@ -29,7 +29,7 @@ from springtide.query import steps
 from springtide.query.operators import OWN_KEYS, KeyOperator, migrates
 from springtide.query.types import END_OF_TIME
 from springtide.state.manifest import Marks
-from springtide.values.fitting import Misfit
+from springtide.values.row_checks import Misfit
 from springtide.values.user_code import Caller, columns_of
 
 HELD = "held"
