@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +15,10 @@ from springtide.topics.client import Client, asking, describe
 
 _SILENCE = 15.0
 """Seconds without any record after which the brokers count as away."""
-_BATCH = 50_000
+_BATCH = 20_000
+"""Records that are handed on at a time: few enough that the processor's caches hold them."""
+_WAIT = 0.05
+"""Seconds to wait until a batch is full. The end of a range may have no records, so that none ever is."""
 _KEPT = 16
 """Consumers that a process keeps."""
 
@@ -59,6 +65,7 @@ class Reader:
                 "isolation.level": isolation,
                 "fetch.message.max.bytes": 8 << 20,
                 "queued.max.messages.kbytes": 32 << 10,
+                "fetch.queue.backoff.ms": 50,  # a second, else, once enough is fetched: longer than that lasts
                 "fetch.wait.max.ms": 100,
             }
         )
@@ -69,21 +76,25 @@ class Reader:
         """All offsets before this were seen, with and without a record; where the range ended that was read last."""
         self._consumer.assign([TopicPartition(part.topic, part.partition, part.start)])
 
-    def read(self, part: Range) -> list[Any]:
-        """Return the records of a range; there may be none at some of its offsets."""
+    def read(self, part: Range) -> Iterator[list[Any]]:
+        """Give the records of a range, a batch at a time; there may be none at some of its offsets."""
         found = [m for m in self._ahead if m.offset() < part.stop]
         self._ahead = self._ahead[len(found) :]
         heard = time.monotonic()
         while self._seen < part.stop:
-            with asking(f"reading {part.stream}"):
-                batch = self._consumer.consume(min(_BATCH, part.stop - self._seen), 0.5)
+            with asking(f"reading {part.stream}"), _no_garbage_collection():
+                batch = self._consumer.consume(min(_BATCH, part.stop - self._seen), _WAIT)
             if batch:
                 heard = time.monotonic()
                 self._sort(batch, found, part)
             elif time.monotonic() - heard > _SILENCE:
                 raise ConnectionError(f"reading {part.stream} at offset {self._seen}: no record in {_SILENCE:g} s")
+            if len(found) >= _BATCH:
+                yield found
+                found = []
+                heard = time.monotonic()
         self.next = part.stop
-        return found
+        yield found
 
     def check(self, part: Range) -> None:
         """Refuse what was read if the topic is not the one that was meant: after a range was read, it was it all the time."""
@@ -121,11 +132,23 @@ def _fault(message: Any) -> bool:
     return message.error() is not None
 
 
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Put Python's collector off while many objects are made at once: it would look at them again and again, which takes longer than to make them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 _readers: OrderedDict[tuple[Client, str, str, str, int], Reader] = OrderedDict()
 
 
-def read(client: Client, isolation: str, part: Range) -> list[Any]:
-    """Return the records of a range."""
+def read(client: Client, isolation: str, part: Range) -> Iterator[list[Any]]:
+    """Give the records of a range, a batch at a time. They are those of the topic that was meant if this comes to its end."""
     key = (client, isolation, part.topic, part.id, part.partition)
     reader = _readers.pop(key, None)
     if reader is not None and reader.next != part.start:
@@ -134,7 +157,7 @@ def read(client: Client, isolation: str, part: Range) -> list[Any]:
     if reader is None:
         reader = Reader(client, isolation, part)
     try:
-        found = reader.read(part)
+        yield from reader.read(part)
         reader.check(part)
     except BaseException:
         reader.close()
@@ -142,7 +165,6 @@ def read(client: Client, isolation: str, part: Range) -> list[Any]:
     _readers[key] = reader
     while len(_readers) > _KEPT:
         _readers.popitem(last=False)[1].close()
-    return found
 
 
 def forget() -> None:

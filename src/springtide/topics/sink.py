@@ -247,7 +247,7 @@ class KafkaTarget(Target):
         part = Range(topic, id, partition, first, stop)
         reader = Reader(self._sink.client, "read_committed", part)
         try:
-            return reader.read(part)
+            return [record for batch in reader.read(part) for record in batch]
         finally:
             reader.close()
 

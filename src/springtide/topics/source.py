@@ -91,14 +91,19 @@ class Kafka(Source):
     def read(self, part: Slice) -> Read:
         """Read a range of offsets, and what is in the records."""
         wanted = records.Range(*part.data)
+        isolation = "read_committed" if self.only_committed else "read_uncommitted"
         try:
-            found = records.read(self.client, "read_committed" if self.only_committed else "read_uncommitted", wanted)
+            reads = [self._read(found) for found in records.read(self.client, isolation, wanted)]
         except records.Gone as gone:
             if self.lost == "skip":  # the next look finds what is left
                 raise ConnectionError(str(gone)) from None
             raise records.lost(wanted.stream, gone.offset, None) from None
-        contents = [m.value() for m in found]
-        parsed = self._parse(contents)
+        rows = pl.concat([rows for rows, _ in reads], rechunk=True)
+        return Read(rows.lazy(), tuple(row for _, rejected in reads for row in rejected))
+
+    def _read(self, found: Sequence[Any]) -> tuple[pl.DataFrame, list[Mapping[str, Any]]]:
+        """Return what is in some records: rows, and those that do not fit."""
+        parsed = self._parse([m.value() for m in found])
         places = _offsets(found)
         more, wrong = self._of_records(found, places)
         faults = wrong | parsed.faults
@@ -108,15 +113,15 @@ class Kafka(Source):
             rows, numbers = rows.filter(keep), numbers.filter(keep)
         everything = numbers.len() == len(found)
         picked = [c if everything else c.gather(numbers) for c in (*more, places)]
-        rejected = tuple(
+        rejected: list[Mapping[str, Any]] = [
             {
                 "position": places[i],
                 "reason": why,
                 "row": row_text(values.shown(found[i].value(), found[i].key())),
             }
             for i, why in sorted(faults.items())
-        )
-        return Read(rows.with_columns(picked).lazy(), rejected)
+        ]
+        return rows.with_columns(picked), rejected
 
     @cached_property
     def _parse(self) -> Callable[[values.Bytes], values.Parsed]:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -107,8 +108,13 @@ def _plain_objects(values: Bytes) -> bytes | None:
     if not values or None in values:
         return None
     data = b"\n".join(values)  # type: ignore[arg-type]  # none of them is None
-    ends, between = data.startswith(b"{") and data.endswith(b"}"), len(values) - 1
-    if not ends or data.count(b"\n") != between or data.count(b"}\n{") != between or b"\r" in data:
+    if not (data.startswith(b"{") and data.endswith(b"}")) or b"\r" in data:
+        return None
+    codes = np.frombuffer(data, np.uint8)
+    breaks = np.flatnonzero(codes == ord("\n"))
+    if breaks.size != len(values) - 1:
+        return None
+    if not ((codes[breaks - 1] == ord("}")).all() and (codes[breaks + 1] == ord("{")).all()):
         return None
     with suppress(UnicodeDecodeError):
         return data if data.isascii() or data.decode() else None
