@@ -72,10 +72,19 @@ class Lock:
 
 
 @contextmanager
-def broker(heap: str | None = None, lock: Lock | None = None, between: Any = None, **settings: Any) -> Iterator[Broker]:
-    """A broker that is up, in a folder that is removed at the end. Who is `between` has a port that clients are sent to, and a target."""
+def broker(
+    heap: str | None = None,
+    lock: Lock | None = None,
+    between: Any = None,
+    beside: Broker | None = None,
+    **settings: Any,
+) -> Iterator[Broker]:
+    """A broker that is up, in a folder that is removed at the end.
+
+    Who is `between` has a port that clients are sent to, and a target. A broker `beside` another is the second of its cluster.
+    """
     with tempfile.TemporaryDirectory(prefix="springtide-kafka-") as folder:
-        server = Broker(Path(folder), settings, [f"-Xmx{heap}"] if heap else [], lock, between)
+        server = Broker(Path(folder), settings, [f"-Xmx{heap}"] if heap else [], lock, between, beside)
         try:
             server.start()
             yield server
@@ -93,11 +102,12 @@ class Broker:
         java: Sequence[str] = (),
         lock: Lock | None = None,
         between: Any = None,
+        beside: Broker | None = None,
     ) -> None:
         self._folder, self._settings, self._options = folder, settings or {}, [*_JAVA, *java]
         self._process: subprocess.Popen[bytes] | None = None
-        self._port = self._locked_port = 0
-        self._lock, self._between = lock, between
+        self._port = self._locked_port = self._controller = 0
+        self._lock, self._between, self._beside = lock, between, beside
 
     @property
     def locked(self) -> str:
@@ -145,13 +155,20 @@ class Broker:
 
     def _format(self) -> None:
         shutil.rmtree(self._folder / "data", ignore_errors=True)
-        self._port, controller, self._locked_port = _free_ports(3)
+        self._port, self._controller, self._locked_port = _free_ports(3)
         listeners = {
-            "listeners": f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{self._controller}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller}",
             "log.dirs": self._folder / "data",
         }
+        if self._beside is not None:
+            listeners |= {
+                "process.roles": "broker",
+                "node.id": 2,
+                "listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
+                "controller.quorum.voters": f"1@127.0.0.1:{self._beside._controller}",
+            }
         if self._between is not None:
             self._between.target = self._port
             listeners["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{self._between.port}"
@@ -243,13 +260,13 @@ class Topics:
         self.servers = servers
         self.admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
 
-    def new(self, name: str = "", partitions: int = 1, **config: Any) -> str:
+    def new(self, name: str = "", partitions: int = 1, replicas: int = 1, **config: Any) -> str:
         """Make a topic, and say its name."""
         from confluent_kafka.admin import NewTopic
 
         name = name or f"t{uuid.uuid4().hex[:8]}"
         settings = {key.replace("_", "."): str(value) for key, value in config.items()}
-        self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
+        self.admin.create_topics([NewTopic(name, partitions, replicas, config=settings)])[name].result(30)
         self._wait(name, partitions)
         return name
 
@@ -292,6 +309,11 @@ class Topics:
         self.admin.delete_topics([name])[name].result(30)
         while name in self.admin.list_topics(timeout=10).topics:
             time.sleep(0.02)
+
+    def leaders(self, name: str) -> list[int]:
+        """Say which broker leads each partition; -1: none does."""
+        found = self.admin.list_topics(name, timeout=10).topics[name].partitions
+        return [found[number].leader for number in sorted(found)]
 
     def cut(self, name: str, partition: int, before: int) -> None:
         """Delete the records before an offset, as retention does."""

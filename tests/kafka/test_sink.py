@@ -74,6 +74,41 @@ def test_what_is_written_is_read_again(topics: Topics, tmp_path: Path) -> None:
     assert headers == ["copy/out/0/0", "copy/out/0/1", "copy/out/1/0", "copy/out/1/1"]
 
 
+@pytest.mark.parametrize("partitioner", ["murmur2", "crc32", "fnv1a"])
+def test_keys_decide_partitions_as_in_other_clients(topics: Topics, tmp_path: Path, partitioner: str) -> None:
+    """What another client puts into a partition by the key, we put into the same."""
+    keys, theirs = [f"k{i}" for i in range(20)], topics.new(partitions=5)
+    native = {"murmur2": "murmur2", "crc32": "consistent", "fnv1a": "fnv1a"}[partitioner]
+    producer = topics.producer(partitioner=native)
+    for key in keys:
+        producer.produce(theirs, b"", key)
+    assert producer.flush(300) == 0
+    ours = topics.new(partitions=5)
+    stream = st.source("rows", st.memory(pl.DataFrame({"k": keys})))
+    sink = st.kafka_sink(topics.servers, ours, key="k", partitioner=partitioner)  # type: ignore[arg-type]
+    inprocess.run(st.Query("keys", stream.to(sink, name="out")).plan(), tmp_path / "ckpt", Options(1))
+    places = [{m.key(): m.partition() for m in topics.get(name)} for name in (theirs, ours)]
+    assert places[0] == places[1]
+    assert len({*places[0].values()}) > 1
+
+
+def test_a_column_says_the_partition(topics: Topics, tmp_path: Path) -> None:
+    """A row that names a partition which is not there ends the run before anything of its epoch is written."""
+    name = topics.new(partitions=3)
+    sink = st.kafka_sink(topics.servers, name, partition="n")
+
+    def write(folder: str, ns: list[int | None], writer: Any = sink) -> None:
+        stream = st.source("rows", st.memory(pl.DataFrame({"n": ns})))
+        inprocess.run(st.Query("rows", stream.to(writer, name="out")).plan(), tmp_path / folder, Options(1))
+
+    write("ckpt", [2, 0, 1, 2, None])
+    found = [(json.loads(m.value())["n"], m.partition()) for m in topics.get(name)]
+    assert sorted(found, key=str)[:4] == [(0, 0), (1, 1), (2, 2), (2, 2)]
+    with pytest.raises(st.SinkError, match=r"partition 3 of .*, which has 3: 0 to 2"):
+        write("other", [0, 3], replace(sink, writer="other"))
+    assert len(topics.get(name)) == 5
+
+
 def test_the_fate_of_the_last_transaction_is_unknown(
     topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +189,8 @@ def test_writers_share_a_topic_by_name(topics: Topics, tmp_path: Path) -> None:
         ({"value": "text"}, "writes the column 'value'"),
         ({"value": "xml"}, "value='xml'"),
         ({"topic": ""}, "the name of a topic"),
+        ({"partitioner": "java"}, "it is one of murmur2, crc32"),
+        ({"partition": "ts"}, "must be there, with integers"),
     ],
 )
 def test_what_cannot_be_written_is_refused(options: dict[str, Any], words: str) -> None:

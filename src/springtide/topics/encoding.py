@@ -55,7 +55,7 @@ class Coding:
         return wire.head(self.registry.register(self.subject, protobuf.written(self.message))) + self.message.indexes
 
 
-def unfit(schema: pl.Schema, coding: Coding, key: str | None) -> str | None:
+def unfit(schema: pl.Schema, coding: Coding, key: str | None, partition: str | None = None) -> str | None:
     """Say why rows with these columns cannot be written; None if they can."""
     format = coding.format
     if key is not None and schema.get(key) not in (pl.String, pl.Binary):
@@ -66,7 +66,7 @@ def unfit(schema: pl.Schema, coding: Coding, key: str | None) -> str | None:
     wanted = pl.String() if format == "text" else pl.Binary()
     if schema.get("value") != wanted:
         return f"value={format!r} writes the column 'value', which must be there as {type_text(wanted)}"
-    others = [name for name in schema if name not in ("value", key, TS)]
+    others = [name for name in schema if name not in ("value", key, partition, TS)]
     return f"value={format!r} would leave the column {others[0]!r} out" if others else None
 
 

@@ -29,6 +29,15 @@ HEADER = "springtide"
 """The header of each record: query/sink/epoch/number."""
 _LONGEST = 300.0
 """Seconds that a transaction may take; the brokers give one up after that."""
+_ANY = -1
+"""The partition of a record that has none of its own."""
+_PARTITIONERS = {
+    "murmur2": "murmur2_random",
+    "crc32": "consistent_random",
+    "fnv1a": "fnv1a_random",
+    "random": "random",
+}
+"""How a key becomes a partition: our word → librdkafka's. Records without a key go anywhere."""
 _TAIL = 100
 """Records at the end of each partition that are looked at where there is no ledger."""
 
@@ -48,6 +57,9 @@ class KafkaSink(LedgerSink):
     topic: str
     coding: Coding
     key: str | None
+    partition: str | None
+    """The column that says which partition a row goes to."""
+    partitioner: str
     writer: str
 
     advice: Advice = field(default=_ADVICE, init=False, repr=False)
@@ -68,7 +80,9 @@ class KafkaSink(LedgerSink):
 
     def check(self, schema: pl.Schema) -> str | None:
         """Say what cannot be written."""
-        return unfit(schema, self.coding, self.key)
+        if self.partition is not None and not schema.get(self.partition, pl.Null()).is_integer():
+            return f"the partition is to be the column {self.partition!r}, which must be there, with integers"
+        return unfit(schema, self.coding, self.key, self.partition)
 
     def connect(self, owner: Owner) -> Target:
         """Connect to the brokers; the ledger's topic is made if there is none."""
@@ -144,7 +158,7 @@ class KafkaTarget(Target):
             {
                 "transactional.id": f"springtide/{self._sink.topic}/{self._sink.writer}",
                 "transaction.timeout.ms": int(_LONGEST * 1000),
-                "partitioner": "murmur2_random",  # as Java's clients choose partitions
+                "partitioner": _PARTITIONERS[self._sink.partitioner],
                 "queue.buffering.max.messages": 1_000_000,
                 "linger.ms": 20,
             }
@@ -169,10 +183,27 @@ class KafkaTarget(Target):
     def _produce(self, publication: Publication) -> None:
         prefix, number = f"{publication.query}/{publication.sink}/{publication.epoch}/", 0
         for file in publication.files:
-            values, keys = encoded(pl.read_ipc(file), self._sink.coding, self._sink.key, self._head)
-            for value, key in zip(values, keys, strict=True):
-                self._put(self._sink.topic, value, key, headers=[(HEADER, f"{prefix}{number}".encode())])
+            rows = pl.read_ipc(file)
+            values, keys = encoded(rows, self._sink.coding, self._sink.key, self._head)
+            for value, key, partition in zip(values, keys, self._partitions(rows), strict=True):
+                header = (HEADER, f"{prefix}{number}".encode())
+                self._put(self._sink.topic, value, key, partition=partition, headers=[header])
                 number += 1
+
+    def _partitions(self, rows: pl.DataFrame) -> Sequence[int]:
+        """Return where each row goes; -1 where that is left to the partitioner."""
+        if self._sink.partition is None:
+            return [_ANY] * rows.height
+        wanted = rows[self._sink.partition]
+        topic = self._sink.topic
+        if rows.height and not wanted.is_between(0, (count := describe(self._admin, [topic])[topic][1]) - 1).all():
+            wrong = wanted.filter(~wanted.is_between(0, count - 1))[0]
+            raise SinkError(
+                self._owner.step,
+                f"a row is to go to the partition {wrong} of {topic}, which has {count}: 0 to {count - 1}",
+                f"change the column {self._sink.partition!r}, or leave it null for any partition",
+            )
+        return wanted.fill_null(_ANY).to_list()
 
     def _put(self, topic: str, value: bytes | None, key: bytes | None, **more: Any) -> None:
         while True:
@@ -282,6 +313,8 @@ def kafka_sink(
     *,
     value: Literal["json", "avro", "protobuf", "text", "bytes"] = "json",
     key: str | None = None,
+    partition: str | None = None,
+    partitioner: Literal["murmur2", "crc32", "fnv1a", "random"] = "murmur2",
     registry: Registry | str | None = None,
     subject: str | None = None,
     message: Any = None,
@@ -291,7 +324,10 @@ def kafka_sink(
     """Write rows to a topic, each exactly once for whoever reads with `isolation.level=read_committed`.
 
     Values are JSON objects with all columns, or, as "text" or "bytes", the column `value`. `key` names a column of text or bytes that
-    becomes the key, and decides the partition as in Java's clients. Each record has the header `springtide`: query/sink/epoch/number.
+    becomes the key. Each record has the header `springtide`: query/sink/epoch/number.
+
+    The key decides the partition as in Java's clients ("murmur2"), in those on top of librdkafka ("crc32"), or in Sarama ("fnv1a"); or nothing does
+    ("random"). With `partition`, a column of integers says where each row goes, and null leaves it to the `partitioner`.
 
     Avro values are records with all columns, Protobuf values are of the class `message`, with a field for each column. Their schema is
     registered in the `registry` (an address, or `st.schema_registry`) under the `subject`, else `<topic>-value`; without a registry, the values
@@ -308,10 +344,19 @@ def kafka_sink(
     client = Client.of(_STEP, servers, config)
     if not isinstance(topic, str) or not topic:
         raise QueryError(_STEP, f"topic={shown(topic)}", "give the name of a topic")
-    if value not in FORMATS:
-        raise QueryError(_STEP, f"value={shown(value)}", f"it is one of {', '.join(FORMATS)}")
+    for option, given, choices in (("value", value, FORMATS), ("partitioner", partitioner, tuple(_PARTITIONERS))):
+        if given not in choices:
+            raise QueryError(_STEP, f"{option}={shown(given)}", f"it is one of {', '.join(choices)}")
     coding = _coding(value, registry_of(registry), subject or f"{topic}-value", message)
-    return KafkaSink(client=client, topic=topic, coding=coding, key=key, writer=writer)
+    return KafkaSink(
+        client=client,
+        topic=topic,
+        coding=coding,
+        key=key,
+        partition=partition,
+        partitioner=partitioner,
+        writer=writer,
+    )
 
 
 def _coding(value: str, registry: Registry | None, subject: str, message: Any) -> Coding:
