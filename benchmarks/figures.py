@@ -90,6 +90,29 @@ LINES: dict[str, Line] = {
         lambda d: rate(d["springtide"]),
         lambda d: f"the fastest of Spark's operators for that, {d['spark_operator']}: {times(d['ratio_vs_spark'])}",
     ),
+    "kafka": (
+        "heavy callers out of a topic: 10 M JSON records in 8 partitions, the broker on the same two cores",
+        lambda d: rate(d["rates"]["springtide"]),
+        lambda d: (
+            f"Spark's Kafka source with its own aggregate: {rate(d['rates']['spark'])}, {times(d['ratio_vs_spark'])}; "
+            f"with ours (st.spark): {rate(d['rates']['st_spark'])}, {times(d['ratio_vs_st_spark'])}"
+        ),
+    ),
+    "postgres": (
+        "a million new keys upserted into a table of PostgreSQL, exactly once, on Spark; the server on the same two cores",
+        lambda d: f"{rate(d['rates']['upsert'])}; {rate(d['rates']['replace'])} where each replaces one",
+        lambda d: (
+            f"one plain COPY of the same rows into a table with the same primary key: {rate(d['rates']['copy'])}; we are at {times(d['ratio'])}. "
+            f"Into a table without any key: {rate(d['rates']['bare'])}; {times(d['ratio_bare'])}"
+        ),
+    ),
+    "delta": (
+        "4 M rows to a Delta table, exactly once; files that the table has after an hour of epochs of a second",
+        lambda d: (
+            f"{rate(d['rates']['delta'])}; files: {d['files']} (on disk until you VACUUM: {d['files_on_disk']:,})"
+        ),
+        lambda d: f"`st.parquet_sink`: {rate(d['rates']['parquet'])}; {times(d['ratio'])}",
+    ),
     "exact-sums": (
         "throughput with exact sums over that of the version before, whose floats were not",
         lambda d: ", ".join(f"{name} {value:.2f} ×" for name, value in d["exact_ratio"].items()),

@@ -61,7 +61,7 @@ def show(topics: Topics, database: Postgres, checkpoint: Path, records: int, par
     topics.new("calls.rejected")
     parts = [range(i * records // 3, (i + 1) * records // 3) for i in range(3)]
     environment = {"KAFKA_SERVERS": topics.servers, "DATABASE_URL": database.url}
-    options = ["--elastic", "--max", "4", "--rows-per-epoch", str(max(1, records // 20))]
+    options = ["--elastic", "--max", "4", "--rows-per-epoch", str(max(1, records // 10))]
 
     fill(topics, parts[0], records, partitions)
     with started(checkpoint, environment, options) as child:

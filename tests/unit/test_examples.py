@@ -27,7 +27,10 @@ ROUTING = {
     "call_fraud": ["", "hash(src)"],
     "band_join": ["", "grid(16 × 16)"],
     "hashtags": ["", "hash(each of hashtags)"],
+    "kafka_to_postgres": ["", "hash(src)"],
 }
+ALONE = [name for name in ROUTING if name != "kafka_to_postgres"]
+"""Those that need no server; the other one is run by tests/kafka/test_pipeline.py."""
 
 
 def test_all_examples_are_here() -> None:
@@ -45,7 +48,7 @@ def test_explain(name: str, golden: Callable[[str, str], None]) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", ROUTING)
+@pytest.mark.parametrize("name", ALONE)
 def test_run(name: str, capsys: pytest.CaptureFixture[str], spark: Any) -> None:
     """As `python examples/NAME.py` does, but on the session that the tests have."""
     variables = runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
@@ -55,7 +58,7 @@ def test_run(name: str, capsys: pytest.CaptureFixture[str], spark: Any) -> None:
     assert variables["__doc__"]
 
 
-@pytest.mark.parametrize("name", ["heavy_callers", "clickstream", "word_count", "call_fraud", "band_join", "hashtags"])
+@pytest.mark.parametrize("name", ALONE)
 def test_on_the_engine(name: str, tmp_path: Path) -> None:
     """SM-10 among them: session, last five pages, top patterns; ST-2: tweets with several hashtags; SC-13: calls of one caller from two places; and ST-6: the band join."""
     query = load_query(str(EXAMPLES / f"{name}.py"))
