@@ -50,6 +50,8 @@ from springtide.query.types import END_OF_TIME, TIME, micros
 from springtide.query.windows import last_n, session, sliding, tumbling
 from springtide.runtime.durability import Durability
 from springtide.runtime.query import Query
+from springtide.runtime.replicas.group import OtherRows, ReplicaError
+from springtide.runtime.replicas.settings import Replicated
 from springtide.runtime.spark.session import session as spark_session
 from springtide.runtime.standby import Standby, StandbyEnded
 from springtide.sinks.callback import callback
@@ -95,11 +97,14 @@ __all__ = [
     "KeyOperator",
     "Learned",
     "Manual",
+    "OtherRows",
     "Policy",
     "Predictive",
     "Proposal",
     "Query",
     "QueryError",
+    "ReplicaError",
+    "Replicated",
     "Seasonal",
     "SinkError",
     "Snapshot",

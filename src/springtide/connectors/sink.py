@@ -73,6 +73,8 @@ class Publication:
     query: str = ""
     checkpoint: str = ""
     """The id of the checkpoint: that of the owner's lineage."""
+    mark: str = ""
+    """The mark of this commit where the names of the files do not make it: among replicas."""
 
     @cached_property
     def files(self) -> tuple[Path, ...]:
@@ -82,7 +84,7 @@ class Publication:
     @property
     def commit(self) -> str:
         """A mark that no other commit of an epoch has, not even one with the same number: it tells two histories apart."""
-        return commit_of([path.name for path in self.outbox])
+        return self.mark or commit_of([path.name for path in self.outbox])
 
     def frame(self) -> pl.DataFrame:
         """Return all rows; for an epoch without rows an empty frame. For Arrow and Parquet files."""

@@ -123,6 +123,11 @@ class Source(SourceConnector, Feed):
     beginning: Any = None
     """The position before anything was read."""
 
+    @property
+    def shareable(self) -> bool:
+        """Whether runs on other machines can read the same slices at about the same time, as replicas do. Those hear no `committed`."""
+        return self.replayable
+
     def open(self, owner: Owner) -> Feed:
         """Return what takes slices for one run; it is called before the first `take`. Nothing outside may be changed."""
         return self

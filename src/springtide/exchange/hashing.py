@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from functools import cache
 
+import numpy as np
 import polars as pl
 
 BUCKET = "__bucket"
@@ -36,6 +37,12 @@ def bucket_of(keys: Sequence[str], buckets: int) -> pl.Expr:
 def bucket_of_hash(number: pl.Expr, buckets: int) -> pl.Expr:
     """Return the bucket of a hash: the hashes are cut into `buckets` ranges of one size, so what is sorted by hash is sorted by bucket."""
     return (number // _HALF * pl.lit(buckets, dtype=pl.UInt64) // _HALF).cast(pl.UInt16).alias(BUCKET)
+
+
+def digest_of_rows(rows: pl.DataFrame) -> int:
+    """Return a number of 64 bits that the rows decide, and not their order; that of several frames is the sum of theirs."""
+    texts = rows.with_columns(pl.col(pl.Categorical).cast(pl.String))
+    return int(texts.hash_rows(_SEED).to_numpy().sum(dtype=np.uint64)) if rows.height else 0
 
 
 def fingerprint() -> str:

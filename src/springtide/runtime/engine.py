@@ -46,6 +46,8 @@ from springtide.runtime.reconfiguration import Reconfiguration
 from springtide.runtime.reconfiguring import Reconfiguring
 from springtide.runtime.recovering import Recovery, lost
 from springtide.runtime.replacing import Replacement, replacement
+from springtide.runtime.replicas.publishing import SharedPublishing
+from springtide.runtime.replicas.replica import Replica, refuse_alone
 from springtide.runtime.storage import Storage
 from springtide.state.bucket_map import BucketMap
 from springtide.state.checkpoint import Checkpoint
@@ -90,6 +92,9 @@ class Engine:
         self._commands = Commands(checkpoint.root, self.note)
         self.patience = Patience(options.patience, self.note, self._commands.told_to_stop, options.timer)
         ledgers = Ledgers(lambda: self.storage.tiers)
+        self._replica = (
+            Replica(options.replica, plan, self.patience, options.timer, self.note) if options.replica else None
+        )
         intake = self._intake(plan, ledgers)  # before the storage: it hears how long streams are silent
         self.storage = self.patience.attempt(
             "restore",
@@ -104,6 +109,8 @@ class Engine:
             ),
         )
         try:
+            if self._replica is None:
+                refuse_alone(self.storage)
             if (why := misfit(plan, self.manifest)) is not None:
                 raise CheckpointError(
                     str(checkpoint.root),
@@ -115,7 +122,7 @@ class Engine:
             reconfiguring = Reconfiguring(
                 decisions, self._resources, self.note, self._remember_decision, self.observer.now
             )
-            publishing = Publishing(plan, self.storage, self.patience, self.note)
+            publishing = self._publishing(plan)
             self.form = Form(plan, execute, intake, ledgers, publishing, reconfiguring, options.elastic)
             self.reconfiguring.begin(options.instances, options.usual)
         except BaseException:
@@ -124,6 +131,8 @@ class Engine:
 
     def begin(self) -> None:
         """Open the sources, ask the sinks, make whole what the last run left, and publish what it may not have published."""
+        if self._replica is not None:
+            self._replica.join(self.storage)
         self.intake.open(self._owner)
         self.publishing.open()
         self.patience.attempt("restore", lambda: self.storage.begin(self._recover))
@@ -144,11 +153,16 @@ class Engine:
 
     def _intake(self, plan: Plan, ledgers: Ledgers) -> Intake:
         sources, options = plan.graph.of_kind(steps.Source), self.options
-        return Intake(sources, options.rows_per_epoch, options.timer, self.patience, ledgers, self.note)
+        return Intake(sources, options.rows_per_epoch, options.timer, self.patience, ledgers, self.note, self._replica)
+
+    def _publishing(self, plan: Plan) -> Publishing:
+        if self._replica is None:
+            return Publishing(plan, self.storage, self.patience, self.note)
+        return SharedPublishing(plan, self.storage, self.patience, self.note, self._replica, self.options.timer)
 
     def _release(self) -> None:
         """Tell the sources what will not be read again."""
-        if (durable := self.storage.durable) is not None:
+        if (durable := self.storage.durable) is not None and self._replica is None:  # others may still read it
             self.intake.committed(durable.epoch, durable.sources)
 
     def close(self) -> None:
@@ -159,6 +173,8 @@ class Engine:
                 self.publishing.close()
             except SpringtideError as error:  # the sinks have the rows; the next start finds out by itself
                 self.note(str(error))
+            if self._replica is not None:
+                self._replica.leave(self.manifest)
             try:
                 self.storage.close(stopped=self._commands.is_ending)
             except Exception as error:
@@ -312,7 +328,7 @@ class Engine:
         """Return whether an epoch now would do anything: new rows, an end, or time that moves on."""
         if self._failure is not None:
             raise self._failure
-        return self.intake.look(self._before.sources)
+        return self.intake.look(self._before.sources, self._before.epoch + 1)
 
     def run(self, batch: Batch | None = None) -> Manifest:
         """Run the next epoch to the end: of what `has_work` saw, and of Spark's micro-batch `batch` if there is one.
@@ -352,6 +368,8 @@ class Engine:
         self.intake.done()
         with span("publish"):
             self.publishing.publish()
+        if self._replica is not None:
+            self._replica.report(manifest)
         failpoint("after-publish")
         with span("settle"):
             self.patience.attempt("checkpoint", self.storage.settle)
@@ -389,7 +407,8 @@ class Engine:
         always = self.options.durability.buffer
         buffered = unrepeatable(self.plan, given.slices, always=always) if storage.in_background else frozenset[str]()
         live = with_old_owners(self.plan, tuple(owned.old_owners))
-        epoch = plan_epoch(live, EpochNumber(before.epoch + 1), storage.tiers, given, owned, buffered=buffered)
+        number, digested = EpochNumber(before.epoch + 1), self._replica is not None
+        epoch = plan_epoch(live, number, storage.tiers, given, owned, buffered=buffered, digested=digested)
         reports = self.form.execute(epoch)
         sources = with_counts(self.intake.after(before.sources, epoch, reports), epoch, reports)
         log = record(epoch, reports, idle=taken.idle) if storage.in_background else None
@@ -448,6 +467,12 @@ class Engine:
         """
         if self._failure is not None:
             raise self._failure
+        if self._replica is not None:
+            raise QueryError(
+                f"{plan.graph.name} (query)",
+                "a replica cannot be given another form while it runs: the others would not make the same rows",
+                "stop the replicas, and start them with the new query and a new group; code that makes the same rows one after the other, with this one",
+            )
         check_runs(plan)
         found = self._fitting(plan)
         if self.storage.has_lost():

@@ -78,6 +78,8 @@ class Epoch:
     """Sources and stateful steps by their rank in the total order, as far as that is not by name: since the query was replaced."""
     migrated: frozenset[str] = frozenset()
     """Subqueries whose state other code has written: it is made into what theirs writes (`Operator.migrated`)."""
+    digested: bool = False
+    """Replicas compare what they make: tasks say a digest of the rows for each sink."""
 
 
 @dataclass(frozen=True)

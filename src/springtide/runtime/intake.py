@@ -18,6 +18,8 @@ from springtide.runtime.epoch import Epoch, Taken, TaskReport
 from springtide.runtime.ledgers import Ledgers
 from springtide.runtime.patience import Patience, of_a_connector, said
 from springtide.runtime.planning import with_times
+from springtide.runtime.replicas.cuts import Cut, own
+from springtide.runtime.replicas.replica import Replica
 from springtide.sources.spark import two_topics
 from springtide.state.manifest import InputState, SourceState
 
@@ -38,10 +40,13 @@ class Intake:
         patience: Patience,
         ledgers: Ledgers,
         note: Callable[[str], None] = lambda _: None,
+        replica: Replica | None = None,
     ) -> None:
-        """Begin with each source's own connector."""
+        """Begin with each source's own connector. A `replica` agrees with others on what an epoch takes."""
         self._sources, self._limit, self._timer, self._patience = sources, limit, timer, patience
-        self._ledgers, self._note = ledgers, note
+        self._ledgers, self._note, self._replica = ledgers, note, replica
+        self._agreed: Cut | None = None
+        """What the replicas take in the next epoch."""
         self._noted: dict[tuple[str, str], tuple[str, ...]] = {}
         self._connectors: dict[str, dict[str, Source]] = {
             name: {_MAIN: s.connector} if isinstance(s.connector, Source) else {} for name, s in sources.items()
@@ -80,7 +85,7 @@ class Intake:
         self._released = epoch
         for (name, label), feed in self._feeds.items():
             state = states.get(name, SourceState())
-            position = state.position if label == _MAIN else state.attached.get(label, InputState()).position
+            position = _position_of(state, label)
             if position is not None:
                 self._try(name, partial(feed.committed, position))
 
@@ -138,6 +143,12 @@ class Intake:
     def attach(self, source: str, label: str, connector: Source, states: States) -> None:
         """Let a source read another input too, from the next epoch on. Rows before the source's time are late."""
         self._known(source)
+        if self._replica is not None:
+            raise QueryError(
+                f"{source} (source)",
+                "an input cannot be attached to one replica: the others do not know it",
+                "add it to the query, in all replicas",
+            )
         wanted, found = self._sources[source].columns, connector.schema()
         if found != wanted:
             raise QueryError(
@@ -174,8 +185,40 @@ class Intake:
 
     # ── the next epoch ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def look(self, states: States) -> bool:
-        """See what there is; tell whether an epoch now would do anything: new rows, an end, or time that moves on."""
+    def look(self, states: States, epoch: int = 0) -> bool:
+        """See what there is; tell whether the next epoch would do anything now: new rows, an end, or time that moves on.
+
+        A replica takes what was agreed upon for that epoch; if nothing was, it proposes what it sees itself.
+        """
+        if self._replica is None:
+            return self._look(states)
+        leads, self._agreed = self._replica.leads, None
+        cut = None if leads else self._replica.found(epoch, states, at_once=False)
+        if cut is None and self._look(states):
+            cut = self._replica.proposed(epoch, states, self.takes, self._idle(states))
+        if cut is None and leads:
+            cut = self._replica.found(epoch, states, at_once=False)
+        if cut is not None:
+            self._take_over(cut, states)
+        return cut is not None
+
+    def _take_over(self, cut: Cut, states: States) -> None:
+        """Take what the replicas have agreed upon."""
+        self._agreed, now = cut, self._timer()
+        self.takes = {}
+        for name, takes in cut.takes.items():
+            state = states.get(name, SourceState())
+            self.takes[name] = {
+                label: replace(take, position=own(take.position, _position_of(state, label)))
+                for label, take in takes.items()
+            }
+            for label, take in takes.items():
+                for stream in take.streams:
+                    self._seen.setdefault((name, _qualified(label, stream)), now)
+                for part in take.slices:
+                    self._seen[name, _qualified(label, part.stream)] = now
+
+    def _look(self, states: States) -> bool:
         self.takes = {}
         for name in self._sources:
             state = states.get(name, SourceState())
@@ -192,7 +235,7 @@ class Intake:
     def _is_news(self, name: str, states: States) -> bool:
         state = states.get(name, SourceState())
         for label, take in self.takes[name].items():
-            before = state.position if label == _MAIN else state.attached.get(label, InputState()).position
+            before = _position_of(state, label)
             moved = any(time > state.times.get(_qualified(label, s), gate.BEGINNING) for s, time in take.times.items())
             if take.slices or take.ended or moved or take.position != before:
                 return True
@@ -291,7 +334,7 @@ class Intake:
 
     def done(self) -> None:
         """Forget what was for the epoch that is committed now."""
-        self.takes, self._detached = {}, {}
+        self.takes, self._detached, self._agreed = {}, {}, None
 
     # ── what Spark reads ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -319,7 +362,7 @@ class Intake:
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _take(self, name: str, label: str, state: SourceState) -> Take:
-        before = state.position if label == _MAIN else state.attached.get(label, InputState()).position
+        before = _position_of(state, label)
         connector = self._connectors[name][label]
         position = self._ledgers.opened(name, label, connector.beginning if before is None else before)
         take = self._patience.attempt(
@@ -345,6 +388,8 @@ class Intake:
 
     def _idle(self, states: States) -> dict[tuple[str, str], int]:
         """Decide which physical streams hold the others back no longer, and up to which time."""
+        if self._agreed is not None:
+            return dict(self._agreed.idle)
         if all(s.idle_after is None for s in self._sources.values()):
             return {}
         now = self._timer()
@@ -388,6 +433,10 @@ def _with_topics(name: str, before: Any, seen: Iterable[Mapping[str, str]]) -> A
 
 def _qualified(label: str, stream: str) -> str:
     return f"{label}/{stream}" if label else stream
+
+
+def _position_of(state: SourceState, label: str) -> Any:
+    return state.position if label == _MAIN else state.attached.get(label, InputState()).position
 
 
 def _move(times: dict[str, int], stream: str, time: int) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from springtide.elastic.settings import Elastic
 from springtide.query.graph import Graph
 from springtide.runtime.durability import Durability
+from springtide.runtime.replicas.settings import Replicated
 from springtide.runtime.tracing import Spans
 from springtide.state.claims import Sighting
 
@@ -37,6 +38,8 @@ class Options:
     """Seconds between two signs of life for those who stand by; None: as the checkpoint's place has them."""
     reload: Callable[[], Graph] | None = None
     """Reads the query again from where it was written; None: nobody knows where that is."""
+    replica: Replicated | None = None
+    """Of which group it is a replica, and by which name; None: it is the only run."""
     spans: Spans = field(default_factory=Spans)
     """Who is told where the time of an epoch goes."""
     clock: Callable[[], float] = field(default=time.time)

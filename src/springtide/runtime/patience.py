@@ -91,6 +91,11 @@ class Patience:
                     self._note(f"step {step}: works again, after {_tried(failures, self._timer() - began)}")
                 return done
 
+    def wait(self, seconds: float) -> bool:
+        """Wait for something that is no fault; False: the run is to stop."""
+        self._wait(seconds)
+        return not self._is_over()
+
     def _wait(self, seconds: float) -> None:
         until = self._timer() + seconds
         while not self._is_over() and (left := until - self._timer()) > 0:

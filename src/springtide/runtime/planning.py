@@ -63,6 +63,7 @@ def plan_epoch(
     *,
     buffered: frozenset[str] = frozenset(),
     silent: bool = False,
+    digested: bool = False,
 ) -> Epoch:
     """Return what the tasks of an epoch do. `live` is the plan with the old owners of this epoch.
 
@@ -90,6 +91,7 @@ def plan_epoch(
         silent=silent,
         origins=owned.origins,
         migrated=owned.migrated,
+        digested=digested,
     )
 
 

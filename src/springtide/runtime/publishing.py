@@ -176,22 +176,27 @@ class Publishing:
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _give(self, name: str, sink: steps.Sink) -> None:
-        deliveries = self._waiting(name)
-        root = self._storage.checkpoint.root
+    def _give(self, name: str, sink: steps.Sink, mark: str = "") -> None:
+        files = self._files(name, self._waiting(name))
         self._storage.check()
         self._writers[name].publish(
             Publication(
                 name,
                 self._storage.manifest.epoch,
                 sink.schema,
-                tuple(root / d.file for d in deliveries),
-                tuple(d.rows for d in deliveries),
+                tuple(path for path, _ in files),
+                tuple(rows for _, rows in files),
                 partial(self._find, name),
                 self._query,
                 self._checkpoint,
+                mark,
             )
         )
+
+    def _files(self, sink: str, deliveries: Sequence[Delivery]) -> Sequence[tuple[Path, int]]:
+        """Return the files for a sink, with the rows of each."""
+        root = self._storage.checkpoint.root
+        return [(root / d.file, d.rows) for d in deliveries]
 
     def _forget(self, epoch: int) -> None:
         """Tell the sinks that epochs up to this one will never come again."""

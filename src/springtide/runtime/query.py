@@ -28,6 +28,7 @@ from springtide.runtime.durability import Durability, durability_of
 from springtide.runtime.first_contact import usual_checkpoint, usual_session
 from springtide.runtime.identity import begin_from
 from springtide.runtime.options import ROWS_PER_EPOCH, Options
+from springtide.runtime.replicas.settings import Replicated
 from springtide.runtime.standby import Standby, standby_of
 from springtide.runtime.tracing import spans_of
 from springtide.sources.spark import SparkSource
@@ -130,6 +131,7 @@ class Query(Graph):
         storage_options: Mapping[str, Any] | None = None,
         standby: bool | Standby | None = None,
         reload: Callable[[], Graph] | None = None,
+        replicas: Replicated | None = None,
     ) -> Run:
         """Run the query on a Spark session, in epochs, until its input ends or it is stopped.
 
@@ -164,12 +166,19 @@ class Query(Graph):
 
         `reload` returns the query as it is now; `springtide reload` has it called, and the run takes that form (see `run.replace`).
 
+        With `replicas` it is one of several that run at the same time, each with a checkpoint of its own: `st.Replicated("s3://bucket/group", name="a")`. The first to
+        finish an epoch publishes it.
+
         With `metrics_port` the run serves its figures to Prometheus there (0: on any free port, see `run.metrics_url`), to this machine
         alone unless `metrics_host` says otherwise. With `traces` it tells OpenTelemetry where the time of each epoch goes: True for the provider
         that your program has set, or a provider (`pip install 'springtide[traces]'`).
         """
         spark = usual_session() if spark is None else spark
         check_session(f"{self.name} (query)", spark)
+        if checkpoint is None and replicas is not None:
+            raise QueryError(
+                f"{self.name} (query)", "a replica needs a checkpoint of its own", 'say where: checkpoint="calls-a"'
+            )
         if checkpoint is None:
             checkpoint, then = usual_checkpoint(self)
             where = f"{self.name} runs on {spark.sparkContext.master}; its checkpoint is {checkpoint}: {then}"
@@ -191,6 +200,7 @@ class Query(Graph):
             durable,
             patient,
             reload=reload,
+            replica=replicas.opened(storage_options) if replicas is not None else None,
             spans=spans_of(self.name, traces),
         )
         plan = self.plan(buckets=buckets)

@@ -20,7 +20,7 @@ from springtide.compiler.plan import Exchange, Plan, Subquery
 from springtide.connectors import Read, Sink, Slice, Source
 from springtide.exchange import gate, order
 from springtide.exchange.blob import Blob, Times
-from springtide.exchange.hashing import BUCKET
+from springtide.exchange.hashing import BUCKET, digest_of_rows
 from springtide.exchange.routing import BUCKETS, Numbering, split_by_instance
 from springtide.operators import Clock, operator_of
 from springtide.operators.state_view import StateView
@@ -157,7 +157,8 @@ class Work:
         outbox.write(rows, path)
         self.epoch.tiers.settle(file)
         self.rows_out += rows.height
-        self.outbox.append(Delivery(sink, file, rows.height, self.instance))
+        digest = f"{digest_of_rows(rows):x}" if self.epoch.digested else ""
+        self.outbox.append(Delivery(sink, file, rows.height, self.instance, digest))
 
     def report(self, **more: object) -> Item:
         """Return what was done."""

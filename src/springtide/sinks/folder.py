@@ -82,7 +82,7 @@ class Folder(Writer):
 
     def close(self) -> None:
         """Make what was revealed durable. A run that has published nothing leaves nothing."""
-        if self._held:
+        if self._held and self._is_ours():
             self._roll()
         self._settle()
         if self._entry.epoch < 0 and not look(self._path).files:
@@ -100,7 +100,7 @@ class Folder(Writer):
             except FileExistsError:  # staged when this was tried before
                 continue
             except OSError:  # another file system, or one without links
-                partial = hidden.with_suffix(PARTIAL)
+                partial = hidden.with_name(f"{hidden.stem}.{uuid.uuid4().hex[:8]}{PARTIAL}")  # another run may be at it
                 shutil.copyfile(file, partial)
                 flush(partial)
                 os.replace(partial, hidden)
@@ -130,6 +130,10 @@ class Folder(Writer):
                     "this run is stale; the rows of its last epoch were not written",
                 ) from None
         self._entry = after
+
+    def _is_ours(self) -> bool:
+        """Return whether no other run has the folder: what is held back is that one's to show."""
+        return look(self._path).entries in ((), (self._entry,))
 
     def _reveal(self, hidden: Path, epoch: int, number: int) -> None:
         if not hidden.exists():

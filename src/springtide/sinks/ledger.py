@@ -25,7 +25,7 @@ _LONGEST = 60
 _FILE = re.compile(r"part-(\d{9,})-(\d{4,})\.parquet")
 _HELD = re.compile(r"\.part-(\d{9,})-(\d{4,})\.held")
 _ROLLING = re.compile(r"\.rolling-(\d{9,}\.[0-9a-f]{8})")
-_STAGED = re.compile(r"\.part-(\d{9,})-(\d{4,})-([0-9a-f]{16})\.(?:staged|partial)")
+_STAGED = re.compile(r"\.part-(\d{9,})-(\d{4,})-([0-9a-f]{16})\.(?:staged|(?:[0-9a-f]{8}\.)?partial)")
 PARTIAL = ".partial"
 """How the name of a staged file ends while it is being copied."""
 _ADVICE = connectors.Advice(

@@ -105,6 +105,8 @@ class Delivery:
     file: str
     rows: int
     instance: InstanceId
+    digest: str = ""
+    """Of the rows, whatever their order; only where replicas compare what they made."""
 
 
 @dataclass(frozen=True)
@@ -306,7 +308,7 @@ _BODY = record(
     sources=each(_SOURCE),
     maps=each(check_map),
     state=each(record(marks=each(SIGNED), segments=listed(_SEGMENT))),
-    outbox=listed(record(sink=text, file=path("outbox"), rows=whole(), instance=whole())),
+    outbox=listed(record(sink=text, file=path("outbox"), rows=whole(), instance=whole(), digest=may(text))),
     metrics=check_metrics,
     elastic=check_manager_state,
     shadows=each(SIGNED),

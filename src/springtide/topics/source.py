@@ -56,6 +56,11 @@ class Kafka(Source):
     replayable: bool = field(default=False, init=False)
     """Retention and compaction may take records away once an epoch is committed."""
 
+    @property
+    def shareable(self) -> bool:
+        """Whether replicas can read it: yes, as long as retention leaves them the time."""
+        return True
+
     def schema(self) -> pl.Schema:
         """Return the columns of the values, then those of the records."""
         types: dict[str, pl.DataType] = {
