@@ -19,6 +19,7 @@ from tests.contract import (
     manifests,
     mutations,
     poison,
+    replicas,
     retry,
     sinks,
     spark_rows,
@@ -48,4 +49,5 @@ KINDS: dict[str, Kind] = {
     "sinks": Kind(sinks.run_case),
     "forgetful_disk": Kind(forgetful_disk.run_case, 0.5),
     "two_drivers": Kind(two_drivers.run_case, 0.5),
+    "replicas": Kind(replicas.run_case, 0.7),
 }

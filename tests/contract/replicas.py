@@ -60,7 +60,7 @@ class Case:
     def __init__(self, random: Random, folder: Path, *, in_store: bool) -> None:
         self.random, self.folder, self.clock, self.turns = random, folder, Clock(), Turns()
         self.group: str | Path = "fake://bucket/group" if in_store else folder / "group"
-        self.rows = random.choice([8, 20, 40])
+        self.rows = random.choice([8, 16, 24])
         self.files = random.random() < 0.4
         if self.files:
             (folder / "in").mkdir(parents=True)
@@ -71,14 +71,14 @@ class Case:
 
     def run(self) -> str | None:
         with self._paused():
-            at_work = [self.turns.start(self._replica("a"))]
-            begun = 1
+            at_work = [self.turns.start(self._replica(name)) for name in self.random.choice(["a", "ab", "ab", "abc"])]
+            begun = len(at_work)
             for _ in range(STEPS):
-                if begun < 6 and self.random.random() < 0.05:
+                if begun < 5 and self.random.random() < 0.1:
                     at_work += self._more()
                     begun += 1
                 turn = self.random.choice(at_work)
-                for _ in range(self.random.choice([1, 1, 3, 10, 40])):
+                for _ in range(self.random.choice([1, 3, 10, 20])):
                     if not turn.done:
                         turn.step()
                 at_work = [t for t in at_work if not t.done]
@@ -107,14 +107,15 @@ class Case:
 
     def _replica(self, name: str, *, fresh: bool = False) -> Callable[[], None]:
         random = Random(self.random.random())
-        replica = st.Replicated(Store.at(self.group), name, after=random.choice(["10ms", "1s", "1m"]))
+        replica = st.Replicated(Store.at(self.group), name, after=random.choice(["10ms", "1s", "5s"]))
+        shift = random.uniform(-600, 600)
         options = Options(
             random.randint(1, 3),
-            rows_per_epoch=random.choice([2, 3, 5, 8]),
+            rows_per_epoch=random.choice([2, 3, 5]),
             patience=600.0,
             replica=replica,
             timer=self.clock,
-            clock=lambda shift=random.uniform(-600, 600): self.clock.now + shift,  # type: ignore[misc]
+            clock=lambda: self.clock.now + shift,  # clocks differ by minutes
         )
         plan = self._query().plan(buckets=BUCKETS)
 
@@ -168,7 +169,7 @@ class Case:
             return paused
 
         def wait(_: Patience, seconds: float) -> None:
-            clock.now += seconds
+            clock.now += 5 * seconds
             turns.pause("wait")
 
         for owner, names in ((Store, ("create", "write", "delete")), (Folder, ("_stage", "_record", "_reveal"))):

@@ -1,7 +1,7 @@
 """What tests run in a process of its own, with a small Spark session of its own: python -m tests.spark.child WHAT FOLDER ….
 
 `whole` runs the query of `tests.unit.runtime.crashing` to its end; `stopped` runs one without end and stops it twice, after its
-epoch and at once; `chaos` runs one of `tests.chaos.queries` until it is stopped; `standby` runs one without end, or waits while another does. What Spark says while it starts is not ours:
+epoch and at once; `chaos` runs one of `tests.chaos.queries` until it is stopped; `standby` runs one without end, or waits while another does; `replica` and `several` run one of several. What Spark says while it starts is not ours:
 everything after the line STARTED is.
 """
 
@@ -29,6 +29,10 @@ def main(what: str, folder: Path, *more: str) -> None:
     print(STARTED, file=sys.stderr, flush=True)
     if what == "standby":
         stand_by(spark, folder, *more)
+    elif what == "replica":
+        replicate(spark, endless(folder, "sums"), folder, *more)
+    elif what == "several":
+        one_of_several(spark, folder, *more)
     elif what == "chaos":
         (folder / "application").write_text(spark.sparkContext.applicationId)
         torment(spark, folder, *more)
@@ -56,6 +60,36 @@ def stand_by(spark: Any, folder: Path, name: str, lease: str = "") -> None:
         spark, checkpoint=folder / "checkpoint", instances=2, buckets=8, rows_per_epoch=5, standby=standby
     )
     (folder / f"{name}-leads").touch()
+    until_the_end(run, folder)
+
+
+def replicate(spark: Any, query: st.Query, folder: Path, name: str, instances: str) -> None:
+    """Run a replica of a query until there is a file `end`."""
+    run = query.start(
+        spark,
+        checkpoint=folder / name,
+        instances=int(instances),
+        buckets=16,
+        rows_per_epoch=60,
+        replicas=st.Replicated(folder / "group", name),
+    )
+    until_the_end(run, folder)
+
+
+def one_of_several(spark: Any, folder: Path, name: str, how: str, who: str, instances: str) -> None:
+    """Run a query of the chaos runner as a replica, or with others that stand by, until there is a file `end`."""
+    query = queries.query(name, folder)
+    if how == "replicas":
+        return replicate(spark, query, folder, who, instances)
+    standby = st.Standby("2s", told=lambda _: (folder / f"{who}-waits").touch())
+    place, number = folder / "checkpoint", int(instances)
+    run = query.start(spark, checkpoint=place, instances=number, buckets=16, rows_per_epoch=60, standby=standby)
+    (folder / f"{who}-leads").touch()
+    return until_the_end(run, folder)
+
+
+def until_the_end(run: Any, folder: Path) -> None:
+    """Wait until somebody wants it to stop; an error of the run ends this too."""
     while run.active and not (folder / "end").exists():
         run.wait(0.1)
     run.stop()

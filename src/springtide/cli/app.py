@@ -15,6 +15,7 @@ from springtide.cli.explain import explain
 from springtide.cli.history import history
 from springtide.cli.monitoring import app as monitoring
 from springtide.cli.plan import plan
+from springtide.cli.replicas import replicas
 from springtide.cli.run import run
 from springtide.cli.simulate import simulate
 from springtide.cli.state import state
@@ -51,6 +52,7 @@ for _command in (
     simulate,
     run,
     status,
+    replicas,
     state,
     history,
     ui,

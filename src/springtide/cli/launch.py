@@ -33,6 +33,9 @@ from springtide.runtime.clocks import SteadyClock
 from springtide.runtime.durability import Durability
 from springtide.runtime.identity import begin_from, identity
 from springtide.runtime.query import Query
+from springtide.runtime.replicas.group import ReplicaError
+from springtide.runtime.replicas.replica import check_replicable
+from springtide.runtime.replicas.settings import Replicated
 from springtide.runtime.standby import Standby, StandbyEnded
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError
@@ -73,6 +76,8 @@ class RunOptions:
     """Whether a page in the browser shows the run too."""
     standby: Standby | None = None
     """Whether, and how, it waits while another run of the query is at work."""
+    replica: Replicated | None = None
+    """Of which group it is a replica, and by which name."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,8 @@ def launch(
         _check_port(*options.metrics)
     root = options.checkpoint or tempfile.mkdtemp(prefix=f"springtide-{query.name}-")
     check_runs(plan)
+    if options.replica is not None:
+        check_replicable(plan)
     checkpoint = prepare(plan, options, root)
     before = checkpoint.latest()
     page = Page(checkpoint.root) if options.ui else None
@@ -144,12 +151,13 @@ def launch(
                 metrics_host=options.metrics[0] if options.metrics else LOOPBACK,
                 durability=options.durability,
                 standby=standby,
+                replicas=options.replica,
             )
             if standby is not None:
                 started = clock()
             _follow(run, view, tracker, interrupts, clock)
             seconds = clock() - started
-        except (QueryError, CheckpointError):
+        except (QueryError, CheckpointError, ReplicaError):
             raise
         except StandbyEnded as error:
             console.print(f"{query.name}: {error}", markup=False, soft_wrap=True)

@@ -20,6 +20,7 @@ from springtide.elastic.protocols import ProtocolChoice as Protocol
 from springtide.query.steps import Sink
 from springtide.runtime.durability import EPOCH, RETAIN, Durability
 from springtide.runtime.query import Query
+from springtide.runtime.replicas.settings import Replicated
 from springtide.runtime.standby import AFTER, Standby
 from springtide.sinks.memory import MemorySink
 
@@ -27,6 +28,7 @@ _SHOWN = 5
 """Rows of a sink that are shown at the end."""
 
 _SPARK, _ELASTIC, _METRICS, _DURABILITY, _STANDBY = "Spark", "Elasticity", "Metrics", "Durability", "Standby"
+_REPLICAS = "Replicas"
 
 
 def run(
@@ -146,6 +148,18 @@ def run(
             help="Let a ZooKeeper notice instead. Implies --standby.",
         ),
     ] = None,
+    replica_of: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR|URL",
+            rich_help_panel=_REPLICAS,
+            help="Run beside others, each with a checkpoint of its own, that share this group; the first to finish an epoch publishes it.",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--as", metavar="NAME", rich_help_panel=_REPLICAS, help="What this replica is called."),
+    ] = None,
     savepoint: Annotated[
         str | None,
         typer.Option(
@@ -169,6 +183,7 @@ def run(
         raise CommandError(
             "--standby needs --checkpoint: what two runs share; give a folder or an address that both see"
         )
+    replica = _replica(replica_of, name, checkpoint)
     options = RunOptions(
         spark,
         checkpoint,
@@ -182,12 +197,24 @@ def run(
         savepoint,
         ui,
         standing,
+        replica,
     )
     finished = launch(query, options, console, module=module)
     summary(query, finished, console)
     for sink in query.of_kind(Sink).values():
         if isinstance(sink.connector, MemorySink):  # it is gone when we are
             last_rows(sink.connector.rows(), console)
+
+
+def _replica(group: str | None, name: str | None, checkpoint: str | None) -> Replicated | None:
+    """Understand what makes the run a replica."""
+    if group is None and name is None:
+        return None
+    if group is None or name is None or checkpoint is None:
+        raise CommandError(
+            "a replica needs --replica-of, what all share, --as, a name, and --checkpoint, a place of its own"
+        )
+    return Replicated(group, name)
 
 
 def last_rows(rows: pl.DataFrame, console: Console) -> None:
