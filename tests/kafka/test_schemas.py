@@ -288,7 +288,7 @@ def test_protobuf_with_a_class(registry: Small, calls: Any) -> None:
     parsed = bare.reader.read([*bodies, None])
     assert parsed.rows.rows() == expected
     assert set(parsed.faults) == {2, 4}
-    assert "it is no calls.Call" in parsed.faults[2]
+    assert "it is not a calls.Call" in parsed.faults[2]
     whole = st.kafka("localhost:9092", "t", value="protobuf", message=calls.Call)
     assert list(whole.schema()) == list(columns)
     framed = [wire.head(1) + b"\x02\x02" + body for body in bodies]  # the second message of its file
@@ -403,13 +403,13 @@ def test_who_may_ask_the_registry(registry: Small, monkeypatch: pytest.MonkeyPat
     ("options", "words"),
     [
         ({"value": "avro"}, "need a schema"),
-        ({"value": "avro", "schema": {"n": pl.Int64}}, "nobody knows how"),
+        ({"value": "avro", "schema": {"n": pl.Int64}}, "unknown how"),
         ({"value": "avro", "schema": '"string"', "registry": "http://r"}, "not a record"),
         ({"value": "avro", "schema": record(("u", ["int", "string"])), "registry": "http://r"}, "union of several"),
-        ({"value": "avro", "schema": record({"name": "n", "type": "int", "default": "x"})}, "no schema of Avro"),
+        ({"value": "avro", "schema": record({"name": "n", "type": "int", "default": "x"})}, "not an Avro schema"),
         ({"value": "avro", "schema": {"n": pl.Int64}, "registry": "localhost"}, "not the address"),
         ({"value": "avro", "schema": {"n": pl.Int64}, "registry": "http://a:b@c"}, "has a user"),
-        ({"value": "protobuf", "schema": {"n": pl.Int64}}, "nobody knows what"),
+        ({"value": "protobuf", "schema": {"n": pl.Int64}}, "unknown what the messages are"),
         ({"value": "protobuf", "message": 5}, "class of a message"),
         ({"value": "json", "schema": {"n": pl.Int64}, "registry": "http://r"}, "is for Avro"),
         ({"value": "json", "schema": {"n": pl.Int64}, "message": 5}, "is for value='protobuf'"),

@@ -184,7 +184,7 @@ def test_writers_share_a_topic_by_name(topics: Topics, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"key": "n"}, "must be text or bytes"),
+        ({"key": "n"}, "must be a string or bytes"),
         ({"key": "nobody"}, "is not there"),
         ({"value": "text"}, "writes the column 'value'"),
         ({"value": "xml"}, "value='xml'"),

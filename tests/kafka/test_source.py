@@ -227,9 +227,9 @@ def test_a_topic_that_was_made_anew_is_refused(topics: Topics) -> None:
         take(source, first.position)
     topics.new(name)
     topics.put(name, values(50, 10))
-    with pytest.raises(st.SpringtideError, match="made anew"):
+    with pytest.raises(st.SpringtideError, match="created again"):
         take(source, first.position)
-    with pytest.raises(st.SpringtideError, match="made anew"):
+    with pytest.raises(st.SpringtideError, match="created again"):
         source.read(first.slices[0])
 
 

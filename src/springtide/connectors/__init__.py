@@ -1,6 +1,6 @@
-"""What sources and sinks are: everything that is needed to write one, and all that our own are written on.
+"""What sources and sinks are: everything that you need to write one, and that the built-in ones are made with.
 
-A **source** derives from `Source`. In the driver its feed *takes* slices (ranges of rows, named but not read) and says where it will go on; tasks *read*
+A **source** derives from `Source`. In the driver its feed *takes* slices (ranges of rows, named but not read) and says where it will continue; tasks *read*
 them, anywhere, as often as they are asked to; the position after the epoch is part of the epoch's commit.
 
     open → (take → tasks: read → committed)* → close
@@ -22,12 +22,12 @@ once remembers in its target, in one step with the rows, which epoch of which ch
     admit (all sinks) → open (all sinks) → (publish → committed)* → close
 
 Hooks (`open`, `committed`, `close`) are called in the driver, by one thread. `open` hears whose run it is (`Owner`); `close` comes once, whatever has
-happened. Exceptions that are no `SpringtideError` are taken for faults that pass, and are tried again.
+happened. Exceptions that are not a `SpringtideError` are treated as temporary faults, and the call is tried again.
 
-**Secrets**: keep them in a `Secret`. A source goes to the tasks that read it, a sink stays in the driver but for its `outbox`; nothing of either is
-written down but what they give: positions, `Slice.data`, `describe()` and notes. So no secret may be in those.
+**Secrets**: keep them in a `Secret`. A source goes to the tasks that read it, a sink stays in the driver, apart from its `outbox`; nothing of either is
+written down except what they return: positions, `Slice.data`, `describe()` and notes. So no secret may be in those.
 
-`springtide.testing.check_source` and `check_sink` hold a connector to all of this. `docs/connectors.md` builds one of each from nothing.
+`springtide.testing.check_source` and `check_sink` check all of this. `docs/connectors.md` builds one of each from nothing.
 """
 
 from springtide.connectors.failpoints import failpoint

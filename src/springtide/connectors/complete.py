@@ -1,4 +1,4 @@
-"""Whether a connector's class has all that the engine will call: found out when a query is built, not when it is needed."""
+"""Checks, when a query is built, that a connector's class has every method that the engine will call."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Places where a test can make the process die, to see what is left behind.
 
-`SPRINGTIDE_FAIL=after-manifest:3` kills the process with SIGKILL when it comes to that place for the third time. In its own process a test may instead
-be told of every place (`watched`), and raise there what nobody catches. A connector that publishes in several steps calls `failpoint("mine: …")`
+`SPRINGTIDE_FAIL=after-manifest:3` kills the process with SIGKILL when it reaches that place for the third time. In its own process, a test may instead
+be told of every place (`watched`), and raise an exception there that nobody catches. A connector that publishes in several steps calls `failpoint("mine: …")`
 between them; `springtide.testing.check_sink` then kills it at each.
 """
 
@@ -33,7 +33,7 @@ def failpoint(place: str) -> None:
 
 @contextmanager
 def watched(watcher: Callable[[str], None]) -> Iterator[None]:
-    """Let a test hear of every place that this process comes to."""
+    """Tell a test of every place that this process reaches."""
     _watchers.append(watcher)
     try:
         yield

@@ -4,7 +4,7 @@
     recent    records of the last epochs
     read, changed, gone    how many files of each fate there are
 
-A ledger is a part of a position, plain JSON; the runtime keeps `files` and puts what is in them beside it as `base`. Later records of a
+A ledger is a part of a position, plain JSON; the runtime keeps `files` and adds what is in them as `base`. Later records of a
 file stand for earlier ones.
 """
 
@@ -15,15 +15,15 @@ from dataclasses import astuple, dataclass, field
 from typing import Any, Literal
 
 Fate = Literal["read", "changed", "gone"]
-"""Read; read, and no longer what was read; seen, and gone before it was read."""
+"""Read; changed since it was read; gone before it was read."""
 
 FATES: tuple[Fate, ...] = ("read", "changed", "gone")
 
 NOTHING_READ: dict[str, Any] = {"ledger": {}}
-"""The position of a source of files before anything was read of it, so that a run can remember what it saw."""
+"""The position of a source of files before anything was read, so that a run can remember which files it saw."""
 
 _LOOKED_AT = 1000
-"""Files that were read and that one look compares with what they were, after the first; the next look takes others."""
+"""How many files that were read are checked for changes in one look, after the first; the next look takes others."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class FileRecord:
     name: str
     size: int
     modified: int
-    """When it was changed last, in nanoseconds, as its folder said when it was read."""
+    """When it was last changed, in nanoseconds, according to its folder when it was read."""
     rows: int
     fate: Fate = "read"
     tag: str = ""
-    """What else told this version of it from another: in an object store its ETag."""
+    """What else distinguishes this version from another: in an object store, its ETag."""
 
     def written(self) -> list[Any]:
         """Return it as plain JSON."""
@@ -49,7 +49,7 @@ class Found:
     """A file that is there."""
 
     name: str
-    """Without the folder of the source."""
+    """Relative to the folder of the source."""
     path: str
     size: int
     modified: int
@@ -61,12 +61,12 @@ class Found:
 
 
 Look = Callable[[str, str], Found | None]
-"""Looks at a file by its name and its path; None when it is not there any more."""
+"""Looks at a file by its name and its path; None if it is gone."""
 
 
 @dataclass
 class Base:
-    """What a run remembers of a source's files beside its position; only reports depend on more than `records`."""
+    """What a run remembers of a source's files besides its position; apart from `records`, it matters only for reports."""
 
     records: dict[str, FileRecord] = field(default_factory=dict)
     """What is in the ledger's files."""
@@ -87,7 +87,7 @@ class Ledger:
         self._new: dict[str, FileRecord] = {}
 
     def get(self, name: str) -> FileRecord | None:
-        """Return what became of a file; None if nothing did."""
+        """Return what became of a file; None if nothing has yet."""
         return self._new.get(name) or self._committed(name)
 
     def _committed(self, name: str) -> FileRecord | None:
@@ -118,7 +118,7 @@ class Ledger:
         self._new[record.name] = record
 
     def look_again(self, paths: Mapping[str, str], look: Look) -> list[tuple[FileRecord, FileRecord]]:
-        """Find files that are not what they were when they were read; return each as it was and as it is. Each change is found once."""
+        """Find files that have changed since they were read; return each as it was and as it is. Each change is found once."""
         names = list(paths)
         if self.base.turn is not None and len(names) > _LOOKED_AT:
             start = self.base.turn % len(names)
@@ -143,7 +143,7 @@ class Ledger:
         return gone
 
     def wait_for(self, names: Iterable[str]) -> None:
-        """Remember files that were seen; those are forgotten of which a committed record speaks."""
+        """Remember files that were seen, and forget those that a committed record covers."""
         self.base.waiting = {n: None for n in self.base.waiting if self._committed(n) is None} | dict.fromkeys(names)
 
     def written(self) -> dict[str, Any]:

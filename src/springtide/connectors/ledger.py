@@ -1,8 +1,8 @@
-"""The ledger of a target: whose rows are there, and up to which epoch. What makes a sink exactly once.
+"""The ledger of a target: whose rows are there, and up to which epoch. It is what makes a sink exactly once.
 
 A sink whose target can keep rows and a small entry in one transaction (a database, a table with a log, a topic) derives from `LedgerSink` and has
 to provide the transaction only. The rest is here: looking up, refusing rows of others, claiming the target for a run, and recognising an epoch that
-is there already, also when nobody knows how the last transaction ended.
+is already there, even when nobody knows how the last transaction ended.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Entry:
 
     @staticmethod
     def anew(owner: Owner) -> Entry:
-        """Return the entry of a run for a target that has none: what was published there before, if anything was, somebody took away."""
+        """Return the entry of a run for a target that has none: if anything was published there before, somebody has removed it."""
         epoch, commit = owner.last
         return replace(Entry.of(owner), epoch=epoch, commit=commit)
 
@@ -53,24 +53,24 @@ class Entry:
         return replace(Entry.of(owner), epoch=self.epoch, commit=self.commit)
 
     def __str__(self) -> str:
-        """Return whose it is."""
+        """Say whose it is."""
         return f"the sink {self.sink} of the query {self.query!r} (checkpoint {self.checkpoint[:8]}, published up to epoch {self.epoch})"
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What people can do about a target that is refused, in the words of its kind."""
+    """What people can do about a target that is refused, worded for its kind."""
 
     elsewhere: str = "give this sink another target"
-    anew: str = "to begin anew, empty the target and its ledger"
+    anew: str = "to start over, empty the target and its ledger"
     back: str = "remove what came after epoch {epoch}, and the entry of the ledger"
     """{epoch} is the last one that may stay."""
-    lost: str = "bring a newer copy of it back, or go back as well: springtide checkpoint restore … --at {epoch}"
+    lost: str = "restore a newer copy of it, or go back as well: springtide checkpoint restore … --at {epoch}"
     """{epoch} is the last one that is there."""
 
 
 def refusal(entry: Entry | None, owner: Owner, advice: Advice | None = None) -> tuple[str, str] | None:
-    """Return why a run must not write to a target with this entry, and what to do; None: it may. No entry is nobody's."""
+    """Return why a run must not write to a target with this entry, and what to do; None: it may. A target without an entry belongs to nobody."""
     if entry is None:
         return None
     advice = advice or Advice()
@@ -79,14 +79,14 @@ def refusal(entry: Entry | None, owner: Owner, advice: Advice | None = None) -> 
     else:
         shared = owner.lineage.shared_with(entry.checkpoint)
         if shared is None:
-            return f"belongs to {entry}", f"{advice.elsewhere}, or go on with that checkpoint; {advice.anew}"
-        known, whose = shared, f"this checkpoint was made of it at epoch {shared}"
+            return f"belongs to {entry}", f"{advice.elsewhere}, or continue with that checkpoint; {advice.anew}"
+        known, whose = shared, f"this checkpoint was made from it at epoch {shared}"
     if entry.sink != owner.name:
         return f"belongs to {entry}", f"call this sink {entry.sink} again, or {advice.elsewhere}"
     if entry.epoch > known:
         return (
             f"has rows of {entry}, and {whose}: later rows would come twice",
-            f"{advice.elsewhere}, or take back what came later: {advice.back.format(epoch=known)}",
+            f"{advice.elsewhere}, or remove what came later: {advice.back.format(epoch=known)}",
         )
     if entry.checkpoint == owner.lineage.id and entry.generation > owner.generation:
         return (
@@ -102,14 +102,14 @@ def refusal(entry: Entry | None, owner: Owner, advice: Advice | None = None) -> 
         entry.epoch == owner.last[0] and entry.commit != owner.last[1]
     ):
         return (
-            f"has another epoch {entry.epoch} of {entry}: two runs went on from the same checkpoint",
-            f"{advice.elsewhere}, or go on with the checkpoint of the other run",
+            f"has another epoch {entry.epoch} of {entry}: two runs continued from the same checkpoint",
+            f"{advice.elsewhere}, or continue with the checkpoint of the other run",
         )
     return None
 
 
 def _lacks_more(entry: Entry, owner: Owner) -> bool:
-    """Tell whether a target has lost rows that were published to it, and more of them than the last epoch's, which can be published again."""
+    """Tell whether a target has lost more published rows than those of the last epoch, which can be published again."""
     if entry.epoch >= owner.last[0]:
         return False
     before = owner.published[-2] if len(owner.published) > 1 else (-1, "")
@@ -132,7 +132,7 @@ class Target(ABC):
         """
 
     def close(self) -> None:  # noqa: B027 (a hook that need not be there)
-        """Let the connection go."""
+        """Close the connection."""
 
 
 class LedgerSink(Sink):
@@ -178,14 +178,14 @@ class _LedgerWriter(Writer):
         return (self._entry.epoch, self._entry.commit) == (epoch, commit)
 
     def publish(self, publication: Publication) -> None:
-        """Bring an epoch out, if it is not there; one without rows leaves no trace."""
+        """Publish an epoch if it is not there; one without rows leaves no trace."""
         after = self._entry.after(publication)
         if publication.outbox and self._entry != after:
             self._swap(self._entry, after, publication)
             self._entry = after
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         target, self._target = self._target, None
         if target is not None:
             target.close()
@@ -203,7 +203,7 @@ class _LedgerWriter(Writer):
         if self._ask(lambda target: target.swap(before, after, publication)):
             return
         found = self._ask(lambda target: target.entry())
-        if found != after:  # else it happened before, though it seemed to have failed
+        if found != after:  # otherwise it succeeded earlier, though it seemed to have failed
             self.close()
             raise SinkError(
                 self._owner.step,

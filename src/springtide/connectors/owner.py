@@ -1,4 +1,4 @@
-"""Whose run it is: what a connector learns about the run that opens it."""
+"""What a connector learns about the run that opens it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Owner:
     lineage: Lineage
     """Which checkpoint it is, and which others it was made from. `lineage.id` stays the same for every run on this checkpoint."""
     generation: int
-    """Which run on this checkpoint it is: a later run has a greater number, and the earlier ones must not write any more."""
+    """Which run on this checkpoint it is: a later run has a greater number, and then earlier ones must not write."""
     epoch: int = -1
     """The last epoch that was committed when the run began; -1: none yet."""
     commit: str | None = None

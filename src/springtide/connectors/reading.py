@@ -35,7 +35,7 @@ def read_everything(source: Source) -> Mapping[str, Rows]:
 
 
 def read_some(source: Source, limit: int) -> tuple[Mapping[str, Rows], bool]:
-    """Return about the first `limit` rows of a source, or all that are there now, and whether there will be no others."""
+    """Return about the first `limit` rows of a source, or all that are there now, and whether these are all there will ever be."""
     feed = source.open(_reader(source))
     try:
         take = feed.take(source.beginning, limit, None)
@@ -63,7 +63,7 @@ def _together(reads: list[tuple[Slice, Read]], columns: pl.Schema) -> Rows:
 
 
 class _Rejected(dict[str, Any]):
-    """A row that was rejected while it was read, for the reference: it asks a row for its columns, and hears the reason."""
+    """A row that was rejected while it was read, for the reference: when asked for its columns, it raises the reason."""
 
     def __init__(self, reason: str, row: Mapping[str, Any]) -> None:
         super().__init__(row)

@@ -9,7 +9,7 @@ import polars as pl
 
 
 def rows_as_json(rows: pl.DataFrame) -> pl.Series:
-    """Write rows as JSON, for people who look for what was wrong with them: bytes as hex, times beyond all calendars as numbers."""
+    """Write rows as JSON, for people who want to see what was wrong with them: bytes as hex, times outside the calendar as numbers."""
     as_json = pl.struct(pl.all()).struct.json_encode()
     plain = rows.with_columns(pl.col(pl.Binary).bin.encode("hex")) if pl.Binary in rows.dtypes else rows
     try:
@@ -21,5 +21,5 @@ def rows_as_json(rows: pl.DataFrame) -> pl.Series:
     except (
         pl.exceptions.PolarsError,
         pl.exceptions.PanicException,
-    ):  # bytes in lists, and what else Polars cannot write
+    ):  # bytes in lists, and anything else that Polars cannot write
         return pl.Series([json.dumps({"row": reprlib.repr(row)}) for row in plain.rows()], dtype=pl.String)

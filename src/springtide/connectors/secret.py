@@ -8,7 +8,7 @@ from springtide.query.errors import SpringtideError
 
 
 class Secret:
-    """A text that is never shown: not by `repr`, in a message, in a log or in a plan. `reveal()` returns it to the connector that needs it.
+    """A string that is never shown: not by `repr`, in a message, in a log or in a plan. `reveal()` returns it to the connector that needs it.
 
     It travels where the connector that holds it travels: a source goes to the tasks that read it and to no others, a sink stays in the driver.
 

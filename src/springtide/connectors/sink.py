@@ -19,7 +19,7 @@ from springtide.query.connectors import SinkConnector
 
 @runtime_checkable
 class Outbox(Protocol):
-    """What tasks do with the rows for a sink: the only part of a sink that leaves the driver, by `cloudpickle`.
+    """What tasks do with the rows for a sink: the only part of a sink that leaves the driver (with `cloudpickle`).
 
     A sink for a store that tasks can reach may have an outbox of its own: one that writes the rows there under a name that nobody reads, and
     puts what the driver needs to publish them into the file. The file's name is unique: `path.stem` will do as a name there.
@@ -69,7 +69,7 @@ class Publication:
     rows: tuple[int, ...]
     """How many rows each file has."""
     find: Callable[[Path], Path] = lambda path: path
-    """Brings a file here if it is elsewhere; one that is lost is an error."""
+    """Fetches a file if it is elsewhere; raises an error if it is lost."""
     query: str = ""
     checkpoint: str = ""
     """The id of the checkpoint: that of the owner's lineage."""
@@ -93,7 +93,7 @@ class Publication:
 
 
 def commit_of(names: list[str]) -> str:
-    """Return the mark of an epoch's files: a part of every name is random."""
+    """Return the mark of an epoch's files, a hash of their names: each name has a random part."""
     return hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
 
 
@@ -102,7 +102,7 @@ class InMemory(Protocol):
     """A sink whose rows are in this process, and gone with it."""
 
     epochs: Mapping[int, pl.DataFrame]
-    """Epoch → its rows, for each that was published, also those without rows. It grows while a run publishes."""
+    """Epoch → its rows, for each that was published, including those without rows. It grows while a run publishes."""
 
 
 class Writer(ABC):
@@ -110,10 +110,10 @@ class Writer(ABC):
 
     @abstractmethod
     def publish(self, publication: Publication) -> None:
-        """Bring the rows of a committed epoch out.
+        """Publish the rows of a committed epoch.
 
-        Epochs come in order, each after the last one was published, also those without rows. After a fault or a crash the same one comes
-        again: look first whether it is there. An exception that is no `SpringtideError` is taken for a fault that passes: it is tried again
+        Epochs come in order, each after the last one was published, including those without rows. After a fault or a crash the same one comes
+        again: look first whether it is there. An exception that is not a `SpringtideError` is treated as a temporary fault: the call is tried again
         for as long as the run's patience lasts.
         """
 
@@ -122,10 +122,10 @@ class Writer(ABC):
         return True
 
     def committed(self, epoch: int) -> None:  # noqa: B027 (a hook that need not be there)
-        """Hear that epochs up to this one will never come again: the next one is committed, or nobody will ask."""
+        """Called when epochs up to this one will never come again: the next one is committed, or the run has ended."""
 
     def close(self) -> None:  # noqa: B027 (a hook that need not be there)
-        """Make durable what was published, and let go of whatever `open` got hold of. It is called once, whatever has happened."""
+        """Make durable what was published, and release whatever `open` acquired. It is called once, whatever has happened."""
 
 
 class Sink(SinkConnector, Writer):
@@ -141,7 +141,7 @@ class Sink(SinkConnector, Writer):
         return ArrowFiles()
 
     def admit(self, owner: Owner) -> None:
-        """Refuse a run, with a `SinkError`, if its rows do not go with those that are there: look, and change nothing.
+        """Refuse a run, with a `SinkError`, if its rows do not belong with those that are there: look, but change nothing.
 
         All sinks of a query are asked before any of them is opened.
         """
@@ -151,7 +151,7 @@ class Sink(SinkConnector, Writer):
         return self
 
     def publish(self, publication: Publication) -> None:
-        """Bring the rows of a committed epoch out: see `Writer.publish`."""
+        """Publish the rows of a committed epoch: see `Writer.publish`."""
         raise NotImplementedError
 
     def incomplete(self) -> str | None:

@@ -14,18 +14,18 @@ from springtide.connectors.owner import Owner
 from springtide.query.connectors import Rows, SourceConnector
 
 UNLIMITED = 2**62
-"""More rows than there are."""
+"""More rows than any source has."""
 
 POSITION = "__position"
-"""The column with a row's position in its physical stream, for a source that gives positions itself: 64-bit integers."""
+"""The column with a row's position in its physical stream, for a source that sets positions itself: 64-bit integers."""
 
 MISFIT = "__misfit"
-"""The column that says why a row does not fit, null where it does; rows with a reason are rejected."""
+"""The column that says why a row does not fit, null if it does; rows with a reason are rejected."""
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Some rows of one physical stream, one after the other."""
+    """Consecutive rows of one physical stream."""
 
     stream: str
     """The name of the physical stream."""
@@ -35,9 +35,9 @@ class Slice:
     """How many rows there are; if not `exact`, about how many."""
     data: Any
     """Where the rows are, in the connector's own words. If it is plain JSON (and the source is `replayable`) the slice can be read again
-    by a later run; else what was made of it is kept for as long as it may be needed. Never put a secret here: it is written down."""
+    by a later run; otherwise what was computed from it is kept for as long as it may be needed. Never put a secret here: it is written down."""
     greatest: int | None = None
-    """The greatest event time in it, in microseconds, if that is known without reading: then slices of one stream are read side by side."""
+    """The greatest event time in it, in microseconds, if that is known without reading: then slices of one stream can be read side by side."""
     source: str = ""
     """The name of the source; filled in by the engine."""
     time: int = 0
@@ -60,21 +60,21 @@ class Take:
 
     slices: tuple[Slice, ...]
     position: Any
-    """Where to go on after this epoch, as plain JSON: the next `take` gets it. Equal to the position before if there was nothing."""
+    """Where to continue after this epoch, as plain JSON: the next `take` gets it. If there was nothing, the same position as before."""
     times: Mapping[str, int] = field(default_factory=dict)
-    """Physical stream → a stream time that does not come from its rows: nothing before it will come any more. `st.END_OF_TIME`: it has ended."""
+    """Physical stream → a stream time that does not come from its rows: nothing before that time will come. `st.END_OF_TIME`: it has ended."""
     streams: tuple[str, ...] = ()
     """All physical streams that are known. One that is new while the query runs begins at the time that the others have reached."""
     ended: bool = False
     """Nothing will come after this: the input is bounded, and this is its end."""
     backlog: int = 0
-    """Rows that are there but not taken, at least about: what policies see of a lag."""
+    """About how many rows are there but not taken: this is how policies see a lag."""
     fail: bool = False
-    """A test wants the process to die here."""
+    """Whether a test wants the process to die here."""
     greatest: int | None = None
     """The greatest event time that is known though no row had it."""
     notes: tuple[str, ...] = ()
-    """What people should know, such as a file that cannot be read. A note is told once for as long as it is repeated."""
+    """What people should know, such as a file that cannot be read. A note is shown once for as long as it is repeated."""
 
 
 @dataclass(frozen=True)
@@ -92,22 +92,22 @@ class Feed(ABC):
 
     @abstractmethod
     def take(self, position: Any, limit: int, ts: str | None) -> Take:
-        """Return what to read next, at most about `limit` rows. Nothing is read here, and nothing is changed.
+        """Return what to read next, at most about `limit` rows. Nothing is read or changed here.
 
         `position` is where the last epoch ended; at first it is the source's `beginning`. `ts` names the column with the event time. It is
-        called again with the same position if the epoch fails; it may return another cut then. An exception that is no `SpringtideError` is
-        taken for a fault that passes: it is tried again for as long as the run's patience lasts.
+        called again with the same position if the epoch fails; it may return another cut then. An exception that is not a `SpringtideError` is
+        treated as a temporary fault: the call is tried again for as long as the run's patience lasts.
         """
 
     def committed(self, position: Any) -> None:  # noqa: B027 (a hook that need not be there)
-        """Hear that this run, and any later one on this checkpoint, will never read again what is before `position`.
+        """Called when neither this run nor any later one on this checkpoint will read what is before `position` again.
 
         It is called after the epoch, and the state that it changed, are durable. After a crash it may be called again, or only for a later
         position. This is the place to acknowledge messages; nothing of a user's may be removed unless the user asked for it.
         """
 
     def close(self) -> None:  # noqa: B027 (a hook that need not be there)
-        """Let go of whatever `open` got hold of. It is called once at the end of a run, whatever has happened."""
+        """Release whatever `open` acquired. It is called once at the end of a run, whatever has happened."""
 
 
 class Source(SourceConnector, Feed):
@@ -118,7 +118,7 @@ class Source(SourceConnector, Feed):
     """
 
     replayable: bool = True
-    """Whether a slice gives the same rows whenever it is read, by whichever driver, also after `committed`. Before `committed` every
+    """Whether a slice gives the same rows whenever it is read, by whichever driver, even after `committed`. Before `committed`, every
     source must be able to do that: tasks are tried again."""
     beginning: Any = None
     """The position before anything was read."""

@@ -3,13 +3,13 @@
     record   the epoch and the names of its files, in the ledger: from now on it counts as published, and no other run can
     show     each file under its name, one write each: whole or not there
 
-After a crash the files of the newest record that are not there are written again, under the same names, from the outbox. So whoever reads everything that is
-there has no row twice and none that is not committed. Who takes files away takes only those that are named by an older record than the newest: these never come again.
+After a crash, files of the newest record that are missing are written again from the outbox, under the same names. So a reader of everything that is
+there sees no row twice and none that is not committed. Readers may remove files that a record older than the newest names: these never come again.
 
 Files that are held back, to be put together later, are written under names that nobody reads (`_springtide/held/`), and then recorded:
 
     hold     the epoch's files, then the record that has them
-    roll     the record that names the files which are made of them; show those; remove what they were made of
+    roll     the record that names the files made from them; show those; remove what they were made from
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from springtide.sinks.rolling import Layout, write_rolled
 HELD = f"{FOLDER}/held"
 _ADVICE = Advice(
     elsewhere="give this sink another folder",
-    anew=f"to begin anew, remove everything in it, the folder {FOLDER} too",
+    anew=f"to start over, remove everything in it, including the folder {FOLDER}",
     back=f"remove the files after part-{{epoch:09d}}-… and the folder {FOLDER}",
 )
 
 
 def admit(store: Store, owner: Owner) -> Records:
-    """Refuse a place that cannot be written, or that has rows which do not go with those of the run; return its ledger."""
+    """Refuse a place that cannot be written to, or whose rows do not belong with those of the run; return its ledger."""
     records = Records(store, owner.step)
     try:
         found = records.look()
         why = refusal(found if found is not None and found.is_told(owner) else None, owner, _ADVICE)
         if found is None and (strangers := [f for f in store.list() if not f.startswith((".", "_"))]):
             named = ", ".join(strangers[:3]) + (", …" if len(strangers) > 3 else "")
-            why = f"has files that are not of this run ({named})", "give this sink an empty or a new folder"
+            why = f"has files that are not from this run ({named})", "give this sink an empty or a new folder"
     except AwayError:
         raise
     except CheckpointError as error:
@@ -64,7 +64,7 @@ def admit(store: Store, owner: Owner) -> Records:
 
 
 def check(store: Store, owner: Owner) -> None:
-    """Refuse what `admit` refuses, and a place that cannot be written."""
+    """Refuse what `admit` refuses, and a place that cannot be written to."""
     admit(store, owner)
     try:
         store.check_writable()
@@ -90,7 +90,7 @@ class Bucket(Writer):
                 break
         self._finish()
         held = {*self._record.held, *self._record.made_of}
-        store.delete(*(path for path in left if path not in held))  # of an epoch that was never recorded
+        store.delete(*(path for path in left if path not in held))  # from an epoch that was never recorded
         if self._record.held and not layout.holds:
             self._roll()
 
@@ -103,7 +103,7 @@ class Bucket(Writer):
         return (self._record.epoch, self._record.commit) == (epoch, commit)
 
     def publish(self, publication: Publication) -> None:
-        """Bring an epoch's files into the folder; doing it again changes nothing."""
+        """Put an epoch's files into the folder; doing so again changes nothing."""
         if not publication.outbox:
             self._roll_if_due()
             return
@@ -122,8 +122,8 @@ class Bucket(Writer):
         self._roll_if_due()
 
     def close(self) -> None:
-        """Show what is held back, and say that all files are there. A run that has published nothing leaves the place to anybody."""
-        if self._records.is_taken():  # what is there is another run's to finish
+        """Show what is held back, and record that all files are there. A run that has published nothing leaves the place free."""
+        if self._records.is_taken():  # another run will finish what is there
             return
         if self._record.held:
             self._roll()
@@ -148,11 +148,11 @@ class Bucket(Writer):
         return {str(f.relative_to(staging).with_name(file_name(last, 0, mark))): f for f in made}
 
     def _check_names(self, files: Mapping[str, Path]) -> None:
-        """Refuse to finish an epoch in another way than it was begun: some of its files may be there already."""
+        """Refuse to finish an epoch differently from how it was begun: some of its files may already be there."""
         if set(files) != set(self._record.files):
             raise SinkError(
                 self._owner.step,
-                f"epoch {self._record.epoch} was not written to its end, and its files were other ones",
+                f"epoch {self._record.epoch} was not written completely, and its files were different",
                 "start the query once with the partition_by that it had",
             )
 
@@ -175,7 +175,7 @@ class Bucket(Writer):
         names = []
         for number, file in enumerate(
             publication.files
-        ):  # no two attempts have the same names: one may still be removed
+        ):  # no two attempts use the same names: files of an earlier one may still be removed
             names.append(f"{HELD}/{publication.epoch:09d}-{number:04d}-{secrets.token_hex(4)}.held")
             self._store.put(file, names[-1])
         record = self._record
@@ -222,7 +222,7 @@ class Bucket(Writer):
         return self._together(here, scratch, last, commit_of([*held])[:8])
 
     def _finish(self) -> None:
-        """Show what was put together and recorded. What it was made of is removed only afterwards: if some of that is gone, all was shown."""
+        """Show what was put together and recorded. What it was made from is removed only afterwards: if some of that is gone, everything was shown."""
         made_of = self._record.made_of
         if not made_of:
             return

@@ -18,7 +18,7 @@ class Callback(Sink):
     function: Callable[[pl.DataFrame, int], None]
 
     def describe(self) -> str:
-        """Return which function."""
+        """Say which function."""
         return f"function {getattr(self.function, '__name__', self.function)}"
 
     def publish(self, publication: Publication) -> None:

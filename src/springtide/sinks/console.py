@@ -18,7 +18,7 @@ class Console(Sink):
     rows: int
 
     def describe(self) -> str:
-        """Return where the rows go."""
+        """Say where the rows go."""
         return "console"
 
     def publish(self, publication: Publication) -> None:

@@ -4,8 +4,8 @@
     record   the epoch in the ledger, durable: from now on it counts as published
     reveal   each file under the name that readers see, by a rename
 
-After a crash an epoch that is not recorded is staged anew, and of one that is recorded what is still hidden is revealed: what is not hidden any more
-was seen. Names that were revealed become durable with the next epoch, or at the end; those that a power cut takes back are hidden again.
+After a crash, an epoch that was not recorded is staged again, and the files of a recorded one that are still hidden are revealed: those that are no longer hidden
+have been seen. Names that were revealed become durable with the next epoch, or at the end; those that a power cut takes back are hidden again.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ class Folder(Writer):
         if not found.entries and found.files:
             last = max(found.files.values())
             owner.note(
-                f"{path} has no record of whose it is; its files, up to epoch {last}, are taken for this query's"
+                f"{path} has no record of whose it is; its files, up to epoch {last}, are assumed to be from this query"
             )
         claim(path, found.entries, self._entry, owner.step)
         for name, (epoch, number, commit) in found.staged.items():
             if (epoch, commit) == (self._entry.epoch, self._entry.commit) and not name.endswith(PARTIAL):
                 self._reveal(path / name, epoch, number)
-            else:  # of an epoch that was never recorded: it is in the outbox still, or another run's
+            else:  # from an epoch that was never recorded: it is still in the outbox, or belongs to another run
                 (path / name).unlink(missing_ok=True)
         self._is_durable = False
         self._held = {name: os.stat(path / name).st_size for name in look(path).held}
         self._since = min((os.stat(path / name).st_mtime for name in self._held), default=0.0)
         self._finish()
-        for mark in found.rolling:  # never recorded: what it was made of is still held
+        for mark in found.rolling:  # never recorded: what it was made from is still held back
             if mark != self._entry.rolled:
                 shutil.rmtree(path / f".rolling-{mark}", ignore_errors=True)
         if self._held and not self._layout.holds:
             self._roll()
 
     def has(self, epoch: int, commit: str) -> bool:
-        """Look it up in the ledger: files may have been taken away."""
+        """Look it up in the ledger, since readers may have taken files away."""
         return (self._entry.epoch, self._entry.commit) == (epoch, commit)
 
     def publish(self, publication: Publication) -> None:
-        """Bring an epoch's files into the folder; doing it again changes nothing."""
+        """Put an epoch's files into the folder; doing so again changes nothing."""
         if not publication.outbox:
             self._settle()
             self._roll_if_due()
@@ -106,7 +106,7 @@ class Folder(Writer):
                 os.replace(partial, hidden)
 
     def _left_by_an_older_version(self, publication: Publication) -> dict[int, Path]:
-        """Return what is still to be published; that version moved files from the outbox to the folder, and kept no other record."""
+        """Return what is still to be published by an older version's epoch: it moved files from the outbox to the folder, and kept no other record."""
         left = {}
         for number, path in enumerate(publication.outbox):
             if not (self._path / file_name(publication.epoch, number)).exists():
@@ -115,15 +115,15 @@ class Folder(Writer):
         return left
 
     def _record(self, after: FolderEntry) -> None:
-        """Let the ledger have an epoch; a run that lost the folder to another is refused."""
+        """Record an epoch in the ledger; a run that lost the folder to another is refused."""
         try:
             claim(self._path, [self._entry], after, self._owner.step)
         except FileNotFoundError:
             entries = look(self._path).entries
-            if not entries:  # somebody emptied the folder, and took the ledger along
-                self._owner.note(f"the record in {self._path} was removed; it is written anew")
+            if not entries:  # somebody emptied the folder, including the ledger
+                self._owner.note(f"the record in {self._path} was removed; it is written again")
                 claim(self._path, (), after, self._owner.step)
-            elif entries != (after,):  # else it was written, though it seemed to have failed
+            elif entries != (after,):  # otherwise it was written, though it seemed to have failed
                 raise SinkError(
                     self._owner.step,
                     f"the folder {self._path} was taken over by {' and by '.join(map(str, entries))}",
@@ -144,7 +144,7 @@ class Folder(Writer):
         if target.exists():
             raise SinkError(
                 self._owner.step,
-                f"{target} is there already, and not of this run",
+                f"{target} already exists, and is not from this run",
                 "move that file away, and start again",
             )
         try:
@@ -178,7 +178,7 @@ class Folder(Writer):
         self._finish()
 
     def _finish(self) -> None:
-        """Let readers see what was put together and recorded, and remove what it was made of. Doing it again changes nothing."""
+        """Let readers see what was put together and recorded, and remove what it was made from. Doing so again changes nothing."""
         if not self._entry.rolled:
             return
         staging, last = self._path / f".rolling-{self._entry.rolled}", int(self._entry.rolled.partition(".")[0])

@@ -2,8 +2,8 @@
 
     .springtide=QUERY=SINK=CHECKPOINT=GENERATION=EPOCH=COMMIT[=ROLLED]
 
-A name, because to rename it is one step that fails if somebody else took it first. An empty file, because readers pass it over: Spark, DuckDB and
-Arrow for its first character, Polars for its size.
+A name, because renaming is one step that fails if somebody else was first. An empty file, because readers ignore it: Spark, DuckDB and
+Arrow because of its first character, Polars because of its size.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PARTIAL = ".partial"
 """How the name of a staged file ends while it is being copied."""
 _ADVICE = connectors.Advice(
     elsewhere="give this sink another folder",
-    anew=f"to begin anew, remove the folder or empty it, the file {PREFIX}… too",
+    anew=f"to start over, remove the folder or empty it, including the file {PREFIX}…",
     back=f"remove the files after part-{{epoch:09d}}-… and the file {PREFIX}…",
 )
 
@@ -57,13 +57,13 @@ class FolderEntry(Entry):
 
 
 def named(entry: FolderEntry) -> str:
-    """Return the name of the file that says it."""
+    """Return the name of the file that stands for it."""
     parts = [entry.query, entry.sink, entry.checkpoint, str(entry.generation), str(entry.epoch), entry.commit]
     return PREFIX + "=".join([*parts, entry.rolled] if entry.rolled else parts)
 
 
 def read_entry(name: str) -> FolderEntry | None:
-    """Read an entry from the name of a file; None: it is no ledger."""
+    """Read an entry from the name of a file; None: it is not a ledger."""
     parts = name.removeprefix(PREFIX).split("=")
     try:
         query, sink, checkpoint, generation, epoch, commit, *rolled = parts
@@ -73,7 +73,7 @@ def read_entry(name: str) -> FolderEntry | None:
 
 
 def short(owner: Owner) -> Owner:
-    """Return an owner whose names fit into that of a file."""
+    """Return the owner with names that fit into a file's name."""
     return replace(owner, query=_short(owner.query), name=_short(owner.name))
 
 
@@ -88,7 +88,7 @@ def held_name(epoch: int, number: int) -> str:
 
 
 def staged_name(epoch: int, number: int, commit: str) -> str:
-    """Return the name of a file that is about to be seen. Not a Parquet file by its name: nobody is to read it."""
+    """Return the name of a file that is about to be revealed. It does not look like a Parquet file, so nobody reads it."""
     return f".part-{epoch:09d}-{number:04d}-{commit}.staged"
 
 
@@ -104,13 +104,13 @@ class Found:
     held: dict[str, int] = field(default_factory=dict)
     """Name → epoch of the files that were published and are held back until there are enough of them."""
     rolling: tuple[str, ...] = ()
-    """Folders with what was put together of such files, each EPOCH.MARK."""
+    """Folders with what was put together from such files, each EPOCH.MARK."""
     strangers: tuple[str, ...] = ()
     """Other names that readers see."""
 
 
 def look(folder: Path) -> Found:
-    """Look what is in a folder; one that is not there is empty."""
+    """List what is in a folder; one that does not exist is empty."""
     entries, files, staged, held, rolling, strangers = [], {}, {}, {}, [], []
     try:
         names = sorted(os.listdir(folder))
@@ -138,7 +138,7 @@ def refusal(found: Found, owner: Owner) -> tuple[str, str] | None:
     if len(found.entries) > 1:
         return (
             f"is claimed by {' and by '.join(map(str, found.entries))}",
-            f"remove the file {PREFIX}… of the one that is no more, or {_ADVICE.elsewhere}",
+            f"remove the file {PREFIX}… of the one that no longer exists, or {_ADVICE.elsewhere}",
         )
     if not found.entries:
         return _unclaimed(found, owner)
@@ -153,7 +153,7 @@ def _unclaimed(found: Found, owner: Owner) -> tuple[str, str] | None:
     if not unknown:
         return None
     named = ", ".join(unknown[:3]) + (", …" if len(unknown) > 3 else "")
-    return f"has files that are not of this run ({named})", "give this sink an empty or a new folder"
+    return f"has files that are not from this run ({named})", "give this sink an empty or a new folder"
 
 
 def refuse(folder: Path, found: Found, owner: Owner) -> None:
@@ -163,7 +163,7 @@ def refuse(folder: Path, found: Found, owner: Owner) -> None:
 
 
 def claim(folder: Path, found: Sequence[FolderEntry], wanted: FolderEntry, step: str) -> None:
-    """Write the entry in place of the one that was found, in one step; if somebody else was faster it is an error."""
+    """Replace the entry that was found, in one step; if somebody else was faster, that is an error."""
     path = folder / named(wanted)
     if found:
         os.rename(folder / named(found[0]), path)
@@ -177,7 +177,7 @@ def claim(folder: Path, found: Sequence[FolderEntry], wanted: FolderEntry, step:
 
 
 def _short(name: str) -> str:
-    """Cut a name so that it fits into that of a file; what is cut off counts all the same."""
+    """Shorten a name so that it fits into a file's name; what is cut off still counts, as a digest."""
     if len(name.encode()) <= _LONGEST:
         return name
     cut = name.encode()[: _LONGEST - 9].decode(errors="ignore")

@@ -19,7 +19,7 @@ class MemorySink(Sink):
     """Whose rows it has: the id of a checkpoint."""
 
     def describe(self) -> str:
-        """Return where the rows go."""
+        """Say where the rows go."""
         return "memory"
 
     def publish(self, publication: Publication) -> None:

@@ -45,7 +45,7 @@ class ParquetSink(Sink):
         return self.layout.refusal(schema)
 
     def describe(self) -> str:
-        """Return where the rows go."""
+        """Say where the rows go."""
         by = f", partitioned by {' and '.join(self.layout.partition_by)}" if self.layout.partition_by else ""
         return f"parquet {self.path}{by}"
 
@@ -77,7 +77,7 @@ def parquet_sink(
 ) -> ParquetSink:
     """Write rows to a folder of Parquet files, each row exactly once. Readers may take files away at any time.
 
-    The folder is this sink's alone: an empty file in it, with a name that begins with `.springtide`, says whose it is and how far it was written.
+    The folder belongs to this sink alone: an empty file in it, with a name that begins with `.springtide`, says whose it is and how far it was written.
     Files that are being written are hidden too: while a query runs, read `out/*.parquet` rather than `out/`.
 
     Every epoch has files of its own. With `roll`, a time such as "5m" or a size such as "128MB", rows are held back and put together: readers see
@@ -99,7 +99,7 @@ def parquet_sink(
         return _in_store(path, layout_of(partition_by, roll), storage_options)
     if storage_options:
         hint = "leave storage_options out, or give an address such as s3://bucket/folder"
-        raise QueryError("(parquet_sink)", f"{path} is a path, which has no options of a store", hint)
+        raise QueryError("(parquet_sink)", f"{path} is a path, and storage_options are for an object store", hint)
     where = str(path) if scheme_of(path) is None else str(folder)
     return ParquetSink(where, layout_of(partition_by, roll))
 
@@ -108,6 +108,6 @@ def _in_store(path: str | Path, layout: Layout, options: Mapping[str, Any] | Non
     try:
         store = Store.at(path, options)
     except CheckpointError as error:
-        hint = f"{error.hint}; st.spark_sink writes to wherever Spark can"
+        hint = f"{error.hint}; st.spark_sink writes wherever Spark can"
         raise QueryError("(parquet_sink)", f"{error.path} {error.problem}", hint) from None
     return ParquetSink(store.url.partition("?")[0].rstrip("/"), layout, store)

@@ -1,9 +1,9 @@
-"""The ledger of a sink in an object store: a log of small files beside the rows, each made by a conditional create.
+"""The ledger of a sink in an object store: a log of small files next to the rows, each made by a conditional create.
 
     _springtide/000000017.json    whose the place is, the last epoch, the files that came with this record, those that are held back
 
-One record comes after the other: a run has one next number, and a run that takes over takes it first, so that the older one can record nothing any more.
-Old records are removed, but for those that a run began with: each of them keeps the run before it out.
+One record comes after the other: a run has one next number, and a run that takes over takes that number first, so that the older one can no longer record anything.
+Old records are removed, except those that a run began with: each of them keeps the run before it out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from springtide.query.errors import SinkError
 
 FOLDER = "_springtide"
 _KEPT = 100
-"""Records that are kept: a listing may be behind by as many."""
+"""How many records are kept: a listing may lag by this many."""
 _CLAIMS = 1000
 
 
@@ -27,18 +27,18 @@ class Record(Entry):
     """What one record says."""
 
     files: tuple[str, ...] = ()
-    """Files that readers see from this record on. All that older records named were there before it was made; of these some may still be on the way."""
+    """Files that readers see from this record on. All files that older records name were there before it was made; some of these may still be on their way."""
     held: tuple[str, ...] = ()
     """Files that were published and are held back."""
     held_bytes: int = 0
     since: float = 0.0
     """When the first of them came."""
     made_of: tuple[str, ...] = ()
-    """Files that were held back, and of which `files` were made."""
+    """Files that were held back, and from which `files` were made."""
     claims: tuple[int, ...] = ()
     """The records that runs began with."""
     free: bool = False
-    """Nobody's: a run went without having written a row."""
+    """Whether the place belongs to nobody: a run ended without having written a row."""
 
     @staticmethod
     def begun(owner: Owner, before: Record | None, number: int) -> Record:
@@ -46,14 +46,14 @@ class Record(Entry):
         claims = (*(before.claims if before is not None else ()), number)[-_CLAIMS:]
         own = Record(owner.query, owner.name, owner.lineage.id, owner.generation, claims=claims)
         if before is None:
-            return replace(own, epoch=owner.last[0], commit=owner.last[1])  # somebody took away what was published
+            return replace(own, epoch=owner.last[0], commit=owner.last[1])  # somebody removed what was published
         if before.free:
             return own
         kept = {k: getattr(before, k) for k in ("epoch", "commit", "files", "held", "held_bytes", "since", "made_of")}
         return replace(own, **kept)
 
     def is_told(self, owner: Owner) -> bool:
-        """Tell whether it counts for a run: one that is nobody's still tells its own run that nothing was written."""
+        """Tell whether it counts for a run: a record that frees the place still tells its own run that nothing was written."""
         return not self.free or (self.checkpoint == owner.lineage.id and self.sink == owner.name)
 
     def encode(self) -> bytes:
@@ -89,13 +89,13 @@ class Records:
         """Find the newest record; None if there is none."""
         self._there = {n for n in map(_number, self._store.list(FOLDER)) if n is not None}
         self.number = max(self._there, default=-1)
-        while self._read(self.number + 1) is not None:  # the listing was behind
+        while self._read(self.number + 1) is not None:  # the listing was stale
             self.number += 1
         self.newest = self._read(self.number)
         return self.newest
 
     def claim(self, owner: Owner) -> bool:
-        """Take the place for a run, behind the record that was found; False: another run was faster."""
+        """Take the place for a run, after the record that was found; False: another run was faster."""
         if not self._create(Record.begun(owner, self.newest, self.number + 1)):
             return False
         self._forget(self._there)

@@ -1,10 +1,10 @@
-"""Files of a decent size: what epochs give is held back under hidden names and put together, by time or by size.
+"""Files of a decent size: the rows of epochs are held back under hidden names and put together, by time or by size.
 
     hold      an epoch's files are published as usual (stage, record, reveal), but under hidden names
     roll      when it is time, they are put together in a hidden folder, durable; the ledger records that, in one step;
-              the new files get the names that readers see, and what they were made of is removed
+              the new files get the names that readers see, and what they were made from is removed
 
-A start finishes a roll that was recorded, and forgets one that was not. A stale run cannot record one: the ledger is another's by then.
+A start finishes a roll that was recorded, and forgets one that was not. A stale run cannot record one: by then the ledger belongs to another.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from springtide.query.types import Length, micros, type_text
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(KB|MB|GB)")
 _LARGE = 256 * 10**6
-"""Bytes that are held back at most, where only a time is given."""
+"""The most bytes that are held back if only a time is given."""
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """How Spark, Polars and Arrow write null in the name of a folder."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How files lie in a folder."""
+    """How files are arranged in a folder."""
 
     partition_by: tuple[str, ...] = ()
     seconds: float | None = None
@@ -45,7 +45,7 @@ class Layout:
 
     @property
     def holds(self) -> bool:
-        """Whether files are held back: to put them together, or to share their rows out to folders."""
+        """Whether files are held back: to put them together, or to distribute their rows to folders."""
         return bool(self.partition_by) or self.seconds is not None or self.bytes is not None
 
     @property
@@ -54,22 +54,22 @@ class Layout:
         return self.seconds is not None or self.bytes is not None
 
     def due(self, held: int, since: float) -> bool:
-        """Tell whether it is time to put together what is held back: so many bytes, since that moment."""
+        """Tell whether it is time to put together what is held back, given its bytes and since when it waits."""
         if self.seconds is None and self.bytes is None:
             return True
         is_old = self.seconds is not None and self.clock() - since >= self.seconds
         return is_old or held >= (_LARGE if self.bytes is None else self.bytes)
 
     def refusal(self, schema: pl.Schema) -> str | None:
-        """Say why rows with these columns cannot be shared out to folders; None: they can."""
+        """Say why rows with these columns cannot be distributed to folders; None: they can."""
         for name in self.partition_by:
             if name not in schema:
                 return f"there is no column {name!r} to partition by"
             dtype = schema[name]
             if not (dtype.is_integer() or dtype in (pl.String, pl.Boolean, pl.Date, pl.Categorical, pl.Enum)):
-                return f"{name!r} is {type_text(dtype)}: files are partitioned by texts, integers, dates or booleans"
+                return f"{name!r} is {type_text(dtype)}: files are partitioned by strings, integers, dates or booleans"
         if self.partition_by and not set(schema) - set(self.partition_by):
-            return "no column is left beside those that it is partitioned by"
+            return "no column is left besides those that it is partitioned by"
         return None
 
 
@@ -89,7 +89,7 @@ def layout_of(partition_by: Any, roll: Length | None) -> Layout:
     else:
         seconds, held = _seconds(roll), None
     if not (held or seconds):
-        raise QueryError("(parquet_sink)", f"roll={shown(roll)} is nothing", "write a time or a size above zero")
+        raise QueryError("(parquet_sink)", f"roll={shown(roll)} is not above zero", "write a time or a size above zero")
     return Layout(names, seconds, held)
 
 
@@ -104,7 +104,7 @@ def _seconds(roll: Any) -> float:
 
 
 def write_rolled(held: Sequence[Path], staging: Path, partition_by: Sequence[str], last: int) -> None:
-    """Put files together in a new folder, durable; one file for each combination of values, in folders as Hive names them."""
+    """Put files together in a new folder, durable; one file for each combination of values, in folders named in Hive's style."""
     staging.mkdir()
     name = f"part-{last:09d}-0000.rolled"
     if partition_by:

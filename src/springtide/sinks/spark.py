@@ -36,7 +36,7 @@ class SparkSink(Sink):
         return None
 
     def describe(self) -> str:
-        """Return which function."""
+        """Say which function."""
         return f"spark function {getattr(self.function, '__name__', self.function)}"
 
     def publish(self, publication: Publication) -> None:
@@ -50,8 +50,8 @@ class SparkSink(Sink):
 def spark_sink(function: Callable[[DataFrame, int], Any]) -> SparkSink:
     """Call `function(df, epoch)` with a Spark DataFrame for each epoch that has rows.
 
-    The DataFrame is there for the length of the call: write it, or copy it. After a crash the last epoch may come again, with the same
-    rows and the same number; that nothing is written twice then is the function's business: let it overwrite a partition named by the
+    The DataFrame exists only during the call: write it, or copy it. After a crash the last epoch may come again, with the same
+    rows and the same number; it is up to the function not to write it twice: let it overwrite a partition named after the
     epoch, or use Delta's `txnVersion`.
 
     >>> def save(df, epoch):
@@ -65,7 +65,7 @@ def spark_sink(function: Callable[[DataFrame, int], Any]) -> SparkSink:
 
 
 def spark_schema(schema: pl.Schema) -> StructType:
-    """Return the Spark types under which Spark reads columns of these types from Parquet."""
+    """Return the types as which Spark reads columns of these types from Parquet."""
     from pyspark.sql.types import StructField, StructType
 
     return StructType([StructField(name, _spark_type(dtype)) for name, dtype in schema.items()])

@@ -1,4 +1,4 @@
-"""Call records that look like those of a telephone company, made by a formula: the same every time, from any position on."""
+"""Call records like those of a telephone company, made by a formula: the same every time, from any position on."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def call_records(
     """Make call records for `st.generate`: who called whom, from when to when, where (StreamCloud, table II).
 
     There are `callers` telephone numbers; every tenth caller is talkative. Each physical stream has `per_second` records in a second of
-    event time, which begins at `begin`, the first of May 2024 if not said.
+    event time, which begins at `begin`, by default on 1 May 2024.
 
     >>> make = st.call_records(callers=100, per_second=10)
     >>> make(0, 5, 1).select("src", "dst", "ts").row(0)

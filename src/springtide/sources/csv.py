@@ -66,7 +66,7 @@ def csv(
     """Read the CSV files of a folder (or a file, or a pattern), in the order of their names.
 
     Each line is a row: a field in quotes may hold the separator, not a line break. With `header` the first line of each file names the
-    columns, in whatever order; without, they are those of the schema. An empty field is null, `""` an empty text. The input ends with
+    columns, in whatever order; without, they are those of the schema. An empty field is null, `""` is an empty string. The input ends with
     the last file; with `follow` the query waits for more lines in it and for new files, under whatever names: each is read once, in the
     order in which they come.
 
@@ -97,9 +97,9 @@ def read_fields(
     separator: str,
     data: bytes | None = None,
 ) -> tuple[pl.DataFrame, pl.Series, dict[int, tuple[str, Mapping[str, Any]]]]:
-    """Read lines, but not those with known faults; `data` are the same lines, joined.
+    """Read lines, except those with known faults; `data` has the same lines, joined.
 
-    Return the rows, the numbers of their lines, and reason and content of each other line by its number.
+    Return the rows, the numbers of their lines, and the reason and content of every other line by its number.
     """
     faults = _faults(lines, len(names), separator) | dict(faults)
     good = others(lines.len(), faults)
@@ -113,7 +113,7 @@ def read_fields(
 
 
 def _faults(lines: pl.Series, width: int, separator: str) -> dict[int, str]:
-    """Return for each line that cannot be split into the right number of fields why."""
+    """Return, for each line that cannot be split into the right number of fields, the reason."""
     faults: dict[int, str] = {}
     bare = lines
     quoted = lines.str.contains('"', literal=True).arg_true()

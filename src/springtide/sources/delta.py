@@ -30,7 +30,7 @@ class Delta(Source):
     changes: Literal["fail", "skip"] = "fail"
 
     def schema(self) -> pl.Schema:
-        """Return the columns that the table had when this was first asked."""
+        """Return the columns that the table had when it was first asked for them."""
         return self._columns
 
     @cached_property
@@ -39,20 +39,22 @@ class Delta(Source):
         if table is None:
             raise QueryError(_STEP, f"{self.describe()} is not there", "make it first, or check the path")
         if features := unreadable(table.protocol().reader_features or (), table.metadata().configuration):
-            problem = f"{self.describe()} demands {', '.join(features)} of its readers, which is not understood here"
+            problem = (
+                f"{self.describe()} requires {', '.join(features)} of its readers, which Springtide does not support"
+            )
             raise QueryError(_STEP, problem, "turn that off there, or read it with Spark: st.spark")
         return columns_of(table.schema().to_json())
 
     def describe(self) -> str:
-        """Say where."""
+        """Say where it is."""
         return f"Delta table {self.table}"
 
     def open(self, owner: Owner) -> Feed:
-        """Return what looks at the log."""
+        """Return the feed that follows the log."""
         return DeltaFeed(self, owner)
 
     def read(self, part: Slice) -> Read:
-        """Scan the rows lazily; what the file does not have is null, or in the log."""
+        """Scan the rows lazily; a column that the file lacks is null, or its value is in the log."""
         version, path, partition, start = part.data
         columns = self.schema()
         try:
@@ -90,7 +92,7 @@ class Delta(Source):
 
 
 def _value(text: str | None, dtype: pl.DataType) -> pl.Expr:
-    """Return what a table is partitioned by as a column, from the text in its log; an empty one is no value."""
+    """Return a column that the table is partitioned by, from the text in its log; an empty text is null."""
     if not text:
         return pl.lit(None, dtype=dtype)
     if isinstance(dtype, pl.Datetime):
@@ -111,12 +113,12 @@ def delta(
     changes: Literal["fail", "skip"] = "fail",
     options: Mapping[str, str | Secret] | None = None,
 ) -> Delta:
-    """Read a Delta table, in a folder or an object store: its rows as it is when the query begins, then those that new versions add.
+    """Read a Delta table, in a folder or an object store: the rows that it has when the query begins, then those that new versions add.
 
-    The input ends with the newest version that there is at the beginning; with `follow` the query waits for more. It begins with all rows that the
-    table has then; with `start=7` with those that version 7 and the next ones add, and with "latest" with those of the next version. Commits
-    that only rearrange files bring nothing. One that deletes or changes rows ends the run with an error that names it, or is
-    passed over, and told, with `changes="skip"`. `options` are those of the object store.
+    The input ends with the version that is newest when the query begins; with `follow`, the query waits for more. It begins with all rows that the
+    table has then; with `start=7`, with those that version 7 and later ones add; with "latest", with those of the next version. Commits
+    that only rearrange files add nothing. A commit that deletes or changes rows ends the run with an error that names it; with
+    `changes="skip"` it is skipped instead, and an event says so. `options` are those of the object store.
 
     >>> st.delta("s3://lake/calls", follow=True, options={"AWS_REGION": "eu-north-1"}).describe()
     'Delta table s3://lake/calls'

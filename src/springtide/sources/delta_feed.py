@@ -1,4 +1,4 @@
-"""A Delta table at work in the driver: which versions there are, and which rows of their files come next. No row is read here.
+"""The driver's part of reading a Delta table: which versions there are, and which rows of their files come next. No row is read here.
 
 position   id      which table it is
            begin   the version whose files are all read first, as the table was then; null if only the log is followed
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from springtide.sources.delta import Delta
 
 _AHEAD = 200
-"""Versions that are looked at before they are read, so that what waits is known."""
+"""How many versions are looked at ahead of reading, so that the backlog is known."""
 
 
 class DeltaFeed(Feed):
@@ -75,7 +75,7 @@ class DeltaFeed(Feed):
     # ── versions ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _opened(self, position: Any) -> dict[str, Any]:
-        """Make sure that it is the table that it was, once in a run; return where to go on."""
+        """Make sure, once per run, that it is the same table as before; return where to continue."""
         if self._files is not None and position is not None:
             return dict(position)
         table = self._source.table.table()
@@ -84,7 +84,7 @@ class DeltaFeed(Feed):
         self._files = self._source.table.files(table)
         now, table_id = table.version(), table.metadata().id
         if features := unreadable(table.protocol().reader_features or (), table.metadata().configuration):
-            raise self._refused(f"demands {', '.join(features)} of its readers", "which is not understood here")
+            raise self._refused(f"requires {', '.join(features)} of its readers", "which Springtide does not support")
         if position is None:
             start = self._source.start
             first = now if start is None else now + 1 if start == "latest" else int(start)
@@ -97,8 +97,8 @@ class DeltaFeed(Feed):
             }
         if table_id != position["id"] or now < position["next"][0] - 1:
             raise self._refused(
-                f"is not the one that was read up to version {position['next'][0] - 1}: it was made anew or restored",
-                "begin anew with a new checkpoint",
+                f"is not the one that was read up to version {position['next'][0] - 1}: it was created again or restored",
+                "start again with a new checkpoint",
             )
         return dict(position)
 
@@ -118,12 +118,15 @@ class DeltaFeed(Feed):
         try:
             table = self._source.table.table(number)
             if any(len(batch) for batch in table.deletion_vectors()):
-                raise self._refused("has rows deleted by deletion vectors", "rewrite it without them, and begin anew")
+                raise self._refused(
+                    "has rows deleted by deletion vectors",
+                    "rewrite it without them, and start again with a new checkpoint",
+                )
             files = pl.DataFrame(table.get_add_actions())
         except DeltaError as error:
             raise self._refused(
                 f"cannot be read as it was at version {number}: {error}",
-                "its log was cleaned up since; begin anew with a new checkpoint",
+                "its log was cleaned up since; start again with a new checkpoint",
             ) from None
         if files.is_empty():
             return ()
@@ -136,34 +139,37 @@ class DeltaFeed(Feed):
         except FileNotFoundError:
             if self._source.table.table().version() > number:
                 raise self._refused(
-                    f"has lost version {number} of its log: what that and the next versions added cannot be told any more",
-                    "logs are kept for 30 days, if the table does not say otherwise; begin anew with a new checkpoint",
+                    f"has lost version {number} of its log: what that version and the next ones added is unknown now",
+                    "logs are kept for 30 days unless the table says otherwise; start again with a new checkpoint",
                 ) from None
             return None
         try:
             version = version_of(number, text)
         except Unreadable as error:
-            raise self._refused(f"cannot be read on: {error}", "rewrite it without them, and begin anew") from None
+            raise self._refused(
+                f"cannot be read on: {error}", "rewrite it without them, and start again with a new checkpoint"
+            ) from None
         return self._accepted(version)
 
     def _accepted(self, version: Version) -> tuple[File, ...]:
         if version.unread:
             raise self._refused(
-                f"demands {', '.join(version.unread)} of its readers from version {version.number} on",
-                "which is not understood here",
+                f"requires {', '.join(version.unread)} of its readers from version {version.number} on",
+                "which Springtide does not support",
             )
         if version.schema is not None and (why := difference(self._source.schema(), version.schema)) is not None:
             raise self._refused(
-                f"{why} at version {version.number}", "stop, and start the query again, so that it is built with it"
+                f"{why} at version {version.number}",
+                "stop the query and start it again, so that it is built with the new columns",
             )
         if version.removed:
             what = f"version {version.number} takes away the rows of {version.removed} files (DELETE, UPDATE, MERGE, overwrite)"
             if self._source.changes == "fail":
                 raise self._refused(
-                    f"cannot be read on as rows that come: {what}",
-                    'pass such versions over with changes="skip", or begin anew with a new checkpoint',
+                    f"cannot be read any further as a stream of added rows: {what}",
+                    'skip such versions with changes="skip", or start again with a new checkpoint',
                 )
-            self._notes.append(f"{self._source.describe()}: {what} and adds {len(version.files)}: it was passed over")
+            self._notes.append(f"{self._source.describe()}: {what} and adds {len(version.files)}: it was skipped")
             return ()
         return version.files
 
@@ -182,7 +188,7 @@ class DeltaFeed(Feed):
         return at[0] > end or (at[0] == end and at[1] >= len(self._version(end, begin) or ()))
 
     def _waiting(self, at: list[int], position: dict[str, Any]) -> int:
-        """Count the rows that are there and were not taken, as the log has them."""
+        """Count the rows that are there but were not taken, according to the log."""
         last = at[0] + _AHEAD if position["end"] is None else min(position["end"], at[0] + _AHEAD)
         waiting = 0
         for number in range(at[0], last + 1):
@@ -197,9 +203,9 @@ class DeltaFeed(Feed):
 
 
 def lost(source: Delta, version: int, path: str, rows: int) -> SpringtideError:
-    """Say that a file is gone before it was read."""
+    """Return the error for a file that was gone before it was read."""
     many = f"its {rows} rows" if rows else "its rows"
     return SpringtideError(
         f"{source.describe()} has lost {path}, a file of version {version}, before it was read: {many} are not to be had any more;"
-        " was it VACUUMed? restore the file, or begin anew with a new checkpoint"
+        " was it VACUUMed? restore the file, or start again with a new checkpoint"
     )

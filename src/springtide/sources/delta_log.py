@@ -1,4 +1,4 @@
-"""The log of a Delta table as a stream: which files each version adds, and what it does beside that. Nothing here reads a file of the table."""
+"""The log of a Delta table as a stream: which files each version adds, and what else it does. Nothing here reads a file of the table."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import polars as pl
 from springtide.query.errors import SpringtideError
 
 _UNDERSTOOD = {"timestampNtz", "deletionVectors", "v2Checkpoint", "vacuumProtocolCheck", "inCommitTimestamp"}
-"""What a table may demand of its readers; files with deletion vectors are refused one by one."""
+"""What a table may require of its readers; files with deletion vectors are refused one by one."""
 
 
 class Unreadable(SpringtideError):
-    """A version that cannot be read as rows that were added."""
+    """A version that does more than add rows."""
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,13 @@ class File:
     """A file of a table."""
 
     path: str
-    """Below the folder of the table."""
+    """Relative to the folder of the table."""
     partition: Mapping[str, str | None]
     rows: int
-    """How many rows the log says it has; 0 if it does not."""
+    """How many rows it has according to the log; 0 if the log does not say."""
 
     def __hash__(self) -> int:
-        """Return a hash of its name, which no other file has."""
+        """Return a hash of its name, which is unique."""
         return hash(self.path)
 
 
@@ -47,7 +47,7 @@ class Version:
     """The columns, if it changed them."""
     id: str | None = None
     unread: tuple[str, ...] = field(default=())
-    """What it demands of its readers and we do not understand."""
+    """What it requires of its readers that Springtide does not support."""
 
 
 def version_of(number: int, text: str) -> Version:
@@ -102,7 +102,7 @@ def _text(value: Any) -> str | None:
 
 
 def unreadable(features: Iterable[str], configuration: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what a table demands of its readers and we do not understand."""
+    """Return what a table requires of its readers that Springtide does not support."""
     wanted = [name.removesuffix("-preview") for name in features]
     found = [name for name in wanted if name not in _UNDERSTOOD and name != "columnMapping"]
     if configuration.get("delta.columnMapping.mode", "none") != "none":
@@ -111,7 +111,7 @@ def unreadable(features: Iterable[str], configuration: Mapping[str, str]) -> tup
 
 
 def columns_of(schema: str) -> pl.Schema:
-    """Return the columns that a table's schema, as its log has it, means here."""
+    """Return the columns that a table's schema, as its log writes it, stands for here."""
     import pyarrow as pa
     from deltalake import Schema
 
@@ -121,7 +121,7 @@ def columns_of(schema: str) -> pl.Schema:
 
 
 def difference(columns: pl.Schema, now: pl.Schema) -> str | None:
-    """Say what a change of the columns means for a query that was built with others; None: nothing.
+    """Say how a table's new columns differ for a query that was built with the old ones; None: not in a way that matters.
 
     >>> difference(pl.Schema({"x": pl.Int64}), pl.Schema({"x": pl.Int64, "y": pl.Int64}))
     "adds the column 'y'"

@@ -19,14 +19,14 @@ from springtide.sources.places import Bucket, Place
 from springtide.values.row_checks import row_text
 
 STILL_WRITTEN = 60.0
-"""A file that cannot be read and was changed in the last so many seconds may become one that can."""
+"""A file that cannot be read may still be being written if it was changed within this many seconds."""
 _COUNTED = 256
-"""Files that are looked into to say how many rows wait."""
+"""How many files are looked into to estimate how many rows wait."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows of a file that stand one after the other."""
+    """Consecutive rows of a file."""
 
     first: int
     rows: int
@@ -38,15 +38,15 @@ class Piece:
 class FileSource(Source):
     """The files of a folder or pattern: one physical stream, each file read once.
 
-    Files are read in the order of their names; with `follow`, where new ones come under any names, in the order in which they were
-    found, those that are found together by when they were changed last and then by name. A position has the ledger of the files that
-    were dealt with, the file that is being read (one whose lines may grow is, until there is another), how many of its rows were read and
+    Files are read in the order of their names; with `follow`, where new files may have any name, in the order in which they were
+    found, and those that were found together by when they were last changed and then by name. A position has the ledger of the files that
+    were dealt with, the file that is being read (one that may grow is, until there is another), how many of its rows were read and
     how many are left in it, and how many rows were read in all.
     """
 
     kind: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
-    """Which files of a folder are meant."""
+    """The suffixes of the files of a folder that are read."""
 
     beginning = NOTHING_READ
     grows: ClassVar[bool] = False
@@ -78,11 +78,11 @@ class FileSource(Source):
 
     @abstractmethod
     def pieces(self, file: Found, ts: str | None, *, whole: bool) -> Iterable[Piece] | None:
-        """List what is in a file; `whole` says that nothing will be added to it. None: it cannot be read yet."""
+        """List what is in a file; `whole` says that nothing more will be added to it. None: it cannot be read yet."""
 
     @abstractmethod
     def rows_in(self, file: Found) -> int:
-        """Return how many rows a file has, at least about, without reading it."""
+        """Return about how many rows a file has, without reading it."""
 
     @abstractmethod
     def place(self, file: Found, start: int, stop: int) -> list[Any]:
@@ -93,16 +93,16 @@ class FileSource(Source):
         """Read a slice, in a task."""
 
     def describe(self) -> str:
-        """Return which files."""
+        """Say which files."""
         return f"{self.kind} {self.path}{', followed' if self.follow else ''}"
 
     def files(self) -> list[str]:
-        """List the files that are there now, by name. Names that begin with . or _ or end with .tmp or .partial are not meant."""
+        """List the files that are there now, by name. Names that begin with . or _ or end with .tmp or .partial are ignored."""
         return [*self.where.listed(self.suffixes).values()]
 
     @property
     def may_grow(self) -> bool:
-        """Whether rows may be added to a file where these are."""
+        """Whether rows may be added to a file: in a store they cannot."""
         return self.grows and self.where.grows
 
     def take(self, position: Any, limit: int, ts: str | None) -> Take:
@@ -138,13 +138,13 @@ class FileSource(Source):
         return Take(tuple(slices), look.after(), times, (ONE_STREAM,), ended, backlog, notes=tuple(look.notes))
 
     def _rows_waiting(self, files: Sequence[Found]) -> int:
-        """Return how many rows wait in files; of many files only some are looked into."""
+        """Return about how many rows wait in files; if there are many, only some are looked into."""
         counted = sum(self.rows_in(f) for f in files[:_COUNTED])
         return counted if len(files) <= _COUNTED else counted * len(files) // _COUNTED
 
 
 class _Look:
-    """One look at the files of a source: which are to be read, in which order, and what is to be said about the others."""
+    """One look at the files of a source: which of them to read, in which order, and what to report about the others."""
 
     def __init__(self, source: FileSource, position: Any) -> None:
         """List the files and compare them with the ledger."""
@@ -176,9 +176,9 @@ class _Look:
             self._close(file.record(rows))
 
     def wait_for(self, file: Found) -> None:
-        """Say that a file cannot be read, if it is not just being written."""
+        """Report a file that cannot be read, unless it is just being written."""
         if time.time() - file.modified / 1e9 >= STILL_WRITTEN:
-            self.notes.append(f"{file.path} cannot be read: it is waited for; repair it or take it away")
+            self.notes.append(f"{file.path} cannot be read, and is waited for; repair it or take it away")
 
     def after(self) -> Any:
         """Return the position after this look; the same as before if nothing happened."""
@@ -194,7 +194,7 @@ class _Look:
         self._begun = dict(_NONE)
 
     def _adopt(self, paths: Mapping[str, str]) -> None:
-        """Begin the ledger of a position that has none: then every name up to the last one counted as read."""
+        """Begin the ledger of an older position, which has none: there, every name up to the last one counted as read."""
         last = self._begun["file"]
         is_read = not self._begun.get("left") and not self._source.may_grow
         for name in (n for n in paths if n < last or (n == last and is_read)):
@@ -204,28 +204,28 @@ class _Look:
             self._begun = dict(_NONE)
 
     def _check_missing(self, paths: Mapping[str, str]) -> None:
-        """Raise where what is missing was there and must come back: it is not the end, and not to be passed over."""
+        """Raise if a file that is missing must come back: its absence is not the end of the input, and it must not be skipped."""
         source, begun = self._source, self._begun
         waiting = [n for n in self.ledger.base.waiting if n not in paths and self.ledger.get(n) is None]
         if begun.get("left") and begun["file"] not in paths:
             raise FileNotFoundError(
-                f"{begun['file']} is not in {self._root} any more; it was read up to row {begun['row']}"
+                f"{begun['file']} is no longer in {self._root}; it was read up to row {begun['row']}"
             )
         if waiting and waiting != [begun["file"]] and not (source.follow and paths):
-            raise FileNotFoundError(f"{waiting[0]} is not in {self._root} any more, and was not read yet")
+            raise FileNotFoundError(f"{waiting[0]} is no longer in {self._root}, and was not read yet")
         if not paths and not source.follow:
             if begun["file"] or not self.ledger.is_empty:
-                raise FileNotFoundError(f"there is no file in {self._root} any more")
+                raise FileNotFoundError(f"there are no longer any files in {self._root}")
             if not self._where.is_folder():
                 raise SpringtideError(
                     f"there is no file {source.path}; check the path, or wait for it with follow=True"
                 )
 
     def _in_order(self, paths: Mapping[str, str]) -> list[Found]:
-        """Return the files that are to be read: the one that was begun, then the others."""
+        """Return the files to read: the one that was begun, then the others."""
         some = self._found(paths)
         if self._source.follow and some:
-            # A folder that grows while it is listed may show a file and not an earlier one, which came before it.
+            # A folder that grows while it is listed may show a file but not one that came before it.
             newest, again = some[-1], self._listed(again=True)
             self._check_missing(again)
             some = [f for f in self._found(again) if _by_age(f) <= _by_age(newest)]
@@ -254,7 +254,7 @@ class _Look:
         for was, now in self.ledger.look_again(paths, self._where.look):
             self.notes.append(f"{paths[now.name]} {_change(was.size, now.size)} since it was read: {_ONCE}")
         for name in self.ledger.miss(paths):
-            self.notes.append(f"{self._root}{name} is gone and was not read: put it back if its rows are wanted")
+            self.notes.append(f"{self._root}{name} is gone and was not read: put it back if you want its rows")
 
 
 _NONE: dict[str, Any] = {"file": "", "row": 0}
@@ -277,9 +277,9 @@ def _by_name(file: Found) -> tuple[int, str]:
 def judged(
     part: Slice, rows: pl.DataFrame, numbers: pl.Series, rejected: Mapping[int, tuple[str, Mapping[str, Any]]]
 ) -> Read:
-    """Put the rows of a slice that fit beside those that do not.
+    """Return the rows of a slice: those that fit, and those that do not.
 
-    `numbers` says which rows of the slice `rows` are; `rejected` has reason and content of the others by number.
+    `numbers` says which rows of the slice `rows` are; `rejected` has the reason and the content of each other row by its number.
     """
     places = (numbers.cast(pl.Int64) + part.position).alias(POSITION)
     wrong = tuple(

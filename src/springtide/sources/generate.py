@@ -44,7 +44,7 @@ class Generator(Source):
         return self.columns
 
     def describe(self) -> str:
-        """Return how many and how fast."""
+        """Say how many rows and how fast."""
         many = f", {self.total} rows" if self.total is not None else ""
         streams = f" in {self.streams} physical streams" if self.streams > 1 else ""
         return f"generated{many}{streams}{f', {self.rate}' if self.rate is not None else ''}"
@@ -52,7 +52,7 @@ class Generator(Source):
     def read_all(self) -> Mapping[str, Rows]:
         """Make all rows there will be."""
         if self.total is None:
-            raise QueryError(_LABEL, "the generator has no end", "give total=100_000, say")
+            raise QueryError(_LABEL, "the generator has no end", "give a total, such as total=100_000")
         parts = self._parts(0, self.total)
         return {str(s): self._make(s, 0, parts[s][1]) for s in range(self.streams)}
 
@@ -81,7 +81,7 @@ class Generator(Source):
         return self.start if self.start is not None else self.clock()
 
     def _due(self, taken: int, origin: float | None) -> tuple[int, float | None]:
-        """Count the rows that are due, and say when the clock would have shown zero: it stands still while the backlog is full."""
+        """Count the rows that are due, and say when the clock would have shown zero: the clock stands still while the backlog is full."""
         end = END_OF_TIME if self.total is None else self.total
         if self.rate is None or origin is None:
             return end, origin
@@ -101,7 +101,7 @@ class Generator(Source):
         return origin + _when(self.rate, first, late), origin + _when(self.rate, stop - 1, late)
 
     def _parts(self, first: int, stop: int) -> list[tuple[int, int]]:
-        """Return the positions from and to which each physical stream has of the rows numbered `first` to `stop` of all."""
+        """Return, for each physical stream, the range of positions that the rows `first` to `stop` of all streams make up."""
         return [(-(-(first - s) // self.streams), -(-(stop - s) // self.streams)) for s in range(self.streams)]
 
     def _make(self, stream: int, first: int, count: int) -> pl.DataFrame:

@@ -42,8 +42,8 @@ def json(
 ) -> Json:
     """Read the newline-delimited JSON files of a folder (or a file, or a pattern), in the order of their names.
 
-    Each line is an object with a row's columns by name; a column that is not there is null. Times are ISO 8601 texts, decimals are numbers
-    or texts. The input ends with the last file; with `follow` the query waits for more lines in it and for new files, under whatever names:
+    Each line is an object with a row's columns by name; a column that is not there is null. Times are ISO 8601 strings, decimals are numbers
+    or strings. The input ends with the last file; with `follow` the query waits for more lines in it and for new files, under whatever names:
     each is read once, in the order in which they come.
 
     The path may be the address of an object store, `s3://bucket/folder`, with `storage_options` where the environment and profiles do not

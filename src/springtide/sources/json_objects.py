@@ -1,4 +1,4 @@
-"""Rows that are JSON objects, read as columns; and which lines cannot be, with the reason."""
+"""JSON objects, one per line, read as columns; and the lines that cannot be read, with the reason."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from springtide.sources.text_columns import is_text_type, others
 from springtide.values.row_checks import Misfit, brief, column
 
 _BLOCKS = (1 << 16, 1 << 10)
-"""Where some lines are wrong, as many are read at once; if that fails, as many."""
+"""Once some lines are wrong, this many are read at once; if that fails, the next smaller number."""
 _DIGITS = 38
-"""Of the longest number that has to be read to the last of them, a decimal's; fewer than those of any float's largest number."""
+"""The most digits that a number can have and still be read exactly: those of a decimal. The largest floats have more."""
 
 
 class ObjectReader:
-    """Reads lines as columns, strictly: whether a line fits does not depend on others."""
+    """Reads lines as columns, strictly: whether a line fits does not depend on the other lines."""
 
     def __init__(self, columns: pl.Schema) -> None:
         """Prepare for these columns. Those that are always written as text are read as text."""
@@ -41,23 +41,23 @@ class ObjectReader:
     def read(
         self, data: bytes, lines: pl.Series, faults: Mapping[int, str]
     ) -> tuple[pl.DataFrame, pl.Series, dict[int, str]]:
-        """Read the lines of `data`, but not those with known faults; give rows, their numbers, and all faults by number."""
+        """Read the lines of `data`, except those with known faults; return the rows, their numbers, and all faults by number."""
         bare = lines.str.strip_chars(" \t")
         other = ~(bare.str.starts_with("{") & bare.str.ends_with("}"))
-        found = {i: self.fault(lines[i]) or "the line is no object" for i in other.arg_true()} | dict(faults)
+        found = {i: self.fault(lines[i]) or "the line is not an object" for i in other.arg_true()} | dict(faults)
         if not found:
             with suppress(pa.ArrowInvalid):
                 return self._parse(data, lines.len()), others(lines.len(), ()), {}
         return self._sift(lines.to_list(), others(lines.len(), found).to_list(), found)
 
     def whole(self, data: bytes, rows: int) -> pl.DataFrame | None:
-        """Read lines that begin and end as objects do, all at once; None if one of them cannot be read."""
+        """Read lines that begin and end like objects, all at once; None if one of them cannot be read."""
         with suppress(pa.ArrowInvalid):
             return self._parse(data, rows)
         return None
 
     def fault(self, line: str) -> str | None:
-        """Return what is wrong with a line, as far as Python can tell. What it finds wrong can never be read."""
+        """Return what is wrong with a line, as far as Python can tell. A line in which it finds a fault can never be read."""
         try:
             row = loads(line, object_pairs_hook=_unique, parse_int=_number)
             if "\\u" in line:
@@ -85,9 +85,9 @@ class ObjectReader:
     def _sift(
         self, lines: list[str], numbers: list[int], faults: dict[int, str]
     ) -> tuple[pl.DataFrame, pl.Series, dict[int, str]]:
-        """Read block by block, smaller ones where something is wrong, and look at single lines only there.
+        """Read block by block, in smaller blocks where something is wrong, and look at single lines only there.
 
-        A reading costs as much as a look at a hundred lines.
+        Reading a block costs as much as looking at a hundred single lines.
         """
         frames: list[pl.DataFrame] = [pl.DataFrame(schema=self._read)]
         done: list[int] = []
@@ -116,7 +116,7 @@ class ObjectReader:
             return pl.DataFrame(schema=self._read)
         one_block = ReadOptions(use_threads=False, block_size=len(data) + 1)
         table = read_json(pa.BufferReader(data), read_options=one_block, parse_options=self._options)
-        if table.num_rows != rows:  # every line begins and ends as an object does, so some have more than one
+        if table.num_rows != rows:  # every line begins and ends like an object, so some lines have more than one
             raise pa.ArrowInvalid("it has more than one object")
         for name, dtype in self._decimals.items():
             table = table.set_column(table.column_names.index(name), name, table[name].cast(dtype))
@@ -135,12 +135,12 @@ def row_of(line: str) -> Mapping[str, Any]:
 
 
 def _number(digits: str) -> float:
-    """Read a number without a point. What no integer and no decimal can be is a float, as it is to Arrow; Python would refuse thousands of digits."""
+    """Read a number without a decimal point. One that is too long for any integer or decimal is a float, as in Arrow; Python refuses thousands of digits."""
     return int(digits) if len(digits.removeprefix("-")) <= _DIGITS else float(digits)
 
 
 def _decimal(digits: str) -> Decimal | float:
-    """Read a number to its last digit; one whose exponent is too long for that is none that fits."""
+    """Read a number to its last digit; one whose exponent is too long for that cannot fit any column."""
     try:
         return Decimal(digits)
     except InvalidOperation:
@@ -160,7 +160,7 @@ def _blocks(numbers: list[int], size: int) -> Iterator[list[int]]:
 
 
 def _test(dtype: pl.DataType) -> Callable[[Any], bool]:
-    """Return a quick test whether a value from JSON is of a type. What is written as text is converted later."""
+    """Return a quick test of whether a JSON value is of a type. What is written as text is converted later."""
     if dtype == pl.String or is_text_type(dtype):
         return lambda value: type(value) is str
     if dtype == pl.Boolean:
@@ -200,7 +200,7 @@ def _arrow_type(dtype: pl.DataType) -> pa.DataType:
         return pa.list_(_arrow_type(instance(dtype.inner)))
     if isinstance(dtype, pl.Struct):
         return pa.struct({f.name: _arrow_type(instance(f.dtype)) for f in dtype.fields})
-    if isinstance(dtype, pl.Decimal):  # in half of the bits Arrow does not see that a number is too large
+    if isinstance(dtype, pl.Decimal):  # with half the bits, Arrow does not notice that a number is too large
         return pa.decimal256(76, dtype.scale)
     if dtype == pl.String:
         return pa.large_string()

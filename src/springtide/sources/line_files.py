@@ -22,7 +22,7 @@ BOM = b"\xef\xbb\xbf"
 _NEWLINE = 10
 _KEPT = 4096
 DISK = Disk("")
-"""Where a file is that is named by its path alone."""
+"""The place of a file that is named by its path alone."""
 
 
 @dataclass
@@ -32,14 +32,14 @@ class LineFile:
     path: str
     where: Place = DISK
     changed: tuple[int, str] = (0, "")
-    """When it was written last, and what else tells this version from others."""
+    """When it was last written, and what else distinguishes this version from others."""
     size: int = 0
     marks: list[int] = field(default_factory=lambda: [0])
     """How many line ends there are before each chunk, and in all."""
     first: int = 0
     """Where the first line begins: after a byte order mark."""
     terminated: bool = True
-    """The last line has its end."""
+    """Whether the last line has its end."""
 
     @property
     def ends(self) -> int:
@@ -48,19 +48,19 @@ class LineFile:
 
     @property
     def lines(self) -> int:
-        """How many lines there are, with a last one that has no end yet."""
+        """How many lines there are, including a last one that has no end yet."""
         return self.ends + (not self.terminated)
 
     def refresh(self, found: Found | None = None) -> None:
-        """Count what is new; `found` is what is known of the file already."""
+        """Count what is new; `found` is what is already known of the file."""
         found = found or self.where.now(self.path)
         if found is None:
-            raise FileNotFoundError(f"{self.path} is not there any more")
+            raise FileNotFoundError(f"{self.path} is gone")
         if ((found.modified, found.tag), found.size) == (self.changed, self.size):
             return
-        if found.size <= self.size or not self.where.grows:  # not what it was: begin again
+        if found.size <= self.size or not self.where.grows:  # it has changed: begin again
             self.marks = [0]
-        whole = len(self.marks) - 2 if len(self.marks) > 1 else 0  # the last chunk may have been a part
+        whole = len(self.marks) - 2 if len(self.marks) > 1 else 0  # the last chunk may have been incomplete
         del self.marks[whole + 1 :]
         with self.where.open(self.path) as file:
             head = file.read(len(BOM))
@@ -78,7 +78,7 @@ class LineFile:
         self.terminated = size <= self.first or data.endswith(b"\n")
 
     def offset(self, line: int) -> int:
-        """Return the place of the first byte of a line; of the file's end for the number of lines."""
+        """Return the offset of the first byte of a line; for the line after the last one, the end of the file."""
         if line == 0:
             return self.first
         if line > self.ends:
@@ -106,7 +106,7 @@ def line_file(path: str, where: Place = DISK, found: Found | None = None) -> Lin
 
 
 def estimated_lines(path: str, size: int) -> int:
-    """Return how many lines a file has: as counted, or by its size and the lines of the file that was counted last."""
+    """Return how many lines a file has: as counted, or estimated by its size from the file that was counted last."""
     if path in _known and _known[path].size == size:
         return _known[path].lines
     last = next(reversed(_known.values()), None)
@@ -120,7 +120,7 @@ def first_line(path: str, where: Place = DISK) -> bytes:
 
 
 def split_lines(data: bytes) -> tuple[pl.Series, dict[int, str]]:
-    """Split bytes into lines without their ends, and give the reason for each that is not UTF-8 by its number.
+    """Split bytes into lines without their ends; return the reason for each line that is not UTF-8 by its number.
 
     >>> lines, reasons = split_lines(b"one\\r\\n\\ntw\\xff\\nthree")
     >>> lines.to_list(), reasons
@@ -165,13 +165,13 @@ class LineSource(FileSource):
         return max(0, estimated_lines(file.path, file.size) - self.header)
 
     def place(self, file: Found, start: int, stop: int) -> list[Any]:
-        """Return which bytes have the rows."""
+        """Return which bytes hold the rows."""
         lines = line_file(file.path, self.where, file)
         bytes_of = [file.path, lines.offset(start + self.header), lines.offset(stop + self.header)]
         return [*bytes_of, file.tag] if file.tag else bytes_of
 
     def load(self, part: Slice) -> tuple[bytes, pl.Series, dict[int, str]]:
-        """Read the bytes of a slice and split them into lines; give the reason for each that is none by its number."""
+        """Read the bytes of a slice and split them into lines; return the reason for each line that cannot be one by its number."""
         path, start, stop, *tag = part.data
         check_tag(self.where, path, tag)
         with self.where.open(path) as file:
@@ -187,5 +187,5 @@ class LineSource(FileSource):
 
 
 def raw(line: str) -> dict[str, str]:
-    """Return a line that cannot be taken apart as the row that it is not."""
+    """Return a line that cannot be parsed in the form of a rejected row."""
     return {"line": line}

@@ -31,7 +31,7 @@ class Memory(Source):
         return self.columns
 
     def describe(self) -> str:
-        """Return how much there is."""
+        """Say how much there is."""
         rows = sum(len(rows) for rows in self.streams.values())
         return f"memory, {rows} rows" + (f" in {len(self.streams)} physical streams" if len(self.streams) > 1 else "")
 
@@ -57,7 +57,7 @@ class Memory(Source):
                 times[stream] = END_OF_TIME
             done[stream] = [index, row + len(part)]
         backlog = sum(len(rows) - done[stream][0] for stream, rows in self.streams.items())
-        if backlog and not slices and not times:  # nothing but pauses here: go on behind them
+        if backlog and not slices and not times:  # only markers without rows here: continue after them
             later = self.take(done, limit, ts)
             return replace(later, fail=later.fail or fail)
         greatest, streams = max(dummies, default=None), tuple(self.streams)
@@ -84,7 +84,7 @@ class Memory(Source):
     def _fitting(
         self, rows: Sequence[Any], position: int, ts: str | None, rejected: list[dict[str, Any]]
     ) -> pl.DataFrame:
-        """Put the rows that fit into a frame, with their positions: mostly that is all of them."""
+        """Put the rows that fit into a frame, with their positions; usually that is all of them."""
         with suppress(Misfit):
             return _placed(frame_of_rows(rows, self.columns, ts), position)
         frames = [_placed(pl.DataFrame(schema=self.columns), position)]
@@ -97,7 +97,7 @@ class Memory(Source):
 
 
 def _placed(frame: pl.DataFrame, position: int) -> pl.DataFrame:
-    """Add the positions of rows, of which the first one's is given."""
+    """Add the positions of rows, given the position of the first."""
     return frame.hstack([pl.int_range(position, position + frame.height, dtype=pl.Int64, eager=True).alias(POSITION)])
 
 
@@ -110,7 +110,7 @@ def memory(
     """Take rows from memory: a frame or a list of dicts, or several of them as physical streams by name.
 
     Without `schema` it is that of the first frame, or what Polars makes of the first rows. `positions=False` says that
-    the rows have no order of their own, as those of a Spark DataFrame.
+    the rows have no order of their own, like those of a Spark DataFrame.
 
     >>> dict(st.memory([{"x": 1}, {"x": 2}]).schema())
     {'x': Int64}
@@ -134,7 +134,7 @@ def _until_marker(rows: Rows, start: int, limit: int) -> tuple[Rows, Marker | No
 
 def _check_rows(stream: Any, rows: Any) -> None:
     if not isinstance(stream, str):
-        raise QueryError("(memory)", f"{shown(stream)} is no name of a physical stream", "write it as a text")
+        raise QueryError("(memory)", f"{shown(stream)} is not the name of a physical stream", "give it as a string")
     if isinstance(rows, pl.DataFrame):
         return
     if isinstance(rows, str | bytes) or not isinstance(rows, Sequence):
@@ -154,7 +154,7 @@ def _schema(streams: Mapping[str, Rows], schema: Mapping[str, Any] | None) -> pl
             return rows.schema
         if plain := [row for row in rows if not isinstance(row, Marker)]:
             return _infer(plain)
-    raise QueryError("(memory)", "there are no rows to find the schema in", "give schema={'x': pl.Int64, ...}")
+    raise QueryError("(memory)", "there are no rows to infer the schema from", "give schema={'x': pl.Int64, ...}")
 
 
 def _infer(rows: Sequence[Mapping[str, Any]]) -> pl.Schema:

@@ -1,4 +1,4 @@
-"""Parquet files, read past the JVM."""
+"""Parquet files, read without the JVM."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Parquet(FileSource):
     declared: pl.Schema | None
 
     def schema(self) -> pl.Schema:
-        """Names and types of the columns: as declared, or those of the first file when this was first asked."""
+        """Names and types of the columns: as declared, or those that the first file had when it was first asked for them."""
         return self._columns
 
     @cached_property
@@ -59,13 +59,13 @@ class Parquet(FileSource):
             raise QueryError("(parquet)", problem, "check that it is a Parquet file") from None
 
     def pieces(self, file: Found, ts: str | None, *, whole: bool) -> tuple[Piece, ...] | None:
-        """List the row groups of a file; None for one that cannot be read, if new files are waited for."""
+        """List the row groups of a file; None if it cannot be read yet and the folder is followed."""
         try:
             groups = _row_groups(self.where, file.path, file, ts)
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, FileNotFoundError) or (isinstance(error, OSError) and error.errno is not None):
-                raise  # the disk's fault, not the file's
-            if self.follow:  # it is waited for, and does not keep others from being read
+                raise  # a fault of the disk, not of the file
+            if self.follow:  # it is waited for, while the others are read
                 return None
             problem = str(error).splitlines()[0]
             raise SpringtideError(f"{file.path} is not a Parquet file ({problem}); repair it or take it away") from None
@@ -86,10 +86,10 @@ class Parquet(FileSource):
         file, start, *known = part.data  # older manifests have no size
         now = self.where.now(file)
         if now is None:
-            raise FileNotFoundError(f"{file} is not there any more")
+            raise FileNotFoundError(f"{file} is gone")
         if known and [now.size, now.tag] != [*known, ""][:2]:
             raise SpringtideError(
-                f"{file} was changed while it was read; write new files under new names, and start again to go on"
+                f"{file} was changed while it was read; write new files under new names, and start again to continue"
             )
         if isinstance(self.where, Bucket):
             frame, found = scanned(self.where, now, start, part.rows)
@@ -164,7 +164,7 @@ def row_groups(meta: Any, ts: str | None) -> tuple[Piece, ...]:
 
 
 def _micros(value: Any, column: Any) -> int | None:
-    """Return the greatest time of a row group; None where the file does not say, or where it is one that is rejected."""
+    """Return the greatest time of a row group; None if the file does not say, or if a row with that time is rejected."""
     if not isinstance(value, int):
         return None
     logical = json.loads(column.logical_type.to_json())

@@ -1,4 +1,4 @@
-"""Where the files of a source are: on a mounted file system, or in an object store. Whoever reads them need not know which."""
+"""Where the files of a source are: on a mounted file system, or in an object store. Readers need not know which."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from springtide.query.errors import QueryError, SpringtideError, shown
 from springtide.query.places import local, scheme_of, without_secrets
 
 PAUSE = 1.0
-"""Seconds between two listings of a store at least; one that takes long is made less often."""
+"""The least seconds between two listings of a store; a listing that takes long is made less often."""
 _UNFINISHED = (".tmp", ".partial")
 _AHEAD = 1 << 16
-"""Bytes that are read from a store at once where single lines are wanted."""
+"""Bytes that are read from a store at once when single lines are wanted."""
 
 
 class Place(ABC):
     """A folder, a file or a pattern."""
 
     grows = True
-    """Whether something may be added to a file while it is there."""
+    """Whether something may be added to a file after it was found."""
     path: str
-    """As people wrote it, without anything secret."""
+    """As the user wrote it, without secrets."""
 
     @abstractmethod
     def listed(self, suffixes: tuple[str, ...], *, again: bool = False) -> dict[str, str]:
-        """Return the files that are meant and there now, by name, in the order of their names: name → path. `again`: not what the last look saw."""
+        """Return the files that are there now, by name, in the order of their names: name → path. `again`: do not use the last listing."""
 
     @abstractmethod
     def root(self) -> str:
-        """Return what all paths have before their names: a folder may be moved, or named in another way."""
+        """Return what precedes the name in every path: a folder may be moved, or be given by another path."""
 
     @abstractmethod
     def look(self, name: str, path: str) -> Found | None:
-        """Return what is known of a file that was listed; None when it is not there any more."""
+        """Return what is known of a file that was listed; None if it is gone."""
 
     @abstractmethod
     def now(self, path: str) -> Found | None:
@@ -56,7 +56,7 @@ class Place(ABC):
 
     @abstractmethod
     def is_folder(self) -> bool:
-        """Return whether a folder is meant, and it is there."""
+        """Return whether the path is a folder that exists."""
 
 
 class Disk(Place):
@@ -67,7 +67,7 @@ class Disk(Place):
         self.path = path
 
     def listed(self, suffixes: tuple[str, ...], *, again: bool = False) -> dict[str, str]:
-        """List a folder, or look which files a pattern means."""
+        """List a folder, or the files that match a pattern."""
         path, root = os.path.abspath(self.path), self.root()
         if os.path.isdir(path):
             with os.scandir(path) as entries:
@@ -107,7 +107,7 @@ class Disk(Place):
 
 
 class Bucket(Place):
-    """Files of an object store. Each is whole when it is there: one that has changed is another one.
+    """Files of an object store. A file appears whole; one that has changed is another file.
 
     >>> place = Bucket("s3://bucket/in/day=*/x.csv?region=eu-central-1&secret_key=hidden")
     >>> place.path, place.root()
@@ -118,7 +118,7 @@ class Bucket(Place):
 
     def __init__(self, address: str, options: Mapping[str, Any] | None = None) -> None:
         """Name them; nothing is asked yet."""
-        Store.at(address)  # refuses what is no address of a store
+        Store.at(address)  # refuses what is not the address of a store
         parts = urlsplit(address)
         self._store = Store.at(parts._replace(path="", fragment="").geturl(), options)
         self._base = self._store.url.partition("?")[0].rstrip("/")
@@ -130,15 +130,17 @@ class Bucket(Place):
         self._due = 0.0
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave behind what was seen: tasks are told what to read."""
+        """Leave the listing in the driver: tasks are told what to read."""
         return self.__dict__ | {"_seen": {}, "_due": 0.0}
 
     def listed(self, suffixes: tuple[str, ...], *, again: bool = False) -> dict[str, str]:
-        """List a folder of the store, or look which files a pattern means; not more often than is due."""
+        """List a folder of the store, or the files that match a pattern; no more often than necessary."""
         if again or time.monotonic() >= self._due:
             began = time.monotonic()
             before, self._seen = self._seen, {f.name: f for f in self._list(suffixes)}
-            for name in before.keys() - self._seen.keys():  # a listing may be behind: what is gone is asked for by name
+            for name in (
+                before.keys() - self._seen.keys()
+            ):  # a listing may be stale: ask by name for what seems to be gone
                 if (still := self.now(before[name].path)) is not None:
                     self._seen[name] = replace(still, name=name)
             ended = time.monotonic()
@@ -185,15 +187,15 @@ class Bucket(Place):
         return None if info is None else Found(path, path, info.size, info.modified, info.tag)
 
     def open(self, path: str) -> BinaryIO:
-        """Open a file; what is read of it comes in one request each."""
+        """Open a file; each read is one request."""
         return io.BufferedReader(Ranged(self._store, self._key(path)), _AHEAD)
 
     def ranged(self, file: Found) -> Ranged:
-        """Open a file of which the size is known."""
+        """Open a file whose size is known."""
         return Ranged(self._store, self._key(file.path), file.size)
 
     def is_folder(self) -> bool:
-        """Return whether a folder may be meant: a store has none that are empty."""
+        """Return whether the path may be a folder: a store has no empty ones."""
         return not self._pattern
 
     def check(self) -> None:
@@ -205,7 +207,7 @@ class Bucket(Place):
 
 
 class Ranged(io.RawIOBase):
-    """A file of a store, read where somebody looks."""
+    """A file of a store, read on demand."""
 
     def __init__(self, store: Store, key: str, size: int | None = None) -> None:
         """Name it; nothing is asked yet."""
@@ -248,15 +250,15 @@ class Ranged(io.RawIOBase):
 
 
 def check_tag(where: Place, path: str, tag: Sequence[str]) -> None:
-    """Refuse a file that is not the version that was meant, where a version was."""
+    """Refuse a file that is not the expected version, if one is expected."""
     if tag and ((now := where.now(path)) is None or now.tag != tag[0]):
         raise SpringtideError(
-            f"{path} was changed while it was read; write new files under new names, and start again to go on"
+            f"{path} was changed while it was read; write new files under new names, and start again to continue"
         )
 
 
 def is_meant(name: str) -> bool:
-    """Tell whether a file is meant: those that begin with . or _ or end with .tmp or .partial are not.
+    """Tell whether a file is read: those that begin with . or _ or end with .tmp or .partial are not.
 
     >>> is_meant("a.csv"), is_meant("_a.csv"), is_meant("a.csv.tmp")
     (True, False, False)
@@ -272,19 +274,19 @@ def place_of(kind: str, path: Any, options: Mapping[str, Any] | None = None) -> 
     if folder is not None:
         if options:
             hint = "leave storage_options out, or give an address such as s3://bucket/folder"
-            raise QueryError(f"({kind})", f"{path} is a path, which has no options of a store", hint)
+            raise QueryError(f"({kind})", f"{path} is a path, and storage_options are for an object store", hint)
         return Disk(str(path) if scheme_of(path) is None else str(folder))
     where = without_secrets(path)
     if isinstance(path, Path):
-        raise QueryError(f"({kind})", f"{where} is an address, not a path", "give it as text: a Path has lost a slash")
+        raise QueryError(f"({kind})", f"{where} is an address, not a path", "give it as a string: a Path loses a slash")
     query = urlsplit(path).query
     if query and len(parse_qsl(query)) < query.count("&") + 1:
-        hint = "in an address a ? stands before options, as in s3://bucket/in/*.csv?region=…; write * in a pattern"
+        hint = "in an address, a ? begins the options, as in s3://bucket/in/*.csv?region=…; write * in a pattern"
         raise QueryError(f"({kind})", f"what follows the ? in {where} is not an option", hint)
     if urlsplit(path).fragment:
         raise QueryError(f"({kind})", f"{where} has a # in it", "write %23 for a # in a name")
     try:
         return Bucket(path, options)
     except CheckpointError as error:
-        hint = f"{error.hint}; st.spark reads whatever Spark can"
+        hint = f"{error.hint}; st.spark reads anything that Spark can"
         raise QueryError(f"({kind})", f"{error.path} {error.problem}", hint) from None

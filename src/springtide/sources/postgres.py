@@ -1,8 +1,8 @@
-"""A table of PostgreSQL as bounded input: the table as it was when the query began, whatever happens to it or to us meanwhile.
+"""A table of PostgreSQL as bounded input: the table as it was when the query began, whatever happens to it or to the run meanwhile.
 
 The driver takes a snapshot and exports it; tasks read ranges of the table in that snapshot, as Arrow. A snapshot ends with the session that took
-it. After a crash a new one is taken, in which rows that are newer than the first snapshot are passed over, and a sum over the places of those that
-are left to read says whether all of them are still there. If not, the run ends and says so.
+it. After a crash a new one is taken, in which rows that are newer than the first snapshot are skipped, and a sum over the places of those that
+are still to be read tells whether all of them are still there. If not, the run ends and says so.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class PostgresTable(Source):
     where: str | None = None
     order_by: str | None = None
     replayable: bool = field(default=False, init=False)
-    """A later run cannot read what was read: the snapshot ends with the run."""
+    """A later run cannot read the same slices again: the snapshot ends with the run."""
 
     def schema(self) -> pl.Schema:
-        """Return the columns: as declared, or those of the table when this was first asked."""
+        """Return the columns: as declared, or those that the table had when it was first asked for them."""
         return pl.Schema({column.name: column.dtype for column in self.columns})
 
     def describe(self) -> str:
@@ -62,10 +62,10 @@ class PostgresTable(Source):
             kind = connection.execute(_KIND, (str(self.table),)).fetchone()
             found = connection.execute(_COLUMNS, (str(self.table),)).fetchall()
         if kind is None:
-            raise self._refused("is not there", "check its name, its schema and your rights")
+            raise self._refused("does not exist", "check its name, its schema and your rights")
         if kind[0] in _OTHERS:
             raise self._refused(
-                f"is {_OTHERS[kind[0]]}, of which no later run could tell whether it has changed",
+                f"is {_OTHERS[kind[0]]}, and a later run could not tell whether it has changed",
                 "make a table or a materialized view of it, and read that",
             )
         there = {name: (typname, modifier) for name, typname, modifier in found}
@@ -80,7 +80,7 @@ class PostgresTable(Source):
             other = " or pl.Float64" if kind == "numeric" else ""
             raise self._refused(
                 f"has {name!r} as {kind}, which has no counterpart here",
-                f"give schema={{{name!r}: pl.String{other}, …}} to have it as such, or leave it out there",
+                f"give schema={{{name!r}: pl.String{other}, …}} to read it as that type, or leave the column out of the schema",
             )
         if not may_be_read_as(kind, modifier, dtype):
             own = native(kind, modifier)
@@ -96,7 +96,7 @@ class PostgresTable(Source):
         order = f" ORDER BY {quoted(self.order_by)}, ctid" if self.order_by is not None else ""
         statement = f"SELECT {selected(self.columns)} FROM ONLY {table} WHERE {condition}"
         rows = self.server.read(f"{statement}{order}", exported)
-        if rows is None:  # that snapshot is gone: those are read that it saw, and all of them must be there
+        if rows is None:  # that snapshot is gone: read the rows that it saw, all of which must still be there
             rows = self.server.read(f"{statement} AND {seen_by(first)}{order}")
             if rows.num_rows != part.rows:
                 raise ConnectionError(f"the snapshot in which {self.describe()} was read is gone")
@@ -124,7 +124,7 @@ def postgres(
 ) -> PostgresTable:
     """Read a table of PostgreSQL as it is when the query begins; the input ends with its last row.
 
-    All columns are read, or those of `schema`; of the rows, those for which `where` (an SQL condition) holds. Rows come in the order in which they
+    All columns are read, or those of `schema`, and only rows for which `where` (an SQL condition) holds. Rows come in the order in which they
     lie there, or by the column `order_by`, which should have an index: a query with event time wants the rows in the order of that time.
 
     Tasks read ranges of the table side by side, all from one snapshot. Rows that are inserted later are no part of the input. A run that goes on
@@ -138,7 +138,7 @@ def postgres(
         raise QueryError(_STEP, f"{shown(table)} is not the name of a table", 'give one such as "calls"')
     for option, value in (("where", where), ("order_by", order_by)):
         if value is not None and (not isinstance(value, str) or not value):
-            raise QueryError(_STEP, f"{option}={shown(value)}", "give a text, or leave it out")
+            raise QueryError(_STEP, f"{option}={shown(value)}", "give a string, or leave it out")
     try:
         import adbc_driver_postgresql  # noqa: F401
     except ImportError as error:

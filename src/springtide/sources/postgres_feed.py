@@ -1,4 +1,4 @@
-"""A table of PostgreSQL at work in the driver: the snapshot, and which ranges of the table come next. No row is read here, they are counted.
+"""The driver's part of reading a PostgreSQL table: the snapshot, and which ranges of the table come next. Rows are counted here, not read.
 
 position   snapshot   which transactions the first snapshot of this query saw
            tables     for each table (or each partition of it)
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from springtide.sources.postgres import PostgresTable
 
 _PIECE = 50_000
-"""Rows that one slice has at least, if there are more of them: slices are read side by side."""
+"""The least rows in a slice, if there are several: slices are read side by side."""
 _PIECES = 16
 _RELATIONS = """
 SELECT n.nspname, c.relname, c.oid::int8, pg_relation_filenode(c.oid)::int8,
@@ -40,9 +40,9 @@ _TOTAL = "count(*), coalesce(sum(hashtid(ctid)), 0)::int8"
 
 
 def seen_by(snapshot: str) -> str:
-    """Write the condition for the rows that a snapshot saw, for another that is younger.
+    """Write the condition that selects, in a later snapshot, the rows that a snapshot saw.
 
-    A row keeps 32 bits of the number of the transaction that wrote it: it must be older than those that were to come then, and none that ran.
+    A row keeps 32 bits of the number of the transaction that wrote it: it must be older than any that had not begun then, and not one of those that were running.
 
     >>> seen_by("720:726:720,723")
     "age(xmin) > age('726'::xid) AND xmin <> ALL('{720,723}'::xid[])"
@@ -58,7 +58,7 @@ class Part:
 
     oid: int
     file: int
-    """The file that the table is in: another one has other places."""
+    """The file that the table is in: in another file, rows have other places."""
     pages: int
     next: Any
     rows: int
@@ -80,7 +80,7 @@ class PostgresFeed(Feed):
         self._ending: Callable[[], Any] = lambda: None
         self._exported = self._snapshot = self._first = ""
         self._since = "true"
-        """What holds for the rows of the first snapshot, in ours."""
+        """The condition that selects the rows of the first snapshot in the current one."""
 
     def take(self, position: Any, limit: int, ts: str | None) -> Take:
         """Take what comes next of each table, in proportion to what is left of it."""
@@ -128,12 +128,12 @@ class PostgresFeed(Feed):
         return parts
 
     def _connect(self) -> bool:
-        """Take a snapshot, if there is none; tell whether it is new."""
+        """Take a snapshot if there is none; return whether it is new."""
         if self._connection is not None:
             self._ask("SELECT 1")
             return False
         self._connection = self._source.server.connect()
-        self._ending = weakref.finalize(self, _close, self._connection)  # a run that failed may not have closed it
+        self._ending = weakref.finalize(self, _close, self._connection)  # a failed run may have left it open
         self._connection.execute("SET idle_in_transaction_session_timeout = 0")
         self._connection.commit()
         self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -149,7 +149,7 @@ class PostgresFeed(Feed):
             left = self._ask(f"SELECT {_TOTAL} FROM ONLY {table} WHERE {self._wanted}")[0]
             parts[table] = Part(oid, file, pages, None if self._source.order_by else 0, 0, tuple(left))
         if not parts:
-            raise self._refused("is not there any more", "make it, or give another")
+            raise self._refused("no longer exists", "create it again, or read another table")
         return parts
 
     def _refuse_nulls(self) -> None:
@@ -164,7 +164,7 @@ class PostgresFeed(Feed):
             )
 
     def _resume(self, snapshot: str, parts: dict[str, Part]) -> None:
-        """Make sure that what is left is what was left: in a new snapshot, those rows that the first one saw."""
+        """Make sure that the rows still to be read are the same as before: in a new snapshot, those that the first one saw."""
         if snapshot != self._snapshot:
             self._first, self._since = snapshot, seen_by(snapshot)
         there = {
@@ -176,8 +176,8 @@ class PostgresFeed(Feed):
                 continue
             if there.get(table) != (part.oid, part.file):
                 raise self._refused(
-                    f"is not the one that the query began with: {table} was dropped, made anew or rewritten (VACUUM FULL, CLUSTER, TRUNCATE)",
-                    "begin anew with a new checkpoint",
+                    f"is not the one that the query began with: {table} was dropped, created again or rewritten (VACUUM FULL, CLUSTER, TRUNCATE)",
+                    "start again with a new checkpoint",
                 )
             left = tuple(self._ask(f"SELECT {_TOTAL} FROM ONLY {table} WHERE {self._range(part.next, None)}")[0])
             if left != part.left:
@@ -185,7 +185,7 @@ class PostgresFeed(Feed):
                 raise self._refused(
                     f"was changed while no run held its snapshot: of the {part.left[0]} rows of {table} that were still to be read,"
                     f" {lost if lost > 0 else 'some'} were updated or deleted",
-                    "undo that if you can, or begin anew with a new checkpoint; rows that were inserted are no trouble",
+                    "undo that if you can, or start again with a new checkpoint; rows that were inserted do not matter",
                 )
 
     # ── ranges ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -205,7 +205,7 @@ class PostgresFeed(Feed):
         return " AND ".join([*bounds, self._wanted, self._since])
 
     def _cut(self, table: str, part: Part, wanted: int, ts: str | None) -> tuple[list[Slice], Part]:
-        """Cut about as many rows as are wanted into slices, and say what is left then."""
+        """Cut about as many rows as are wanted into slices, and say what is left after that."""
         slices: list[Slice] = []
         piece = max(_PIECE, -(-wanted // _PIECES))
         taken = 0
@@ -232,7 +232,7 @@ class PostgresFeed(Feed):
         return found[0][0]
 
     def _greatest(self, ts: str | None) -> str:
-        """Write what asks for the greatest time of a range, in microseconds."""
+        """Write the expression for the greatest time of a range, in microseconds."""
         kinds = {column.name: column.kind for column in self._source.columns}
         if ts is None:
             return "0"  # without time they can be read in any order

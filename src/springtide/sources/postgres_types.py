@@ -1,4 +1,4 @@
-"""Columns of PostgreSQL as they come here: their types, and the values that have no counterpart."""
+"""Columns of PostgreSQL in Polars: their types, and the values that have no counterpart."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Column:
 
     @property
     def value(self) -> str:
-        """What to ask for, so that the value comes in a form that is known here; null where there is none."""
+        """The SQL expression that returns the value in a form that can be read here; null if it has none."""
         name = quoted(self.name)
         if self.dtype == pl.String() and self.kind not in ("text", "varchar"):
             return f"{name}::text"
@@ -60,10 +60,10 @@ class Column:
 
     @property
     def misfit(self) -> str | None:
-        """An expression for why a value has no counterpart here, null where it has one; None if all have."""
+        """An SQL expression for why a value has no counterpart here, null if it has one; None if all values have one."""
         if (where := self._misfits) is None:
             return None
-        what = {"numeric": "is NaN", "interval": "has months, which are no fixed time"}.get(self.kind, "is infinite")
+        what = {"numeric": "is NaN", "interval": "has months, which have no fixed length"}.get(self.kind, "is infinite")
         return f"CASE WHEN {where} THEN {literal(f'column {self.name!r} {what}')} END"
 
     @property
@@ -81,7 +81,7 @@ class Column:
 
 
 def native(kind: str, modifier: int) -> pl.DataType | None:
-    """Return what a type of PostgreSQL is here, with nothing lost; None if there is nothing.
+    """Return the type that holds every value of a PostgreSQL type; None if there is none.
 
     >>> native("int4", -1), native("numeric", ((12 << 16) | 2) + 4), native("numeric", -1)
     (Int32, Decimal(precision=12, scale=2), None)
@@ -93,12 +93,12 @@ def native(kind: str, modifier: int) -> pl.DataType | None:
 
 
 def may_be_read_as(kind: str, modifier: int, dtype: pl.DataType) -> bool:
-    """Tell whether a column may be declared to be of a type: its own, its text, or a float for a number of any length."""
+    """Tell whether a column may be declared with a type: its own, text, or a float for a number of any length."""
     return dtype in (native(kind, modifier), pl.String()) or (kind == "numeric" and dtype == pl.Float64())
 
 
 def selected(columns: tuple[Column, ...]) -> str:
-    """Write what to select."""
+    """Write the list of columns to select."""
     parts = [f"{column.value} AS {quoted(column.name)}" for column in columns]
     if reasons := [column.misfit for column in columns if column.misfit is not None]:
         parts.append(f"COALESCE({', '.join(reasons)}) AS {quoted(MISFIT)}")

@@ -19,7 +19,7 @@ from springtide.query.errors import QueryError, shown
 from springtide.query.types import Length, length_text, micros
 
 _ROUNDING = 1e-6
-"""A row is due when its share is whole but for rounding."""
+"""A row is due when the integral of the rate has reached it, apart from rounding."""
 
 
 class Profile(Protocol):
@@ -41,13 +41,13 @@ class Constant:
         return _whole(self.rate * max(0.0, seconds))
 
     def __str__(self) -> str:
-        """Return the rate."""
+        """Say the rate."""
         return f"{self.rate:g} rows/s"
 
 
 @dataclass(frozen=True)
 class Steps:
-    """One rate after the other; the last one goes on."""
+    """One rate after the other; the last one continues."""
 
     parts: tuple[tuple[float, float], ...]
     """Seconds and rate of each."""
@@ -66,7 +66,7 @@ class Steps:
         return [0.0, *accumulate(lengths[:-1])], [0.0, *accumulate(owed[:-1])]
 
     def __str__(self) -> str:
-        """Return the rates."""
+        """Say the rates."""
         rates = [rate for _, rate in self.parts]
         if len(rates) > 4:
             return f"{len(rates)} rates of {min(rates):g} to {max(rates):g} rows/s"
@@ -89,12 +89,12 @@ class Sine:
         return _whole(self.mean * t + self.amplitude / turn * (1 - math.cos(turn * t)))
 
     def __str__(self) -> str:
-        """Return the rates."""
+        """Say the rates."""
         return f"{self.mean:g} ± {self.amplitude:g} rows/s every {length_text(round(self.period * 1e6))}"
 
 
 def constant(rate: float) -> Constant:
-    """Return `rate` rows per second.
+    """Produce `rate` rows per second.
 
     >>> st.constant(2.5).due(10)
     25
@@ -103,7 +103,7 @@ def constant(rate: float) -> Constant:
 
 
 def steps(parts: Sequence[tuple[float | Length, float]]) -> Steps:
-    """Give one rate after the other: seconds (or a length such as "1m") and rows per second of each. The last one goes on.
+    """Produce one rate after the other: seconds (or a length such as "1m") and rows per second of each. The last one continues.
 
     >>> profile = st.steps([(10, 100), ("5s", 1000), (1, 0)])
     >>> profile.due(10), profile.due(12), profile.due(60)
@@ -120,7 +120,7 @@ def steps(parts: Sequence[tuple[float | Length, float]]) -> Steps:
 
 
 def sine(mean: float, amplitude: float, period: float | Length) -> Sine:
-    """Return a rate that goes up and down around `mean` once in `period`, beginning upwards.
+    """Produce a rate that goes up and down around `mean` once per `period`, rising first.
 
     >>> profile = st.sine(100, 50, "1m")
     >>> profile.due(30), profile.due(60)
@@ -133,7 +133,7 @@ def sine(mean: float, amplitude: float, period: float | Length) -> Sine:
 
 
 def trace(rates: Sequence[float], *, every: float | Length = "1s") -> Steps:
-    """Return the rates of a recorded load, each for the time `every`. The last one goes on.
+    """Produce the rates of a recorded load, each for the time `every`. The last one continues.
 
     >>> st.trace([10, 30, 20], every="1m").due(120)
     2400
@@ -164,6 +164,6 @@ def _seconds(kind: str, length: Any) -> float:
         if isinstance(length, bool) or not 0 < seconds < math.inf:
             raise ValueError
     except (TypeError, ValueError):
-        hint = "give seconds, or a text such as '1m', above zero"
+        hint = "give seconds, or a string such as '1m', above zero"
         raise QueryError(f"({kind})", f"{shown(length)} is not a length of time", hint) from None
     return seconds

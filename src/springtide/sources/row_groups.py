@@ -1,4 +1,4 @@
-"""Parquet files of an object store: what is read of them is their ends and the columns of the row groups that are wanted, by range."""
+"""Parquet files of an object store: only their footers and the wanted columns and row groups are read, by range."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _END = 8
 _TAIL = 1 << 16
 """Bytes at the end of a file that are fetched first; most footers are shorter."""
 _SMALL = 1 << 20
-"""Files of so many bytes are fetched whole by whoever wants rows of them: one request instead of several."""
+"""Files of up to this many bytes are fetched whole: one request instead of several."""
 
 
 def footer(where: Place, path: str, version: Found | None) -> str | io.BytesIO:
-    """Return what says how a file is built: the file itself where it is at hand, else its footer as a file without rows."""
+    """Return something from which a file's structure can be read: the file itself if it is on this machine, else its footer as a file without rows."""
     version = version or where.now(path)
     if not isinstance(where, Bucket) or version is None:
         return path
@@ -37,7 +37,7 @@ def _footer(file: BinaryIO | Ranged) -> bytes:
     tail = file.read(_TAIL) or b""
     length = int.from_bytes(tail[-_END:-4], "little") + _END
     if len(tail) < _END or not tail.endswith(_MAGIC) or length + 4 > size:
-        raise pa.ArrowInvalid("it does not end as a Parquet file does")
+        raise pa.ArrowInvalid("it does not end like a Parquet file")
     if length > len(tail):
         file.seek(size - length)
         tail = file.read(length) or b""
@@ -45,7 +45,7 @@ def _footer(file: BinaryIO | Ranged) -> bytes:
 
 
 def scanned(where: Bucket, file: Found, start: int, rows: int) -> tuple[pl.LazyFrame, pl.Schema]:
-    """Return so many rows of a file from `start` on, read when they are wanted, and the columns that it has."""
+    """Return a number of rows of a file from `start` on, read lazily, and the columns that the file has."""
     ranged = where.ranged(file)
     content: BinaryIO | Ranged = io.BytesIO(ranged.read()) if file.size <= _SMALL else ranged
     described = io.BytesIO(_MAGIC + _footer(content))

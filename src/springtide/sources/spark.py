@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 TOPIC, PARTITION = "topic", "partition"
-"""What Kafka's frames call the two things that make a physical stream."""
+"""The columns of Kafka's frames that together identify a physical stream."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class SparkSource(SourceConnector):
 
     @property
     def topic(self) -> str | None:
-        """The column in which rows of one physical stream must not differ, though the query does not name it."""
+        """A column that must be the same for all rows of a physical stream, though the query does not name it."""
         named = PARTITION in self.stream and TOPIC not in self.stream
         return TOPIC if named and self.columns.get(TOPIC) == pl.String else None
 
@@ -54,12 +54,12 @@ class SparkSource(SourceConnector):
         return self.columns
 
     def describe(self) -> str:
-        """Return what it is."""
+        """Say what it is."""
         streams = f", a physical stream per {' and '.join(self.stream)}" if self.stream else ""
         return f"spark{streams}"
 
     def read_all(self) -> Mapping[str, Rows]:
-        """Refuse: a stream has no end."""
+        """Refuse, since a stream has no end."""
         raise QueryError(
             "(spark)",
             "a streaming DataFrame cannot be read at once",
@@ -79,13 +79,13 @@ def spark(frame: DataFrame, *, stream: str | Sequence[str] | None = None, positi
     physical stream in several tasks (`minPartitions`), they are brought together again. Without a position the rows of a
     micro-batch are a set: ties are ordered by content, and a row is late when it is behind the earlier micro-batches.
     """
-    from pyspark.sql import DataFrame  # only who uses Spark waits for it
+    from pyspark.sql import DataFrame  # only those who use Spark wait for the import
 
     if not isinstance(frame, DataFrame) or not frame.isStreaming:
         raise QueryError(
             "(spark)",
             "this is not a streaming DataFrame",
-            "use spark.readStream…; for files that are there use st.parquet(path)",
+            "use spark.readStream…; for existing files use st.parquet(path)",
         )
     streams = (stream,) if isinstance(stream, str) else tuple(stream or ())
     for name in (*streams, position):
@@ -99,7 +99,7 @@ def spark(frame: DataFrame, *, stream: str | Sequence[str] | None = None, positi
 
 
 def two_topics(source: str, stream: str, topics: Iterable[str]) -> QueryError:
-    """Say that rows of two topics were taken for one physical stream."""
+    """Return the error for rows of two topics in one physical stream."""
     return QueryError(
         f"{source} (source)",
         f"the physical stream {stream!r} has rows of the topics {' and '.join(map(repr, sorted(topics)))}, each with an order and a time of its own",
@@ -108,7 +108,7 @@ def two_topics(source: str, stream: str, topics: Iterable[str]) -> QueryError:
 
 
 def label_of(values: Sequence[Any]) -> str:
-    """Return the name of a physical stream, made of what its columns say.
+    """Return the name of a physical stream, made from the values of its columns.
 
     >>> label_of((3,)), label_of(("calls", 3))
     ('3', 'calls:3')
@@ -119,5 +119,5 @@ def label_of(values: Sequence[Any]) -> str:
 
 
 def tuples(source: SparkSource, batch: pa.Array) -> pl.DataFrame:
-    """Turn Spark's rows of one source into columns of the source's types, and say which have texts that are none."""
+    """Turn Spark's rows of one source into columns of the source's types, and say which rows have strings that are not UTF-8."""
     return checked(batch).cast(pl.Schema({**source.columns, MISFIT: pl.String()}))

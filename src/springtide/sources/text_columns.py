@@ -15,7 +15,7 @@ from springtide.values.text_times import read_times
 def typed(texts: pl.DataFrame, columns: pl.Schema) -> tuple[pl.DataFrame, pl.Series, dict[int, str]]:
     """Convert columns of text; columns that have their type stay, missing ones are null.
 
-    Give the rows that fit, their numbers, and the reason for each other row by its number.
+    Return the rows that fit, their numbers, and the reason for each other row by its number.
 
     >>> texts = pl.DataFrame({"x": ["1", "one", None]})
     >>> rows, numbers, reasons = typed(texts, pl.Schema({"x": pl.Int8(), "y": pl.String()}))

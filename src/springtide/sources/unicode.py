@@ -1,4 +1,4 @@
-"""Texts that are not UTF-8, in columns that Arrow says are text: other programs write whatever bytes they have."""
+"""Strings that are not UTF-8, in columns that Arrow says are strings: other programs write whatever bytes they have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from springtide.values.row_checks import brief
 
 
 def checked(batch: pa.StructArray) -> pl.DataFrame:
-    """Turn rows into columns, with one that says of each row whose texts are not all UTF-8 what is wrong; its bad values are null.
+    """Turn rows into columns, with one that says what is wrong with each row whose strings are not all UTF-8; its bad values are null.
 
     >>> raw = pa.array([b"yes", b"\\xff"]).view(pa.string())
     >>> checked(pa.StructArray.from_arrays([raw], ["x"])).rows()
@@ -52,4 +52,4 @@ def _is_sound(value: pa.Array) -> bool:
 def _shown(value: pa.Scalar) -> str:
     if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
         return brief(value.as_buffer().to_pybytes())
-    return f"a text in {value.type}"
+    return f"a string in {value.type}"

@@ -26,7 +26,7 @@ class DeltaPlace:
 
     @property
     def revealed(self) -> dict[str, str]:
-        """The options, for whoever connects."""
+        """The options, with the secrets revealed."""
         return {name: secret.reveal() for name, secret in self.options}
 
     def table(self, version: int | None = None) -> Any:

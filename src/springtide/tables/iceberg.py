@@ -1,4 +1,4 @@
-"""Where an Iceberg table is: a catalog, with which secrets, and a name in it."""
+"""Where an Iceberg table is: a catalog, with its secrets, and a name in it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class IcebergPlace:
             found = catalog.load_table(self.identifier)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
-        # the library would put a commit that came too late on top of whatever was faster: here it is to fail
+        # by default the library retries a commit on top of a faster one; here it must fail
         known = {**found.metadata.properties, **_AT_ONCE}
         found.metadata = found.metadata.model_copy(update={"properties": known})
         return found

@@ -1,4 +1,4 @@
-"""Names of tables and columns, written so that they mean themselves."""
+"""Names of tables and columns, quoted for SQL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LEDGER = "springtide_ledger"
 
 
 def quoted(name: str) -> str:
-    """Write a name so that it means itself.
+    """Quote a name.
 
     >>> print(quoted('the "best"'))
     "the ""best""\"
@@ -19,12 +19,12 @@ def quoted(name: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Write names one after the other."""
+    """Quote names, separated by commas."""
     return ", ".join(map(quoted, names))
 
 
 def literal(text: str) -> str:
-    """Write a text as a value.
+    """Quote a string as a value.
 
     >>> print(literal("it's"))
     'it''s'

@@ -1,4 +1,4 @@
-"""How to connect to PostgreSQL: an address, secrets apart from it, and a session that means the same everywhere."""
+"""How to connect to PostgreSQL: an address, the secrets apart from it, and a session that behaves the same everywhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SESSION = (
     "SET intervalstyle = 'postgres'",
     "SET timezone = 'UTC'",
     "SET bytea_output = 'hex'",
-    "SET lock_timeout = '30s'",  # a session that was cut off may hold the ledger for a while: then it is tried again
+    "SET lock_timeout = '30s'",  # a session that was cut off may lock the ledger for a while: then it is tried again
     "SET tcp_keepalives_idle = 15",  # … until the server has noticed
     "SET tcp_keepalives_interval = 5",
     "SET tcp_keepalives_count = 3",
@@ -33,15 +33,15 @@ _SECRETS = {"password", "sslpassword"}
 
 
 _kept: dict[Server, Any] = {}
-"""Connections of this process that read, for the next that does: to make one takes as long as reading ten thousand rows."""
+"""Connections that this process keeps for reading: opening one takes as long as reading ten thousand rows."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """A database of a PostgreSQL server. What is not said comes from the variables (`PGPASSWORD`, `PGSSLMODE`, …) that libpq knows."""
+    """A database of a PostgreSQL server. What is not given comes from the environment variables (`PGPASSWORD`, `PGSSLMODE`, …) that libpq knows."""
 
     parameters: tuple[tuple[str, str], ...]
-    """What libpq is told, without secrets."""
+    """The parameters for libpq, without secrets."""
     secrets: tuple[tuple[str, Secret], ...] = field(default=(), repr=False)
 
     def connect(self) -> Any:
@@ -58,7 +58,7 @@ class Server:
         return connection
 
     def read(self, statement: str, snapshot: str | None = None) -> Any:
-        """Return what a statement finds as an Arrow table, in a snapshot that another session has exported; None if that is gone."""
+        """Return the result of a statement as an Arrow table, in a snapshot that another session has exported; None if the snapshot is gone."""
         from adbc_driver_postgresql import dbapi
 
         kept = _kept.pop(self, None)
@@ -70,9 +70,9 @@ class Server:
             if not isinstance(error, dbapi.Error):
                 raise
             if error.sqlstate in ("22023", "42704", "55000") and "snapshot" in str(error):
-                return None  # it is invalid, there is none of that name, or its session is just ending
+                return None  # it is invalid, it does not exist, or its session is just ending
             if kept is not None and isinstance(error, dbapi.OperationalError):
-                return self.read(statement, snapshot)  # the server was away since it was kept
+                return self.read(statement, snapshot)  # the server was away in the meantime
             if isinstance(error, dbapi.OperationalError):
                 raise ConnectionError(" ".join(str(error).split())) from error
             raise
@@ -130,9 +130,9 @@ def server(step: str, url: str, password: Secret | str | None, options: Mapping[
         known: dict[str, Any] = {**psycopg.conninfo.conninfo_to_dict(url), **(options or {})}
         plain = {name: str(value) for name, value in known.items() if name not in _SECRETS}
         psycopg.conninfo.make_conninfo(**plain)
-    except psycopg.ProgrammingError:  # it may have the password in its words
+    except psycopg.ProgrammingError:  # its message may contain the password
         hint = 'give "postgresql://user@host/database", and options that libpq knows'
-        raise QueryError(f"({step})", "the address or the options are not understood", hint) from None
+        raise QueryError(f"({step})", "the address or the options are not valid", hint) from None
     if password is not None:
         known["password"] = password
     secrets = {name: value for name, value in known.items() if name in _SECRETS}

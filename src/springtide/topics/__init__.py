@@ -1,1 +1,1 @@
-"""Kafka: topics as sources and as sinks. Built on `springtide.connectors`, as anybody's connectors are; needs `springtide[kafka]`."""
+"""Kafka: topics as sources and as sinks. Built on `springtide.connectors`, as yours would be; needs `springtide[kafka]`."""

@@ -1,7 +1,7 @@
 """Avro, by whole columns: records of one schema are put together as an Avro file in memory, which Polars reads and writes.
 
-Between the records is a mark of random bytes, which the schema in the file has as a last field. If every row ends with it, every record was read from
-its first byte to its last; a record that is too long or too short cannot be taken for another one's beginning.
+Between the records is a mark of random bytes, which the schema in the file declares as a last field. If every row ends with it, every record was read from
+its first byte to its last; a record that is too long or too short cannot be mistaken for the beginning of another.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class AvroReader:
 
     columns: pl.Schema
     registry: Registry | None = None
-    """Where the schemas of the records are; None: all are written with `own`, and have no head."""
+    """Where the schemas of the records are; None: all are written with `own`, and carry no schema id."""
     own: str | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     required: frozenset[str] = frozenset()
@@ -84,7 +84,7 @@ class AvroReader:
 
 
 def put_together(group: wire.Group, columns: pl.Schema, decode: Any) -> tuple[pl.DataFrame, pl.Series, dict[int, str]]:
-    """Decode the records of a group: the rows, the numbers of their records, and why others are none."""
+    """Decode the records of a group: return the rows, the numbers of their records, and why the others cannot be decoded."""
     frames, numbers, faults = [pl.DataFrame(schema=columns)], [pl.Series([], dtype=pl.Int64)], dict[int, str]()
     for first, found in wire.sift(group.bodies.to_list(), decode):
         if isinstance(found, str):
@@ -102,7 +102,7 @@ def put_together(group: wire.Group, columns: pl.Schema, decode: Any) -> tuple[pl
 
 
 def in_order(frames: Sequence[pl.DataFrame], numbers: Sequence[pl.Series], faults: Faults) -> Parsed:
-    """Put the records of all schemas into the order that they came in."""
+    """Put the records of all schemas back into the order in which they came."""
     rows, places = pl.concat(frames), pl.concat(numbers)
     if not places.is_sorted():
         order = places.arg_sort()
@@ -112,7 +112,7 @@ def in_order(frames: Sequence[pl.DataFrame], numbers: Sequence[pl.Series], fault
 
 @lru_cache(1024)
 def _schema(registry: Registry, id: int) -> dict[str, Any]:
-    """Return the schema with an id, as far as it is needed to read; all that it refers to comes first."""
+    """Return the schema with an id, reduced to what reading needs; what it refers to comes first."""
     try:
         found = registry.schema(id)
     except Unknown as error:
@@ -132,10 +132,10 @@ def _decoded(schema: Mapping[str, Any], bodies: Sequence[bytes]) -> pl.DataFrame
     try:
         rows = pl.read_avro(io.BytesIO(_file(framed, len(bodies), data)))
     except _FAULTS:
-        raise Undecodable("it is not what its schema says") from None
+        raise Undecodable("it does not match its schema") from None
     marks = rows[MARK]
     if rows.height != len(bodies) or (marks != pl.Series([mark], dtype=pl.Binary).new_from_index(0, len(bodies))).any():
-        raise Undecodable("it is not what its schema says: it is too long or too short")
+        raise Undecodable("it does not match its schema: it is too long or too short")
     return rows.drop(MARK)
 
 
@@ -149,10 +149,10 @@ def _decoded_slowly(schema: Mapping[str, Any], bodies: Sequence[bytes], columns:
         data = io.BytesIO(body)
         try:
             row = fastavro.schemaless_reader(data, ready, None)
-        except Exception as error:  # whatever it stumbles over
-            raise Undecodable(f"it is not what its schema says: {type(error).__name__}") from None
+        except Exception as error:  # whatever the library raises
+            raise Undecodable(f"it does not match its schema: {type(error).__name__}") from None
         if data.tell() != len(body):
-            raise Undecodable("it is not what its schema says: it is too long")
+            raise Undecodable("it does not match its schema: it is too long")
         rows.append(without_maps(row, schema))
     types = types_of(schema, columns)
     try:
@@ -172,14 +172,14 @@ def _file(schema: Mapping[str, Any], rows: int, data: bytes) -> bytes:
 
 
 def encode(rows: pl.DataFrame) -> list[bytes]:
-    """Write rows as Avro: each as a record of the schema that `schema_of` gives for its columns."""
+    """Write rows as Avro: each as a record of the schema that `schema_of` returns for its columns."""
     if not rows.height:
         return []
     mark = os.urandom(_SIZE)
     columns = [_physical(name, dtype) for name, dtype in rows.schema.items()]
     out = io.BytesIO()
     rows.select(*columns, pl.lit(mark, pl.Binary).alias(MARK)).write_avro(out, compression="uncompressed")
-    written = varint(1) + varint(_SIZE) + mark  # it is not null, so long, and the mark
+    written = varint(1) + varint(_SIZE) + mark  # not null, the length, and the mark
     found = b"".join(_blocks(out.getvalue())).split(written)
     assert len(found) == rows.height + 1
     return found[:-1]
@@ -200,7 +200,7 @@ def _physical(name: str, dtype: pl.DataType) -> pl.Expr:
 def _blocks(file: bytes) -> list[bytes]:
     """Return the data of each block of an Avro file."""
     at, found = 4, list[bytes]()
-    while True:  # the head: names and values
+    while True:  # the header: names and values
         count, at = wire.read_varint(file, at)
         if not count:
             break

@@ -1,4 +1,4 @@
-"""Schemas of Avro, and the columns that they are."""
+"""Avro schemas, and the columns that they stand for."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NAMED = ("record", "error", "enum", "fixed")
 
 
 class Unreadable(Exception):
-    """Why there are no columns for a schema."""
+    """Raised when there are no columns for a schema; says why."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Columns:
 
 
 def parsed(schema: Any) -> dict[str, Any]:
-    """Return a schema that is a record, given as text or as what the text says; `Unreadable` otherwise."""
+    """Return a schema that is a record, given as text or parsed; raise `Unreadable` otherwise."""
     try:
         found = json.loads(schema) if isinstance(schema, str) else schema
     except ValueError as error:
@@ -76,7 +76,7 @@ def columns_of(schema: Mapping[str, Any]) -> Columns:
 
 
 class _Types:
-    """Types by name, as they are met."""
+    """Types by name, in the order in which they are defined."""
 
     def __init__(self) -> None:
         self._named: dict[str, pl.DataType] = {}
@@ -90,7 +90,7 @@ class _Types:
         if isinstance(schema, list):
             kinds = [s for s in schema if s != "null"]
             if len(kinds) != 1:
-                raise Unreadable("it has a union of several types, which is no column")
+                raise Unreadable("it has a union of several types, which cannot be a column")
             return self.of(kinds[0])
         made = self._made(schema)
         if schema["type"] in _NAMED:
@@ -127,7 +127,7 @@ def types_of(schema: Mapping[str, Any], wanted: pl.Schema) -> dict[str, pl.DataT
 
 
 def without_maps(value: Any, schema: Any) -> Any:
-    """Make lists of keys and values of the maps in a value, wherever they are."""
+    """Turn the maps in a value, at any depth, into lists of keys and values."""
     if value is None or isinstance(schema, str):
         return value
     if isinstance(schema, list):
@@ -144,7 +144,7 @@ def without_maps(value: Any, schema: Any) -> Any:
 
 
 def is_columnar(record: Mapping[str, Any]) -> bool:
-    """Return whether Polars reads a record: no maps, no unions but with null, no types by name, no enums inside of others."""
+    """Return whether Polars can read a record: no maps, no unions except with null, no named types, no nested enums."""
     return bool(record["fields"]) and all(_is_columnar(f["type"], inside=False) for f in record["fields"])
 
 
@@ -167,7 +167,7 @@ def _is_columnar(schema: Any, *, inside: bool) -> bool:
 
 
 def bare(schema: Any) -> Any:
-    """Leave out what reading does not need, some of which Polars does not understand: defaults, texts, other names."""
+    """Leave out what reading does not need, since Polars does not understand all of it: defaults, documentation, aliases."""
     if isinstance(schema, list):
         return [bare(s) for s in schema]
     if not isinstance(schema, Mapping):
@@ -182,7 +182,7 @@ def bare(schema: Any) -> Any:
 
 
 def schema_of(columns: pl.Schema, name: str) -> dict[str, Any]:
-    """Return a schema for columns; each may be null. `Unreadable` if there is none.
+    """Return a schema for columns; each may be null. Raise `Unreadable` if there is none.
 
     >>> schema_of(pl.Schema({"n": pl.Int8()}), "R")["fields"]
     [{'name': 'n', 'type': ['null', 'int'], 'default': None}]
@@ -219,12 +219,12 @@ def _written(dtype: pl.DataType, name: str) -> Any:
 
 def _inside(dtype: pl.DataType, name: str) -> Any:
     if dtype == pl.Time or (isinstance(dtype, pl.Datetime | pl.Duration) and dtype.time_unit != "us"):
-        raise Unreadable(f"{type_text(dtype)} inside of a list or an object is not supported")
+        raise Unreadable(f"{type_text(dtype)} inside a list or an object is not supported")
     return _written(dtype, name)
 
 
 def physical_type(dtype: pl.DataType) -> pl.DataType:
-    """Return the type of which Polars writes the bytes that Avro has for values of this one."""
+    """Return the type that Polars writes in the same bytes that Avro uses for values of this one."""
     if isinstance(dtype, pl.List):
         return pl.List(physical_type(instance(dtype.inner)))
     if isinstance(dtype, pl.Struct):

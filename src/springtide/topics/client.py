@@ -15,13 +15,13 @@ from springtide.query.errors import QueryError, shown
 _SILENT = logging.getLogger("springtide.topics")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
-"""What the client library logs goes nowhere: what matters comes as an error, and addresses may have secrets."""
+"""The client library's log is discarded: what matters comes as an error, and addresses may contain secrets."""
 
 _PRIVATE = ("password", "secret", "key.pem", "sasl.oauthbearer.config", "token")
-"""Settings whose names have one of these have a value that nobody may see."""
+"""Settings whose names contain one of these have a secret value."""
 _OURS = ("bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset", "enable.partition.eof")
 ANSWER = 10.0
-"""Seconds in which a broker answers a question; after that it counts as away."""
+"""Seconds within which a broker must answer; after that it counts as unavailable."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Client:
 
     @staticmethod
     def of(step: str, servers: str | Sequence[str], config: Mapping[str, Any] | None) -> Client:
-        """Return a client for what a user wrote; what is wrong is refused."""
+        """Return a client for what a user wrote; refuse what is wrong."""
         if find_spec("confluent_kafka") is None:
             raise QueryError(step, "the package confluent-kafka is not installed", "pip install 'springtide[kafka]'")
         names = [servers] if isinstance(servers, str) else servers
@@ -48,7 +48,7 @@ class Client:
         return Client(",".join(names), tuple(made))
 
     def settings(self, more: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of a connection, secrets revealed: for the client library and nobody else."""
+        """Return the settings of a connection with the secrets revealed: for the client library only."""
         own = {k: v.reveal() if isinstance(v, Secret) else v for k, v in self.config}
         return {"bootstrap.servers": self.servers, "log_level": 2, "logger": _SILENT} | own | dict(more)
 
@@ -63,7 +63,7 @@ class Client:
         from confluent_kafka import Consumer
 
         ours = {
-            "group.id": "springtide",  # the library wants one; nothing is ever committed to it
+            "group.id": "springtide",  # the library requires one; nothing is ever committed to it
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
@@ -80,12 +80,12 @@ class Client:
 
 
 def _ignore(_: object) -> None:
-    """Leave errors to where they matter: the library tries again by itself."""
+    """Ignore errors in the background: the library tries again by itself, and calls raise what matters."""
 
 
 @contextmanager
 def asking(what: str) -> Iterator[None]:
-    """Turn errors of the client library into faults that pass, and say what was asked for."""
+    """Turn errors of the client library into temporary faults that say what was attempted."""
     from confluent_kafka import KafkaException
 
     try:

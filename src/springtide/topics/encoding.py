@@ -23,7 +23,7 @@ class Coding:
 
     format: str
     registry: Registry | None = None
-    """Where the schema is registered that a value's head names; None: values have no head."""
+    """Where the schema is registered whose id each value carries; None: values carry no id."""
     subject: str = ""
     message: Message | None = None
 
@@ -41,11 +41,11 @@ class Coding:
 
     @property
     def record(self) -> str:
-        """The name that rows have as records of Avro."""
+        """The name of the Avro record that rows become."""
         return "".join(c if c.isascii() and c.isalnum() else "_" for c in f"row_{self.subject}")
 
     def head(self, schema: pl.Schema) -> bytes:
-        """Return what comes before each value; the schema is registered for it."""
+        """Return the bytes that come before each value, with the id of the schema, which is registered for it."""
         if self.registry is None:
             return b""
         if self.format == "avro":
@@ -60,7 +60,7 @@ def unfit(schema: pl.Schema, coding: Coding, key: str | None, partition: str | N
     format = coding.format
     if key is not None and schema.get(key) not in (pl.String, pl.Binary):
         found = f"is {type_text(schema[key])}" if key in schema else "is not there"
-        return f"the key is to be the column {key!r}, which {found}: it must be text or bytes"
+        return f"the key is the column {key!r}, which {found}: it must be a string or bytes"
     if format not in ("text", "bytes"):
         return coding.unfit(schema)
     wanted = pl.String() if format == "text" else pl.Binary()

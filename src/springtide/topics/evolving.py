@@ -1,4 +1,4 @@
-"""From the columns that were written to the columns that are wanted: fields come and go, types grow."""
+"""From the columns that were written to the columns that are wanted: fields are added and removed, types widened."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ RowsAndFaults = tuple[pl.DataFrame, dict[int, str]]
 
 
 class Other(Exception):
-    """A type cannot be read as the one that is wanted."""
+    """Raised when a type cannot be read as the one that is wanted."""
 
 
 def adapted(
     found: pl.DataFrame, columns: pl.Schema, defaults: Mapping[str, Any], aliases: Mapping[str, str]
 ) -> RowsAndFaults:
-    """Bring rows into the wanted columns, and say which do not fit. What was not written is the default, or null; `aliases`: column → field.
+    """Bring rows into the wanted columns, and say which do not fit. A column that was not written has its default, or null; `aliases`: column → field.
 
-    `Undecodable` if something inside a list or an object does not fit, in whichever of the rows.
+    Raise `Undecodable` if something inside a list or an object does not fit, in any of the rows.
 
     >>> rows, wrong = adapted(
     ...     pl.DataFrame({"n": [1, 300]}), pl.Schema({"n": pl.UInt8(), "s": pl.String()}), {"s": "?"}, {}
@@ -53,7 +53,7 @@ def adapted(
 
 
 def _as(value: pl.Expr, have: pl.DataType, want: pl.DataType, *, strict: bool) -> pl.Expr:
-    """Read a value as another type: null, or an error if `strict`, if it does not fit; `Other` if no value ever would."""
+    """Read values as another type: one that does not fit is null, or an error if `strict`; raise `Other` if no value could ever fit."""
     if have == want:
         return value
     if isinstance(want, pl.Struct) and isinstance(have, pl.Struct):

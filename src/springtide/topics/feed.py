@@ -1,4 +1,4 @@
-"""A topic at work in the driver: which records there are, and which of them come next. No record is read here."""
+"""The driver's part of reading a topic: which records there are, and which of them come next. No record is read here."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class KafkaFeed(Feed):
         self._matching: tuple[float, list[str]] | None = None
 
     def take(self, position: Any, limit: int, ts: str | None) -> Take:
-        """Take what has come, in proportion to what waits in each partition."""
+        """Take what has arrived, in proportion to what waits in each partition."""
         known = dict(position["topics"]) if position else {}
         try:
             found = self._look(known)
-        except ConnectionError:  # what the connection remembers of partitions and their leaders may be old
+        except ConnectionError:  # what the connection remembers of partitions and their leaders may be out of date
             self._admin = self._source.client.admin()
             found = self._look(known)
         if position and (topic := new_topics(position["topics"], found.ids)) is not None:
@@ -89,7 +89,7 @@ class KafkaFeed(Feed):
         return _Found({name: id for name, (id, _) in topics.items()}, first, stop)
 
     def _names(self) -> list[str]:
-        """Name the topics; those of a pattern are looked for now and then."""
+        """Return the topics; those that match a pattern are looked up now and then."""
         source = self._source
         if source.pattern is None:
             return list(source.topics)
@@ -130,7 +130,7 @@ class KafkaFeed(Feed):
         return self._source.given(start, found.first)
 
     def _partitions(self, position: Mapping[str, Any], found: _Found) -> tuple[list[Partition], list[str]]:
-        """Say how far each partition was read; one that is new is read from its first record on."""
+        """Return how far each partition was read; a new one is read from its first record."""
         ends: Mapping[str, int] | None = position.get("ends")
         partitions, notes = [], []
         for place in sorted(found.first):
@@ -155,7 +155,7 @@ class KafkaFeed(Feed):
         return partitions, notes
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         self._admin = None
 
 
@@ -163,5 +163,5 @@ def check_missing(missing: list[Place], what: str) -> None:
     """Refuse offsets that leave partitions out."""
     if missing:
         raise SpringtideError(
-            f"{what} says nothing about the partition {missing[0][1]} of the topic {missing[0][0]}; give an offset for each"
+            f"{what} has no offset for the partition {missing[0][1]} of the topic {missing[0][0]}; give an offset for each"
         )

@@ -25,16 +25,16 @@ from springtide.topics.wire import Undecodable
 
 
 class _Unreadable(Exception):
-    """Why there is no message for a schema."""
+    """Raised when there is no message for a schema; says why."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """A type of messages, as plain data: it travels to tasks that do not have the code that was generated for it."""
+    """A message type as plain data: it is sent to tasks that do not have the code generated for it."""
 
     name: str
     files: tuple[bytes, ...]
-    """Descriptors of the file that it is in and of those that this imports, those first."""
+    """Descriptors of its file and of the files that it imports, which come first."""
 
     @staticmethod
     def of(step: str, given: Any) -> Message:
@@ -51,7 +51,7 @@ class Message:
 
     @staticmethod
     def check(step: str) -> None:
-        """Refuse where what reads messages is not installed."""
+        """Refuse if the library that reads messages is not installed."""
         if find_spec("ptars") is None:
             raise QueryError(step, "the package ptars is not installed", "pip install 'springtide[protobuf]'")
 
@@ -62,7 +62,7 @@ class Message:
 
     @property
     def indexes(self) -> bytes:
-        """Say which message of its file it is, as a head does: places from the outside to the inside."""
+        """Return which message of its file it is, as the bytes before a value say it: indexes from the outermost message inwards."""
         from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
         file = FileDescriptorProto.FromString(self.file)
@@ -97,7 +97,7 @@ class Message:
 
 
 def _symbols(message: Message, field: str) -> list[str] | None:
-    """Return the symbols of a field that is an enum, the default first; None if it is none."""
+    """Return the symbols of a field that is an enum, the default first; None if it is not an enum."""
     kind = _descriptor(message).fields_by_name[field].enum_type
     return None if kind is None else [v.name for v in sorted(kind.values, key=lambda v: v.number != 0)]
 
@@ -142,9 +142,9 @@ class ProtobufReader:
 
     columns: pl.Schema
     registry: Registry | None = None
-    """The records have heads, and their schemas are there; None: they are bare messages."""
+    """The registry with the schemas whose ids the records carry; None: they are bare messages."""
     message: Message | None = None
-    """What they are read as; None: as what their schemas say."""
+    """The message that they are read as; None: the one that their schemas name."""
 
     def read(self, values: Bytes) -> Parsed:
         """Read the values of records."""
@@ -175,13 +175,13 @@ class ProtobufReader:
         try:
             rows = pl.from_arrow(_handler(message).list_to_record_batch(bodies))
         except (ValueError, pl.exceptions.PanicException) as error:
-            raise Undecodable(f"it is no {message.name}: {error}") from None
+            raise Undecodable(f"it is not a {message.name}: {error}") from None
         assert isinstance(rows, pl.DataFrame)
         return adapted(rows, self.columns, {}, {})
 
 
 def _by_message(group: wire.Group, wrong: dict[int, str]) -> Iterable[tuple[wire.Group, tuple[int, ...]]]:
-    """Tell the messages of one schema apart: behind its id is which message of the file it is."""
+    """Tell the messages of one schema apart: after its id comes which message of the file it is."""
     numbers, bodies = group.numbers, group.bodies
     while bodies.len():
         try:
@@ -242,7 +242,7 @@ def _collect(registry: Registry, schema: Registered, files: dict[str, bytes]) ->
         file = FileDescriptorProto.FromString(base64.b64decode(schema.text, validate=True))
     except (binascii.Error, ValueError):
         raise _Unreadable(
-            "this registry gives the text of a .proto file only; say what the messages are: st.kafka(…, message=…)"
+            "this registry returns only the text of a .proto file; say what the messages are: st.kafka(…, message=…)"
         ) from None
     known = {name: (subject, version) for name, subject, version in schema.references}
     for name in file.dependency:
@@ -266,12 +266,12 @@ def _common(name: str) -> bytes:
 
 
 def written(message: Message) -> Registered:
-    """Return a message's file as a schema for the registry: in the form that Confluent's client for Python gives it."""
+    """Return a message's file as a schema for the registry, in the form that Confluent's Python client uses."""
     return Registered("PROTOBUF", base64.b64encode(message.file).decode())
 
 
 def imports(message: Message) -> list[str]:
-    """Name the files that a message's file imports, but for those that come with Protobuf."""
+    """Return the files that a message's file imports, except those that come with Protobuf."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
     names = [FileDescriptorProto.FromString(file).name for file in message.files[:-1]]
@@ -279,7 +279,7 @@ def imports(message: Message) -> list[str]:
 
 
 def encode(rows: pl.DataFrame, message: Message) -> list[bytes]:
-    """Write rows as messages; what is null is not set, and so is a field without a column."""
+    """Write rows as messages; a field that is null or has no column is not set."""
     fields = message.columns()
     full, wrong = adapted(rows, fields, {}, {})
     assert not wrong, wrong
@@ -292,7 +292,7 @@ def encode(rows: pl.DataFrame, message: Message) -> list[bytes]:
 
 
 def _filled(array: Any, field: Any, symbols: Sequence[str] | None = None) -> Any:
-    """Bring a column into a field's type; what cannot be null has its default instead."""
+    """Convert a column to a field's type; where a field cannot be null, it has its default instead."""
     if pa.types.is_struct(field.type):
         parts = [_filled(array.field(i), field.type.field(i)) for i in range(field.type.num_fields)]
         return pa.StructArray.from_arrays(parts, fields=list(field.type), mask=array.is_null())

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from springtide.topics.records import Range
 
 PIECE = 100_000
-"""Offsets of one slice, where a partition can be read by several tasks."""
+"""Offsets in one slice, if a partition can be read by several tasks."""
 
 
 @dataclass(frozen=True)
@@ -26,18 +26,18 @@ class Partition:
     first: int
     """The first offset that is still there."""
     stop: int
-    """The offset after the last record that may be read, of all that there are or of those before the input's end."""
+    """The offset after the last record that may be read: the end of the partition, or the end of the input."""
     next: int
-    """The offset to go on at."""
+    """The offset to continue at."""
 
     @property
     def waiting(self) -> int:
-        """How many offsets are there to be read."""
+        """How many offsets are still to be read."""
         return max(0, self.stop - self.next)
 
 
 def share(waiting: Sequence[int], limit: int) -> list[int]:
-    """Share out how much is taken of each partition: in proportion to what waits, so that all come to their ends together.
+    """Decide how much to take from each partition: in proportion to what waits, so that all reach their ends together.
 
     >>> share([10, 30, 0], 20), share([10, 30], 100), share([1, 1000], 10)
     ([5, 15, 0], [10, 30], [1, 10])
@@ -56,7 +56,7 @@ def cut(part: Range, *, apart: bool) -> list[Range]:
 
 
 def new_topics(known: Mapping[str, str], found: Mapping[str, str]) -> str | None:
-    """Return a topic that is not the one that was read before under its name; None if all are.
+    """Return a topic that is not the one that was read before under the same name; None if there is none.
 
     >>> new_topics({"a": "1"}, {"a": "1", "b": "2"}), new_topics({"a": "1"}, {"a": "2"})
     (None, 'a')

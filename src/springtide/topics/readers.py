@@ -1,4 +1,4 @@
-"""What a user says of values that have schemas of their own, and what reads them."""
+"""What a user says about values that have schemas of their own, and what reads them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from springtide.topics.registry import Registry
 def reader_of(
     step: str, value: str, schema: Any, registry: Registry | None, message: Any
 ) -> AvroReader | ProtobufReader | None:
-    """Return what reads values of a format; None if that needs neither schemas nor a registry. What is wrong is refused."""
+    """Return the reader of a format; None if it needs neither schemas nor a registry. Refuse what is wrong."""
     if message is not None and value != "protobuf":
         raise QueryError(step, f"message= is for value='protobuf', not for {value!r}", "leave it out")
     if value == "avro":
@@ -34,7 +34,7 @@ def reader_of(
 
 
 def check_avro(step: str) -> None:
-    """Refuse where what reads Avro is not installed."""
+    """Refuse if the library that reads Avro is not installed."""
     if find_spec("fastavro") is None:
         raise QueryError(step, "the package fastavro is not installed", "pip install 'springtide[avro]'")
 
@@ -51,7 +51,7 @@ def _avro(step: str, schema: Any, registry: Registry | None) -> AvroReader:
     if not own:
         if registry is None:
             raise QueryError(
-                step, "nobody knows how the values were written", "give registry=…, or as schema= the one of Avro"
+                step, "it is unknown how the values were written", "give registry=…, or an Avro schema as schema="
             )
         return AvroReader(schema_from(step, "schema", schema), registry)
     try:
@@ -61,7 +61,7 @@ def _avro(step: str, schema: Any, registry: Registry | None) -> AvroReader:
     except Unreadable as error:
         raise QueryError(step, f"schema={shown_value(schema)}: {error}", "write the columns instead") from None
     except (KeyError, TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
-        raise QueryError(step, f"schema={shown_value(schema)} is no schema of Avro: {error}", "correct it") from None
+        raise QueryError(step, f"schema={shown_value(schema)} is not an Avro schema: {error}", "correct it") from None
     text = schema if isinstance(schema, str) else json.dumps(schema)
     return AvroReader(found.columns, registry, text, found.defaults, found.required, found.aliases)
 
@@ -70,7 +70,7 @@ def _protobuf(step: str, schema: Any, registry: Registry | None, message: Any) -
     Message.check(step)
     kind = Message.of(step, message) if message is not None else None
     if kind is None and registry is None:
-        raise QueryError(step, "nobody knows what the messages are", "give message=…, the class, or registry=…")
+        raise QueryError(step, "it is unknown what the messages are", "give message=…, the class, or registry=…")
     if kind is None and schema is None:
         raise QueryError(
             step, "values that are protobuf need a schema", "write schema={'src': pl.String, …}, or give message=…"

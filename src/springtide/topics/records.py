@@ -1,4 +1,4 @@
-"""Records of a range of offsets, read in a task. A consumer is kept for the range that comes next: mostly it has fetched that already."""
+"""Records of a range of offsets, read in a task. A consumer is kept for the next range, which it has usually fetched already."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from springtide.query.errors import SpringtideError
 from springtide.topics.client import Client, asking, describe
 
 _SILENCE = 15.0
-"""Seconds without any record after which the brokers count as away."""
+"""Seconds without any record after which the brokers count as unavailable."""
 _BATCH = 20_000
 """Records that are handed on at a time: few enough that the processor's caches hold them."""
 _WAIT = 0.05
@@ -29,7 +29,7 @@ class Range:
 
     topic: str
     id: str
-    """Tells the topic from one of the same name that was made later."""
+    """Distinguishes the topic from one of the same name that was created later."""
     partition: int
     start: int
     stop: int
@@ -46,7 +46,7 @@ def stream_name(topic: str, partition: int) -> str:
 
 
 class Gone(Exception):
-    """There is no record at an offset any more."""
+    """Raised when the records from an offset on are gone."""
 
     def __init__(self, offset: int) -> None:
         """Keep the offset."""
@@ -71,9 +71,9 @@ class Reader:
         )
         self._admin = client.admin()
         self._ahead: list[Any] = []
-        """Records behind the last range, which came with it."""
+        """Records after the last range, which were fetched with it."""
         self._seen = self.next = part.start
-        """All offsets before this were seen, with and without a record; where the range ended that was read last."""
+        """All offsets before this one were seen, with or without a record; it is where the last range ended."""
         self._consumer.assign([TopicPartition(part.topic, part.partition, part.start)])
 
     def read(self, part: Range) -> Iterator[list[Any]]:
@@ -97,17 +97,17 @@ class Reader:
         yield found
 
     def check(self, part: Range) -> None:
-        """Refuse what was read if the topic is not the one that was meant: after a range was read, it was it all the time."""
+        """Refuse what was read if the topic is not the expected one: checked after a range was read, it holds for all of that range."""
         found, _ = describe(self._admin, [part.topic])[part.topic]
         if found != part.id:
             raise made_anew(part.topic)
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         self._consumer.close()
 
     def _sort(self, batch: list[Any], found: list[Any], part: Range) -> None:
-        """Put records of the range apart from later ones."""
+        """Separate the records of the range from later ones."""
         from confluent_kafka import KafkaError
 
         last = batch[-1]
@@ -168,23 +168,23 @@ def read(client: Client, isolation: str, part: Range) -> Iterator[list[Any]]:
 
 
 def forget() -> None:
-    """Let all connections of this process go."""
+    """Close all connections of this process."""
     while _readers:
         _readers.popitem()[1].close()
 
 
 def made_anew(topic: str) -> SpringtideError:
-    """Say that a topic is not the one that was read before."""
+    """Return the error for a topic that is not the one that was read before."""
     return SpringtideError(
-        f"the topic {topic} was deleted and made anew since it was first read: its offsets mean other records now, and what was not "
+        f"the topic {topic} was deleted and created again since it was first read: its offsets refer to other records now, and what was not "
         "read of the old one is gone; read the new one with a new checkpoint"
     )
 
 
 def lost(stream: str, first: int, stop: int | None) -> SpringtideError:
-    """Say which records were deleted before they were read."""
+    """Return the error for records that were deleted before they were read."""
     which = f"the records from offset {first} on" if stop is None else f"the records at offsets {first} to {stop - 1}"
     return SpringtideError(
         f"{which} of {stream} were deleted before they were read: the topic's retention is too short, or the query stood still for "
-        "too long; to go on without them: st.kafka(…, lost='skip')"
+        "too long; to continue without them: st.kafka(…, lost='skip')"
     )

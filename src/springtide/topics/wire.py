@@ -21,7 +21,7 @@ class Group:
     id: int
     numbers: pl.Series
     bodies: pl.Series
-    """What is behind the head."""
+    """What follows the schema id."""
 
 
 def head(id: int) -> bytes:
@@ -34,7 +34,7 @@ def head(id: int) -> bytes:
 
 
 def groups(values: pl.Series) -> tuple[list[Group], dict[int, str]]:
-    """Put records together that were written with the same schema, and say which have no such head. Nulls are neither.
+    """Group records that were written with the same schema, and say which carry no schema id. Nulls are left out.
 
     >>> found, wrong = groups(pl.Series([head(1) + b"a", b"?", head(2) + b"b", head(1) + b"c"]))
     >>> [(g.id, g.numbers.to_list(), g.bodies.to_list()) for g in found], wrong
@@ -52,7 +52,7 @@ def groups(values: pl.Series) -> tuple[list[Group], dict[int, str]]:
 
 
 def varint(number: int) -> bytes:
-    """Write a number as Avro and Protobuf's heads do: zigzag, seven bits a byte.
+    """Write a number as Avro and the message indexes of Protobuf do: zigzag, seven bits per byte.
 
     >>> varint(0), varint(-1), varint(300)
     (b'\\x00', b'\\x01', b'\\xd8\\x04')
@@ -66,7 +66,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number, and the place behind it; an IndexError if the data end before.
+    """Return a number, and the offset after it; raise an IndexError if the data end too early.
 
     >>> read_varint(b"\\xd8\\x04", 0)
     (300, 2)
@@ -80,11 +80,11 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 class Undecodable(Exception):
-    """Some of the records are not what their schema says."""
+    """Raised when some of the records do not match their schema."""
 
 
 def sift(bodies: Sequence[bytes], decode: Callable[[Sequence[bytes]], T]) -> Iterator[tuple[int, T | str]]:
-    """Decode records, all at once; where some cannot be, in halves, until exactly those are found: place → what they are, or why not."""
+    """Decode records all at once; if some cannot be decoded, in halves, until exactly those are found. Return index → rows, or the reason."""
     todo = [(0, len(bodies))]
     while todo:
         first, stop = todo.pop()

@@ -1,4 +1,4 @@
-"""The page as an ASGI application: a few addresses, each with plain JSON behind it."""
+"""The page as an ASGI application: a few addresses, each of which returns plain JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Answer = Callable[[Request], Awaitable[Response]]
 
 
 def application(gallery: Gallery, rules: Rules, stopping: Callable[[], bool] = lambda: False) -> ASGIApp:
-    """Make the application that shows these checkpoints to whom the rules let in; pages stop to listen when the server is `stopping`."""
+    """Make the application that shows these checkpoints to those whom the rules admit; pages stop listening when the server is `stopping`."""
     lives: dict[str, Live] = {}
 
     def watched(request: Request) -> Watched:
@@ -106,7 +106,7 @@ class _Missing(Exception):
 
 
 class _Guarded:
-    """Lets in whom the rules let in, and tells browsers how careful to be."""
+    """Admits requests by the rules, and tells browsers how careful to be."""
 
     def __init__(self, app: ASGIApp, rules: Rules) -> None:
         self._app, self._rules = app, rules
@@ -149,7 +149,7 @@ def _buckets(watched: Watched, request: Request) -> Any:
     epoch = request.query_params.get("epoch")
     found = watched.buckets(request.query_params.get("subquery", ""), int(epoch) if epoch else None)
     if found is None:
-        raise _Missing("nobody has measured buckets of such a subquery")
+        raise _Missing("there are no measurements of buckets for this subquery")
     return found
 
 
@@ -175,7 +175,7 @@ def _moment(request: Request, name: str) -> float | None:
 
 
 async def _apart(read: Callable[[], Any]) -> Any:
-    """Read files in another thread: pages that wait for events go on."""
+    """Read files in another thread, so that pages that wait for events are not held up."""
     return await asyncio.to_thread(read)
 
 
@@ -184,7 +184,7 @@ def _json(value: Any, status: int = 200) -> Response:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    return _json({"error": str(error) or "this makes no sense"}, 400)
+    return _json({"error": str(error) or "the request makes no sense"}, 400)
 
 
 async def _missing(request: Request, error: Exception) -> Response:

@@ -1,4 +1,4 @@
-"""Buckets as the page shows them: what each has to do, what it keeps, and whose it is. Pure."""
+"""Buckets as the page shows them: how much work and state each has, and who owns it. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from springtide.elastic.snapshot import Snapshot
 
 HOTTEST = 10
-"""As many buckets are followed through time."""
+"""How many buckets are followed over time."""
 
 
 def buckets(snapshot: Snapshot, name: str) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def buckets(snapshot: Snapshot, name: str) -> dict[str, Any]:
 
 
 def hottest(snapshots: Sequence[Snapshot], name: str, most: int = HOTTEST) -> dict[str, Any]:
-    """Follow the buckets with the most to do through time: the share of all rows that each had, and its owner at each moment."""
+    """Follow the busiest buckets over time: the share of all rows that each had, and its owner at each moment."""
     seen = [s for s in snapshots if name in s.subqueries and any(s.subqueries[name].bucket_rows)]
     if not seen:
         return {"subquery": name, "t": [], "epoch": [], "buckets": []}

@@ -21,36 +21,36 @@ Options = Mapping[str, Any]
 
 
 class Refused(SpringtideError):
-    """What was asked for makes no sense, or cannot be done now."""
+    """Raised when a command makes no sense, or cannot be done now."""
 
 
 def execute(checkpoint: Checkpoint, name: str, options: Options) -> dict[str, Any]:
-    """Do what was asked for; return the id under which the answer can be asked for, or the answer if it is there already."""
+    """Carry out a command; return the id under which its answer can be looked up, or the answer if it is already there."""
     if name == "savepoint":
         return {"answer": _saved(checkpoint, options)}
     if name not in _CHECKED:
         raise Refused(f"there is no command {name!r}; {nearest(name, [*_CHECKED, 'savepoint'])}")
     query = checkpoint.identity()["query"]
     if not checkpoint.in_use():
-        raise Refused(f"the query {query!r} is not running: nobody would take the command up")
+        raise Refused(f"the query {query!r} is not running, so nothing would carry the command out")
     given = _CHECKED[name](checkpoint, options)
     return {"id": send(checkpoint.root, Command(name, given)).stem}
 
 
 def answer_to(checkpoint: Checkpoint, name: str, id: str) -> dict[str, Any]:
-    """Return what became of a command; its status is `sent` while nobody has taken it up."""
+    """Return what became of a command; its status is `sent` until the query has taken it up."""
     if not _ID.fullmatch(id):
         raise Refused("there is no such command")
     file = checkpoint.root / command_file(id)
     running = checkpoint.in_use()
-    answer = read_answer(file)  # after the look at the run: what it said last is not missed
+    answer = read_answer(file)  # after looking at the run, so that its last words are not missed
     if answer is None and not running:
         if name == "stop":
-            checkpoint.withdraw(file)  # it ended by itself: the next run is not to stop at once
+            checkpoint.withdraw(file)  # it ended by itself: the next run must not stop at once
             last = checkpoint.latest()
             answer = Answer("done", epoch=None if last is None else last.epoch)
         else:
-            answer = Answer("failed", "the query ended before it took the command up; its next run will")
+            answer = Answer("failed", "the query ended before it carried the command out; its next run will")
     return _plain(answer or Answer("sent", final=False))
 
 
@@ -75,7 +75,7 @@ def _scale(checkpoint: Checkpoint, options: Options) -> dict[str, Any]:
 def _move(checkpoint: Checkpoint, options: Options) -> dict[str, Any]:
     wanted = options.get("buckets")
     if not isinstance(wanted, list) or not wanted or not all(_is_whole(b, 0, _BUCKETS) for b in wanted):
-        raise Refused("name the buckets that are to be moved, by their numbers")
+        raise Refused("name the buckets to move, by their numbers")
     to = _whole(options, "to", 0, _INSTANCES)
     return {"step": _step(checkpoint, options), "buckets": sorted(set(wanted)), "to": to, "protocol": None}
 
@@ -87,7 +87,7 @@ def _rebalance(checkpoint: Checkpoint, options: Options) -> dict[str, Any]:
 def _switch(checkpoint: Checkpoint, options: Options) -> dict[str, Any]:
     manifest = checkpoint.latest()
     if manifest is not None and not manifest.elastic:
-        raise Refused("the query is not elastic: nobody but people changes it, and there is nothing to pause")
+        raise Refused("the query is not elastic: there are no automatic changes to pause")
     return {}
 
 

@@ -23,11 +23,11 @@ class Files:
 
     @property
     def is_local(self) -> bool:
-        """Tell whether looking costs next to nothing."""
+        """Return whether looking costs next to nothing."""
         return self.store.local is not None
 
     def sizes(self, folder: str, prefix: str) -> dict[str, int]:
-        """Return the files of a folder whose names begin so, with their sizes, in the order of their names."""
+        """Return the files of a folder whose names begin with a prefix, with their sizes, in the order of their names."""
         root = self.store.local
         if root is None:
             found = {path: size for path, size in self.store.files(folder).items() if _name(path).startswith(prefix)}
@@ -43,7 +43,7 @@ class Files:
         return dict(sorted(found.items()))
 
     def read(self, path: str, start: int, end: int) -> bytes:
-        """Return the bytes from `start` up to `end`; fewer, or none, where the file has become shorter or is gone."""
+        """Return the bytes from `start` up to `end`; fewer, or none, if the file has become shorter or is gone."""
         root = self.store.local
         try:
             if root is None:

@@ -16,7 +16,7 @@ from springtide.ui import now
 from springtide.ui.watching import Watched
 
 _DEEP = 3
-"""So many folders below the one that was named are looked into."""
+"""How many folders below the given one are searched."""
 _MOST = 500
 """Checkpoints that are shown."""
 
@@ -36,7 +36,7 @@ class Gallery:
 
     @property
     def title(self) -> str:
-        """What it is that is shown."""
+        """A title for what is shown."""
         return str(self.folder) if self.folder is not None else Store.at(self._where).url
 
     def get(self, key: str) -> Watched | None:
@@ -46,7 +46,7 @@ class Gallery:
         return self._known.get(key)
 
     def list(self) -> list[dict[str, Any]]:
-        """Return a line for each checkpoint, those that run first, then by when they last did something."""
+        """Return a line for each checkpoint: running ones first, then by when they last did something."""
         self._look()
         with self._lock:
             known = list(self._known.items())
@@ -66,7 +66,7 @@ class Gallery:
 
 
 def found(folder: Path, deep: int = _DEEP) -> Iterator[Path]:
-    """Find the checkpoints below a folder; what is inside of one is its own."""
+    """Find the checkpoints below a folder, but not those inside another checkpoint."""
     try:
         with os.scandir(folder) as entries:
             folders = sorted(e.name for e in entries if e.is_dir(follow_symlinks=False) and not e.name.startswith("."))

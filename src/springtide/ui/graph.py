@@ -15,7 +15,7 @@ _COUNTED = {EXCHANGE: "sent", SINK: "given", SOURCE: "accepted"}
 def graph(identity: Mapping[str, Any], kept: Sequence[Manifest], last: Snapshot | None) -> dict[str, Any]:
     """Return subqueries with their steps, and edges with rows per second over the epochs that are kept.
 
-    A checkpoint of an older version does not say how its steps hang together: then each subquery is a box without steps.
+    A checkpoint of an older version does not say how its steps are connected: then each subquery is a box without steps.
     """
     drawn = identity.get("graph") or _boxes(last, kept)
     said = identity.get("steps", {})
@@ -65,7 +65,7 @@ def rates(kept: Sequence[Manifest]) -> dict[str, float]:
 
 
 def _given_by(last: Snapshot | None, name: str) -> float | None:
-    """Say what a subquery gives per second, where nobody counts what goes along its edges."""
+    """Return the rows per second that a subquery emits, where the rows along its edges are not counted."""
     if last is None or name not in last.subqueries or not last.period:
         return None
     return sum(last.subqueries[name].rows_out) / last.period
@@ -92,5 +92,5 @@ def _box(name: str) -> dict[str, Any]:
 
 
 def _what(said: str, kind: str) -> str:
-    """Say what a step does; of a source it would be its columns' types, which help nobody here."""
+    """Say what a step does; for a source that would be the types of its columns, which do not help here."""
     return "" if kind == "source" else said.removeprefix(f"{kind}: ")

@@ -1,7 +1,7 @@
 """Who may ask the page for what. Pure.
 
-Browsers let any site send requests to this one, with its cookies; and a site may have its own name lead to this machine. So a request is
-refused whose `Host` is not a name of this server, or that another site has made; and whatever changes anything must bring a word that only the page itself knows.
+Browsers let any site send requests to this one, with its cookies, and a site may point its own name to this machine. So a request is
+refused if its `Host` is not a name of this server or if another site made it, and a request that changes anything must carry a word that only the page itself knows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEADERS = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=(), payment=(), usb=()",
     "Cache-Control": "no-store",
 }
-"""What every answer says to the browser: nothing from elsewhere, no script in texts, in nobody's frame, kept nowhere."""
+"""What every answer says to the browser: load nothing from elsewhere, run no script from text, show it in no frame, keep it nowhere."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Rules:
     word: str
     """What only the page knows."""
     token: str | None = None
-    """What a person must know; None on the loopback, where only this machine can ask."""
+    """The token that a person must know; None on the loopback, which only this machine can reach."""
     read_only: bool = False
 
 
@@ -57,7 +57,7 @@ class Asked(NamedTuple):
 
 
 class No(NamedTuple):
-    """A request is refused."""
+    """Raised when a request is refused."""
 
     status: int
     why: str
@@ -93,7 +93,7 @@ def _is_from_elsewhere(asked: Asked, rules: Rules) -> bool:
     site = headers.get("sec-fetch-site", "none")
     if site in ("same-origin", "none"):
         return False
-    # Somebody followed a link to the page. That shows the page to that person and to nobody else.
+    # Somebody followed a link to the page, which shows the page to that person and to nobody else.
     return not (asked.method == "GET" and asked.path == "/" and headers.get("sec-fetch-mode") == "navigate")
 
 
@@ -108,7 +108,7 @@ def _judge_change(asked: Asked, rules: Rules) -> No | None:
 
 
 def same(given: str | None, wanted: str) -> bool:
-    """Compare secrets in a time that tells nothing about them."""
+    """Compare secrets in a time that reveals nothing about them."""
     return given is not None and hmac.compare_digest(given.encode(), wanted.encode())
 
 

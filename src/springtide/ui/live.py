@@ -17,14 +17,14 @@ EVERY_IN_STORE = 5.0
 _ALIVE = 15.0
 """Seconds after which a page is told that there is nothing new."""
 _AWAKE = 0.1
-"""Seconds between two looks of a page whether there is something new, or the server ends."""
+"""Seconds between two checks of a page whether there is something new, or the server is stopping."""
 
 
 class Live:
     """One checkpoint, and the pages that show it."""
 
     def __init__(self, watched: Watched, stopping: Callable[[], bool]) -> None:
-        """Look at nothing yet; `stopping` tells whether the server ends, which waits for nobody who only listens."""
+        """Look at nothing yet; `stopping` tells whether the server is stopping, which does not wait for pages that only listen."""
         self.watched, self._stopping = watched, stopping
         self._every = EVERY if watched.files.is_local else EVERY_IN_STORE
         self._pages = 0
@@ -33,7 +33,7 @@ class Live:
         self._task: asyncio.Task[None] | None = None
 
     async def follow(self) -> AsyncIterator[str]:
-        """Give the server-sent events of one page: the query as it is, again whenever something changed."""
+        """Yield the server-sent events of one page: the query as it is, again whenever something has changed."""
         self._pages += 1
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._look())

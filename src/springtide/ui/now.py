@@ -1,4 +1,4 @@
-"""A query as it is now: everything that the page shows but the past, as plain JSON. Pure."""
+"""A query as it is now: everything that the page shows except the past, as plain JSON. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from springtide.ui.graph import graph, rates
 State = Literal["running", "ended", "stopped", "waiting", "gone"]
 
 STREAMS = 12
-"""As many physical streams of a source are shown, those that are farthest behind."""
+"""How many physical streams of a source are shown: those that are farthest behind."""
 RECENT = 5.0
-"""Seconds that are summed up for what is said of now."""
+"""How many seconds the current numbers are taken over."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Seen:
     """The last measurements, oldest first."""
     savepoints: Mapping[str, Manifest] = field(default_factory=dict)
     gone: str | None = None
-    """Why it cannot be read any more, if it cannot."""
+    """Why it can no longer be read, if it cannot."""
 
 
 def now_of(seen: Seen) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def now_of(seen: Seen) -> dict[str, Any]:
     measured = recent_load(seen.recent)
     manager = last.elastic if last else None
     drawn = graph(seen.identity, seen.kept, measured)
-    # In the order of the plan; a manifest has them in that of the alphabet.
+    # In the order of the plan; in a manifest they are in alphabetical order.
     names = (
         [n for n in dict.fromkeys([*(q["name"] for q in drawn["subqueries"]), *last.maps]) if n in last.maps]
         if last
@@ -88,7 +88,7 @@ def recent_load(recent: Sequence[Snapshot]) -> Snapshot | None:
 
 
 def events_of(kept: Sequence[Manifest]) -> list[dict[str, Any]]:
-    """Return what the kept epochs tell of, the newest first, each once."""
+    """Return the events of the kept epochs, the newest first, each once."""
     found = {(at, text): None for m in kept for at, text in m.metrics.events}
     return [{"at": at, "text": text} for at, text in sorted(found, reverse=True)]
 
@@ -187,7 +187,7 @@ def _source(name: str, state: SourceState, measured: Snapshot | None) -> dict[st
 
 
 def held_by(state: SourceState) -> dict[str, Any] | None:
-    """Say which physical stream holds the merged time of a source back, and by how much; None where none does."""
+    """Say which physical stream holds the merged time of a source back, and by how much; None if none does."""
     times = {n: t for n, t in state.times.items() if t != END_OF_TIME}
     if len(times) < 2:
         return None
@@ -197,12 +197,12 @@ def held_by(state: SourceState) -> dict[str, Any] | None:
 
 
 def _time(micros: int | None) -> float | None:
-    """Return an event time in seconds, as JSON and browsers can have it; None where there is none, or no more."""
+    """Return an event time in seconds, for JSON and browsers; None if there is none yet, or if time has ended."""
     return None if micros is None or abs(micros) >= END_OF_TIME else micros / 1e6
 
 
 def epoch_of(manifest: Manifest) -> dict[str, Any]:
-    """Return what there is to say of one epoch: when, how long, rows, and the state that it keeps and that it wrote."""
+    """Return a summary of one epoch: when, how long, its rows, and the state that it keeps and that it wrote."""
     segments, metrics = list(manifest.segments()), manifest.metrics
     return {
         "epoch": manifest.epoch,

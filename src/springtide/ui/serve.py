@@ -1,4 +1,4 @@
-"""Serves the page until it is told to stop: on this machine alone, or to whoever has the token."""
+"""Serves the page until it is told to stop: on this machine alone, or to anyone who has the token."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from springtide.ui.gallery import Gallery
 from springtide.ui.guard import LOOPBACK, Rules
 
 TOKEN = "SPRINGTIDE_UI_TOKEN"
-"""The variable of the environment with the token, for those who want to choose it."""
+"""The environment variable with the token, for those who want to choose it."""
 PORT = 8765
-"""Where the page is if nobody says where, and nobody else is there."""
+"""The default port of the page, if it is free."""
 _LEAST = 16
 """Characters of a token that a person chose."""
 
@@ -37,7 +37,7 @@ class ServeOptions:
 def serve(
     gallery: Gallery, options: ServeOptions, ready: Callable[[str], None], *, until_stdin_ends: bool = False
 ) -> None:
-    """Serve the page; `ready` is told its address, with the token in it if there is one. It ends with Ctrl-C."""
+    """Serve the page until Ctrl-C; `ready` is called with its address, which includes the token if there is one."""
     try:
         import uvicorn
 
@@ -65,7 +65,7 @@ def serve(
 
 
 def rules_of(options: ServeOptions, token: str | None = None) -> Rules:
-    """Say whom the server answers: this machine, or whoever has the token, which is made up if nobody chose one."""
+    """Return the rules for whom the server answers: this machine, or anyone with the token, which is generated if none was chosen."""
     word = secrets.token_urlsafe(24)
     if is_loopback(options.host):
         return Rules(frozenset({*LOOPBACK, options.host}), word, token or None, options.read_only)
@@ -77,7 +77,7 @@ def rules_of(options: ServeOptions, token: str | None = None) -> Rules:
 
 
 def address(host: str, port: int, token: str | None = None) -> str:
-    """Write the address that a browser is to open.
+    """Write the address for a browser to open.
 
     >>> address("127.0.0.1", 8765), address("::1", 80), address("0.0.0.0", 8765, "abc")
     ('http://127.0.0.1:8765/', 'http://[::1]:80/', 'http://...:8765/?token=abc')
@@ -87,7 +87,7 @@ def address(host: str, port: int, token: str | None = None) -> str:
 
 
 def open_browser(url: str) -> bool:
-    """Open the page where there is a desktop; tell whether there is one."""
+    """Open the page if there is a desktop; return whether there is one."""
     has_desktop = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     return bool(has_desktop) and webbrowser.open(url)
 
@@ -105,7 +105,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _names(host: str) -> frozenset[str]:
-    """Name what a browser may call this server: the address, or all of this machine's where it listens on all."""
+    """Return the names by which a browser may reach this server: its address, or all of this machine's if it listens on all."""
     if not _is_any(host):
         return frozenset({host.lower()})
     own = socket.gethostname()

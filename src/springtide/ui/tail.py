@@ -1,4 +1,4 @@
-"""Lines of the history, read as they come: the newest first, then what is added, and meanwhile what came before.
+"""Lines of the history, read as they are written: the newest first, then what is added, and in the meantime what came before.
 
     ┌──────────── earlier ────────────┐┌─ newest ─┐┌─ new ─ ─
     snapshots-000001-000000.jsonl  …  snapshots-000001-000003.jsonl
@@ -51,16 +51,16 @@ class Tail:
         self._at: dict[str, int] = {}
         """File → up to where it was read."""
         self._earlier: list[_Span] = []
-        """What was passed over at first, oldest first."""
+        """What was skipped at first, oldest first."""
         self._begun = False
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether there is nothing earlier to be read."""
+        """Return whether there is nothing earlier left to read."""
         return not self._earlier
 
     def new(self) -> list[Line]:
-        """Return what was added since the last time; the first time the last lines that there are."""
+        """Return what was added since the last call; the first call returns the newest lines."""
         sizes = self._files.sizes(HISTORY, self._prefix)
         if not self._begun and sizes:
             self._begin(sizes)
@@ -74,7 +74,7 @@ class Tail:
         return found
 
     def earlier(self) -> list[Line]:
-        """Return the lines before all that were given so far, a piece of them."""
+        """Return a piece of the lines before all those returned so far."""
         if not self._earlier:
             return []
         span = self._earlier[-1]
@@ -106,7 +106,7 @@ class Tail:
             self._at[file] = start
 
     def _lines(self, file: str, start: int, end: int, *, skip: bool = False) -> Iterator[Line]:
-        """Give the whole lines of a span; with `skip` the first one is of no use: it began before."""
+        """Yield the whole lines of a span; `skip` leaves out the first, which began before it."""
         data = self._files.read(file, start, end)
         at = 0
         while (newline := data.find(b"\n", at)) >= 0:

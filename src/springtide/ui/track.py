@@ -35,7 +35,7 @@ class Track:
 
     @staticmethod
     def of(snapshots: Sequence[Snapshot], places: Sequence[Place]) -> Track:
-        """Take the figures out of snapshots."""
+        """Take the measurements out of snapshots."""
         names = list(dict.fromkeys(name for s in snapshots for name in s.subqueries))
         table = np.array([_columns_of_epoch(s) for s in snapshots], dtype=np.float64).reshape(
             len(snapshots), len(WHOLE)
@@ -52,7 +52,7 @@ class Track:
         return len(self.epoch)
 
     def __add__(self, later: Track) -> Track:
-        """Put later epochs behind these."""
+        """Append later epochs."""
         if not len(self) or not len(later):
             return later if len(later) else self
         names = dict.fromkeys([*self.parts, *later.parts])
@@ -67,15 +67,15 @@ class Track:
         return self.parts[name][column] if name in self.parts else np.full(len(self), _NAN)
 
     def index(self, epoch: int) -> int | None:
-        """Return the place of the last epoch that is not after this one; None if there is none.
+        """Return the index of the last epoch that is not after this one; None if there is none.
 
-        A checkpoint that was gone back with has some numbers twice: then the last one counts.
+        A checkpoint that was restored at an earlier epoch has some numbers twice: then the last one counts.
         """
         found = np.flatnonzero(self.epoch <= epoch)
         return int(found[-1]) if found.size else None
 
     def between(self, begin: float | None, end: float | None) -> slice:
-        """Say which epochs ended in a span of time."""
+        """Return which epochs ended in a span of time."""
         times = np.maximum.accumulate(self.whole["time"])  # a clock that was set back does not hide what came after
         first = 0 if begin is None else int(np.searchsorted(times, begin, "left"))
         last = len(self) if end is None else int(np.searchsorted(times, end, "right"))
@@ -86,7 +86,7 @@ EMPTY = Track(np.zeros(0, np.int64), {c: np.zeros(0) for c in WHOLE}, {}, ())
 
 
 def series(track: Track, begin: float | None = None, end: float | None = None, most: int = 400) -> dict[str, Any]:
-    """Sum up a span of time for a chart, in at most so many points.
+    """Sum up a span of time for a chart, in at most a given number of points.
 
     Rates are those of the whole time of a point, backlog and latency the worst of it, utilisation the mean, with the least and the most
     busy instance, and instances those at its end.
@@ -143,7 +143,7 @@ def series(track: Track, begin: float | None = None, end: float | None = None, m
 
 
 def plain(values: Floats, digits: int | None = None) -> list[float | None]:
-    """Return numbers as JSON has them, with four digits or so many places: NaN is null."""
+    """Return numbers for JSON, with four significant digits or a given number of decimal places: NaN is null."""
     if digits is None:
         return [None if v != v else float(f"{v:.4g}") for v in values.tolist()]
     return [None if v != v else round(v, digits) for v in values.tolist()]
@@ -158,7 +158,7 @@ def _columns_of_epoch(snapshot: Snapshot) -> tuple[float, ...]:
 
 
 def rows_out(snapshot: Snapshot) -> int:
-    """Count what came out of the subqueries that no other takes rows from."""
+    """Count the rows that came out of the last subqueries, whose rows go to no other."""
     taken = {up for s in snapshot.subqueries.values() for up in s.upstream}
     return sum(sum(s.rows_out) for name, s in snapshot.subqueries.items() if name not in taken)
 

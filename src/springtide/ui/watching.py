@@ -1,4 +1,4 @@
-"""One checkpoint that is looked at: what is new in it is read, and everything else is kept. All reading of the page is here."""
+"""One checkpoint that the page shows: what is new in it is read, and everything else is kept. All reading for the page happens here."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from springtide.ui.now import Seen, epoch_of, now_of, recent_load
 from springtide.ui.tail import Line, Place, Tail
 
 KEPT = 12
-"""Manifests that are remembered, to see how fast rows go."""
+"""How many manifests are remembered, to compute rates."""
 RECENT = 100
-"""Snapshots that are remembered whole."""
+"""How many snapshots are remembered in full."""
 SAMPLES = 200
-"""Rows that did not come in that are shown."""
+"""How many late and rejected rows are shown."""
 _STEADY = 15.0
 """Seconds that rates look back."""
 _ALL = 1 << 30
 _SAMPLES = 160
-"""Moments that buckets are followed through."""
+"""At how many moments buckets are shown over time."""
 _FOLLOWED = 15.0
-"""Seconds after its last epoch for which a query is taken to run, where nobody can tell."""
+"""Seconds after its last epoch for which a query is assumed to run, where that cannot be found out."""
 
 
 class Watched:
@@ -70,7 +70,7 @@ class Watched:
         """Whether a run was heard of that looks for commands here: that of a checkpoint whose copy this is does not."""
         self._gone: str | None = None
         self.version = 0
-        """Counts what was seen to change."""
+        """Counts the changes that were seen."""
 
     @property
     def root(self) -> Path | None:
@@ -94,7 +94,7 @@ class Watched:
             return True
 
     def glance(self) -> None:
-        """Read only whose it is, how far it is and whether it runs."""
+        """Read only which query it is, how far it is and whether it runs."""
         with self._lock:
             try:
                 self._read_marker()
@@ -105,11 +105,11 @@ class Watched:
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether all of the past was read."""
+        """Return whether all of the past was read."""
         return self._snapshots.is_whole
 
     def fill(self) -> None:
-        """Read a piece of what was before all that is known."""
+        """Read a piece of the past before everything that is known."""
         with self._lock:
             found, places = self._understood(self._snapshots.earlier())
             self._track = track.Track.of(found, places) + self._track
@@ -143,7 +143,7 @@ class Watched:
         slots = log.slots()
         if slots and slots[-1] == self._newest:
             return
-        # The first time all that are kept tell how fast rows went; later those that were seen do.
+        # The first time, rates come from all kept manifests; later, from those that were seen.
         tail = (log.read() if not self._manifests else log.tail()).manifests() or log.tail().manifests()
         known = self._manifests[-1] if self._manifests else None
         self._manifests.extend([m for m in tail[-KEPT:] if known is None or m != known])
@@ -215,14 +215,14 @@ class Watched:
         return [epoch_of(m) for m in reversed(records.manifests())] if kept else []
 
     def refused(self) -> list[dict[str, Any]]:
-        """Return samples of rows that did not come in, the newest first, with the reason of each."""
+        """Return samples of late and rejected rows, the newest first, each with the reason."""
         with self._lock:
             for _, line in self._refused.new():
                 self._samples.extend(_samples(line))
             return list(reversed(self._samples))
 
     def buckets(self, name: str, epoch: int | None) -> dict[str, Any] | None:
-        """Return the buckets of a subquery now, or after an epoch of the past; None where nobody measured them."""
+        """Return the buckets of a subquery now, or after an earlier epoch; None if they were not measured."""
         with self._lock:
             found = self._around(epoch)
         if found is None or name not in found.subqueries or not found.subqueries[name].map.owners:
@@ -254,7 +254,7 @@ class Watched:
 
 
 def _snapshot(line: bytes) -> Snapshot | None:
-    """Understand a line; None for one that a crash cut short, or that somebody damaged."""
+    """Parse a line; None if a crash cut it short, or if it is damaged."""
     try:
         found = Snapshot.from_json(parsed(line))
         found.levels  # noqa: B018 - a subquery that takes rows from one that is not there is damaged too

@@ -163,9 +163,8 @@ def test_a_file_that_goes_before_it_is_read_is_reported(folder: Folder) -> None:
     assert engine.has_work()
     assert engine.has_work(), "looking twice changes nothing"
     engine.run()
-    assert [text for _, text in engine.events] == [
-        f"step numbers (source): {folder.files}/b.{folder.kind} is gone and was not read: put it back if its rows are wanted"
-    ]
+    ((_, told),) = engine.events
+    assert told.startswith(f"step numbers (source): {folder.files}/b.{folder.kind} is gone")
     assert engine.manifest.sources["numbers"].files["gone"] == 1
     away.rename(folder.files / f"b.{folder.kind}")
     folder.put("d", [3])
@@ -184,7 +183,7 @@ def test_a_bounded_input_waits_for_files_that_it_has_seen(folder: Folder) -> Non
     engine.has_work()
     engine.run()
     (folder.files / f"c.{folder.kind}").rename(folder.root / "c")
-    with pytest.raises(st.UnavailableError, match=f"c.{folder.kind} is not in .* any more, and was not read yet"):
+    with pytest.raises(st.UnavailableError, match=f"c.{folder.kind} is no longer in "):
         engine.has_work()
     engine.close()
 

@@ -186,7 +186,7 @@ def test_a_folder_that_is_gone_for_a_while_is_not_the_end_of_the_input(tmp_path:
     engine.close()
     assert seen[-1] == 60
     compare(sink.rows(), expected)
-    assert "1.parquet is not in" in notes(engine)[0]
+    assert "1.parquet is no longer in" in notes(engine)[0]
 
 
 # ── sinks ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -190,7 +190,7 @@ def test_an_epoch_that_was_begun_in_one_way_is_not_finished_in_another(tmp_path:
     run()
     bucket.at = None
     if not rows(bucket):
-        with pytest.raises(st.SinkError, match=r"epoch 0 was not written to its end, .*; start the query once with"):
+        with pytest.raises(st.SinkError, match=r"epoch 0 was not written .*; start the query once with"):
             run(partition_by="k")
     run(roll="1h")
     assert rows(bucket) == list(range(ROWS))
@@ -269,7 +269,7 @@ def test_a_folder_with_files_of_others_is_refused(tmp_path: Path, bucket: Mortal
     before = dict(bucket.files)
     with pytest.raises(
         st.SinkError,
-        match=r"step out \(sink\): the folder fake://bucket/out has files that are not of this run \(theirs.parquet\)",
+        match=r"step out \(sink\): the folder fake://bucket/out has files .*\(theirs.parquet\)",
     ):
         Runs(tmp_path / "ckpt").run(query_of(st.parquet_sink("fake://bucket/out")))
     assert bucket.files == before
@@ -287,11 +287,11 @@ def test_a_run_without_rows_leaves_the_place_to_others(tmp_path: Path, bucket: M
         (
             "hdfs://host/out",
             None,
-            r"is in .* kind of store: hdfs://.*st.spark_sink writes to wherever",
+            r"is in .* kind of store: hdfs://.*st.spark_sink",
         ),
         ("s3:///out", None, r"names no bucket"),
         (Path("s3://bucket/out"), None, r"is an address, not a path; give the address as text"),
-        ("out/", {"region": "r"}, r"out/ is a path, which has no options of a store"),
+        ("out/", {"region": "r"}, r"out/ is a path, .*storage_options"),
     ],
 )
 def test_addresses_that_mean_nothing_are_refused_when_the_query_is_built(path: Any, options: Any, said: str) -> None:

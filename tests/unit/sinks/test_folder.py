@@ -189,7 +189,7 @@ def test_a_lost_file_is_an_error_unless_the_epoch_is_recorded(tmp_path: Path) ->
 def test_a_file_that_is_in_the_way_is_not_written_over(tmp_path: Path) -> None:
     out = opened(tmp_path)
     (tmp_path / "out" / "part-000000007-0000.parquet").write_text("a diary")
-    with pytest.raises(st.SinkError, match=r"part-000000007-0000.parquet is there already, and not of this run; move"):
+    with pytest.raises(st.SinkError, match=r"part-000000007-0000.parquet already exists.*; move"):
         out.publish(publication(tmp_path, [1]))
     assert (tmp_path / "out" / "part-000000007-0000.parquet").read_text() == "a diary"
 
@@ -201,7 +201,7 @@ def test_a_folder_that_was_removed_is_made_anew(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "out")
     out.publish(publication(tmp_path, [2], epoch=8))
     assert content(tmp_path) == [2]
-    assert notes == [f"the record in {tmp_path / 'out'} was removed; it is written anew"]
+    assert [note.partition(";")[0] for note in notes] == [f"the record in {tmp_path / 'out'} was removed"]
 
 
 # ── whose it is ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -224,8 +224,8 @@ def refused(folder: Path, owner: Owner, why: str) -> None:
         (replace(MINE, name="late", epoch=9), "belongs to the sink out of .*; call this sink out again"),
         (replace(MINE, epoch=6), "this checkpoint ends with epoch 6: later rows would come twice"),
         (replace(MINE, generation=0, epoch=7), "was taken over by a newer run"),
-        (replace(MINE, epoch=7, commit="0" * 16), "has another epoch 7 of .*: two runs went on"),
-        (replace(MINE, lineage=Lineage("d" * 32, ((MINE.lineage.id, 6),)), epoch=9), "was made of it at epoch 6"),
+        (replace(MINE, epoch=7, commit="0" * 16), "has another epoch 7 of .*: two runs"),
+        (replace(MINE, lineage=Lineage("d" * 32, ((MINE.lineage.id, 6),)), epoch=9), "was made from it at epoch 6"),
     ],
 )
 def test_what_is_not_its_own_is_refused(tmp_path: Path, owner: Owner, why: str) -> None:
@@ -261,17 +261,15 @@ def test_files_of_nobody(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     for name in ("part-000000006-0000.parquet", "_SUCCESS", ".hidden"):
         (tmp_path / "out" / name).touch()
-    refused(
-        tmp_path, MINE, r"has files that are not of this run \(part-000000006-0000.parquet\); give this sink an empty"
-    )
-    refused(tmp_path, replace(MINE, epoch=5), r"not of this run \(part-000000006-0000.parquet\)")
+    refused(tmp_path, MINE, r"has files .*\(part-000000006-0000.parquet\); give this sink an empty")
+    refused(tmp_path, replace(MINE, epoch=5), r"has files .*\(part-000000006-0000.parquet\)")
     notes: list[str] = []
     opened(tmp_path, replace(MINE, epoch=6), notes).close()
     assert ledger(tmp_path).epoch == -1
-    assert "has no record of whose it is; its files, up to epoch 6, are taken for this query's" in notes[0]
+    assert "has no record of whose it is; its files, up to epoch 6," in notes[0]
     (tmp_path / "out" / named(ledger(tmp_path))).unlink()
     (tmp_path / "out" / "diary.txt").touch()
-    refused(tmp_path, replace(MINE, epoch=6), r"not of this run \(diary.txt\)")
+    refused(tmp_path, replace(MINE, epoch=6), r"has files .*\(diary.txt\)")
 
 
 def test_an_epoch_that_an_older_version_published_in_part_is_finished(tmp_path: Path) -> None:

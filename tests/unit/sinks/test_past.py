@@ -242,7 +242,7 @@ def test_two_copies_of_a_checkpoint_do_not_both_go_on_with_one_place(tmp_path: P
     shutil.rmtree(out)
     os.rename(tmp_path / "of one", out)
     before = seen(out)
-    with pytest.raises(st.SinkError, match=r"two runs went on from the same checkpoint"):
+    with pytest.raises(st.SinkError, match=r"two runs .* the same checkpoint"):
         Runs(tmp_path / "two").run(query_of(st.parquet_sink(out)))
     assert seen(out) == before
 

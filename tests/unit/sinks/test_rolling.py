@@ -109,7 +109,7 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], problem
 
 @pytest.mark.parametrize(
     ("by", "problem"),
-    [("y", "no column 'y'"), ("ts", "partitioned by texts, integers"), (["x"], "no column is left")],
+    [("y", "no column 'y'"), ("ts", "partitioned by strings, integers"), (["x"], "no column is left")],
 )
 def test_columns_that_make_no_folders_are_refused_when_the_query_is_built(by: Any, problem: str) -> None:
     schema = {"x": pl.Int64} if by == ["x"] else {"ts": st.TIME, "x": pl.Int64}

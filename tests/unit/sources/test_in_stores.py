@@ -282,7 +282,7 @@ def test_options_from_the_environment(s3: str, s3_server: str, drain: Drain, mon
             r"what follows the \? in s3://bucket/in/a is not an option; .* write \* in a pattern",
         ),
         ("s3://bucket/a#b", r"has a # in it; write %23"),
-        (Path("s3://bucket/a"), r"is an address, not a path; give it as text"),
+        (Path("s3://bucket/a"), r"is an address, not a path; give it as a string"),
     ],
 )
 def test_addresses_that_mean_nothing_are_refused_when_the_query_is_built(path: Any, said: str) -> None:
@@ -291,9 +291,7 @@ def test_addresses_that_mean_nothing_are_refused_when_the_query_is_built(path: A
 
 
 def test_options_of_a_folder_are_refused() -> None:
-    with pytest.raises(
-        st.QueryError, match=r"in/ is a path, which has no options of a store; leave storage_options out"
-    ):
+    with pytest.raises(st.QueryError, match=r"in/ is a path.*; leave storage_options out"):
         st.csv("in/", schema=COLUMNS, storage_options={"region": "r"})
 
 

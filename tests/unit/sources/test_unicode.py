@@ -39,8 +39,8 @@ def test_the_row_with_the_bad_text_is_named(bad: bytes) -> None:
 
 def test_texts_inside_of_others_and_slices() -> None:
     batch = rows(l=lists(b"a", b"\xfe", b"c"), s=rows(y=raw(b"a", b"b", b"\xfd")))
-    reasons = [None, "column 'l': a text in list<item: string> is not UTF-8"]
-    reasons += ["column 's': a text in struct<y: string> is not UTF-8"]
+    reasons = [None, "column 'l': a string in list<item: string> is not UTF-8"]
+    reasons += ["column 's': a string in struct<y: string> is not UTF-8"]
     for start in range(3):
         assert checked(batch.slice(start))[MISFIT].to_list() == reasons[start:]
 

@@ -69,22 +69,22 @@ def _sqlite_tables(table: Table) -> tuple[str, list[str]]:
 
 @dataclass(frozen=True)
 class Dialect:
-    """What a database wants otherwise. The defaults are those of the SQL standard, with `ON CONFLICT` for upserts."""
+    """How a database differs. The defaults are those of the SQL standard, with `ON CONFLICT` for upserts."""
 
     paramstyle: str = "qmark"
     """How statements name their parameters, as PEP 249 calls it: qmark, format, pyformat or numeric."""
     begin: str | None = None
     """The statement that begins a transaction; None if the driver does that itself."""
     type_of: Callable[[pl.DataType], str | None] = standard_type
-    """The type for a column of a table that is made; None if the database has none."""
+    """The type for a column of a new table; None if the database has none."""
     tables: Callable[[Table], tuple[str, Sequence[str]]] = _standard_tables
     """A statement that counts the tables of a name, {} for each parameter, and the parameters."""
     on_conflict: Callable[[Sequence[str], Sequence[str]], str] = sql.on_conflict
     """How an `INSERT` of these columns ends, so that rows with these keys replace what is there."""
     times_as_text: bool = False
-    """Times, dates and decimals are written as text, in the form of ISO 8601."""
+    """Whether times, dates and decimals are written as text, times in the form of ISO 8601."""
     has_nan: bool = True
-    """Whether NaN stays NaN. Where it does not, rows with a NaN are refused."""
+    """Whether NaN stays NaN. If not, rows with a NaN are refused."""
 
     def parameters(self, count: int) -> list[str]:
         """Write the parameters of a statement."""

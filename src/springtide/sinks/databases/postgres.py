@@ -20,7 +20,7 @@ from springtide.tables.names import Table, listed
 from springtide.tables.postgres import Server, server
 
 _ROWS = "pg_temp.springtide_rows"
-"""Where rows are before they replace others."""
+"""The temporary table for rows that will replace others."""
 _BLOCK = 200_000
 """Rows that are turned into text at a time."""
 
@@ -52,7 +52,7 @@ WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER
 
 
 def fitting_types(dtype: pl.DataType) -> list[str]:
-    """Return the types of PostgreSQL that hold all values of a column; none for text, which any type may be written as.
+    """Return the types of PostgreSQL that hold all values of a column; none for strings, from which any type may be read.
 
     >>> fitting_types(pl.Int32()), fitting_types(pl.Float64())
     (['int4', 'int8', 'numeric'], ['float8', 'numeric'])
@@ -128,7 +128,7 @@ class _PostgresTarget(DatabaseTarget):
         there = {name: rest for name, *rest in cursor.fetchall()}
         for name, dtype in self.owner.schema.items():
             if name not in there:
-                continue  # said by the check that all databases have
+                continue  # reported by the check that all databases share
             kind, modifier, is_made, _ = there[name]
             wanted = fitting_types(dtype)
             if is_made:
@@ -198,7 +198,7 @@ def postgres_sink(
 ) -> PostgresSink:
     """Write rows to a table of PostgreSQL, each row exactly once, as fast as COPY.
 
-    Rows are appended, or with `keys` they replace those with the same keys. The table is made if `create` says so; if not, it is checked when
+    Rows are appended; with `keys`, they replace rows with the same keys. The table is made if `create` says so; otherwise it is checked when
     the query starts. `password` may be a `Secret`; `options` are those of libpq, such as `sslmode` and `sslrootcert`.
 
     >>> st.postgres_sink("postgresql://me:hush@db.example/calls", "heavy", keys="src").describe()

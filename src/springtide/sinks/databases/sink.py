@@ -4,7 +4,7 @@ In one transaction, decided by the first statement:
 
     UPDATE springtide_ledger SET epoch = …  WHERE target = … AND epoch = …   exactly one row, or nothing at all happens
     INSERT INTO table …                                                      the rows of the epoch
-    COMMIT                                                                   if nobody knows how it ended: the ledger says it
+    COMMIT                                                                   if nobody knows how it ended, the ledger says it
 
 Two runs that want the same entry wait for each other at the UPDATE; the second finds another entry, and changes nothing.
 """
@@ -27,7 +27,7 @@ from springtide.sinks.databases.sql import ENTRY
 from springtide.tables.names import Table, listed, quoted
 
 _FINAL = {"DataError", "IntegrityError", "NotSupportedError", "ProgrammingError"}
-"""The errors of PEP 249 that come again however often the same is tried."""
+"""The errors of PEP 249 that come again however often the statement is tried."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class DatabaseSink(LedgerSink):
         entry = f"its row in {self.table.ledger} (target = '{self.table.name}')"
         return Advice(
             elsewhere="give this sink another table",
-            anew=f"to begin anew, empty the table and delete {entry}",
+            anew=f"to start over, empty the table and delete {entry}",
             back=f"delete the rows of the epochs after {{epoch}} and {entry}",
         )
 
@@ -58,7 +58,7 @@ class DatabaseSink(LedgerSink):
 
     @property
     def place(self) -> Hashable:
-        """Which table it is, as far as that can be told of the function that connects; the ledger tells the rest."""
+        """Which table it is, as far as the function that connects reveals it; the ledger decides the rest."""
         how = self.connection
         called: Hashable = how
         if isinstance(how, partial):
@@ -95,14 +95,14 @@ class DatabaseTarget(Target):
     """A table, as one run is connected to it."""
 
     def __init__(self, sink: DatabaseSink, connection: Any, owner: Owner, dialect: Dialect) -> None:
-        """Keep a connection; it is this target's alone from now on."""
+        """Keep a connection, which belongs to this target alone from now on."""
         self.sink, self.connection, self.owner, self.dialect = sink, connection, owner, dialect
         self.table, self.columns = sink.table, list(owner.schema)
 
     # ── at the start ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def check(self) -> None:
-        """Refuse a table that is not there, does not fit the rows, or has rows of which nobody knows whose they are."""
+        """Refuse a table that does not exist, does not fit the rows, or has rows whose owner is unknown."""
         if (why := unfit(self.owner.schema, self.dialect.type_of)) is not None:
             raise self.refused(why, "change the column before this sink")
         with self.transaction(keep=False) as cursor:
@@ -137,14 +137,14 @@ class DatabaseTarget(Target):
                 ) from error
 
     def _check_past(self, cursor: Any) -> None:
-        """Refuse to append to rows of which nobody can tell whether the last epoch is among them."""
+        """Refuse to append if it is unknown whether the rows of the last epoch are already there."""
         if self.sink.keys or self.owner.commit is None or self._entry(cursor) is not None:
             return
         cursor.execute(f"SELECT COUNT(*) FROM (SELECT 1 FROM {self.table} LIMIT 1) AS found")
         if cursor.fetchone()[0]:
             values = Entry.of(self.owner)
             raise self.refused(
-                f"has rows but no entry in {self.table.ledger}: whether those of epoch {self.owner.epoch} are among them cannot be told",
+                f"has rows but no entry in {self.table.ledger}: it is unknown whether those of epoch {self.owner.epoch} are among them",
                 f"restore the entry (target '{self.table.name}', query '{values.query}', sink '{values.sink}', checkpoint"
                 f" '{values.checkpoint}', generation {values.generation}, and if the epoch is there epoch {self.owner.epoch},"
                 f" commit_id '{self.owner.commit}', else -1, ''), or give this sink another table",
@@ -216,7 +216,7 @@ class DatabaseTarget(Target):
     # ── rows ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def insert(self, cursor: Any, publication: Publication) -> None:
-        """Insert the rows of an epoch; the transaction has begun, and is committed afterwards. Others may do it in a faster way."""
+        """Insert the rows of an epoch; the transaction has begun, and is committed afterwards. Subclasses may do it in a faster way."""
         statement = f"INSERT INTO {self.table} ({listed(self.columns)}) VALUES ({', '.join(self.dialect.parameters(len(self.columns)))})"
         if self.sink.keys:
             statement += f" {self.dialect.on_conflict(self.columns, self.sink.keys)}"
@@ -227,7 +227,7 @@ class DatabaseTarget(Target):
             cursor.executemany(statement, self.dialect.values(frame))
 
     def latest(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return of the rows with the same keys the last one."""
+        """Keep only the last of the rows with the same keys."""
         for key in self.sink.keys:
             if frame[key].null_count():
                 raise self.refused(f"got a row without a value for the key {key!r}", "filter such rows out")
@@ -250,7 +250,7 @@ class DatabaseTarget(Target):
 
     @contextmanager
     def transaction(self, *, keep: bool = True) -> Iterator[Any]:
-        """Run statements in one transaction, which is rolled back at an error. Errors that will come again are refusals."""
+        """Run statements in one transaction, which is rolled back on an error. Errors that would come again are raised as refusals."""
         cursor = self.connection.cursor()
         try:
             if keep and self.dialect.begin is not None:
@@ -268,7 +268,7 @@ class DatabaseTarget(Target):
                 raise  # the connection may be gone: it is closed, which rolls back
             self.connection.rollback()
             raise self.refused(f"does not take the rows: {_line(error)}", "change the rows or the table") from error
-        except BaseException:  # the process ends: nobody is to wait for what it has locked
+        except BaseException:  # the process ends: nobody should have to wait for its locks
             self.connection.close()
             raise
 
@@ -282,7 +282,7 @@ class DatabaseTarget(Target):
 
 
 def _kind(error: BaseException) -> str | None:
-    """Return which of the final errors of PEP 249 it is; None: it may pass."""
+    """Return which of the final errors of PEP 249 it is; None: it may be temporary."""
     return next((cls.__name__ for cls in type(error).__mro__ if cls.__name__ in _FINAL), None)
 
 
@@ -300,8 +300,8 @@ def database_sink(
 ) -> DatabaseSink:
     """Write rows to a table of any database with transactions and a driver by PEP 249, each row exactly once.
 
-    `connect` returns a new connection. Rows are appended, or with `keys` they replace those with the same keys: in a row's place comes the
-    latest. The table `springtide_ledger` beside it says which epoch is there; it is written in one transaction with the rows.
+    `connect` returns a new connection. Rows are appended; with `keys`, they replace rows with the same keys, so that each key has its
+    latest row. The table `springtide_ledger` next to it says which epoch is there; it is written in one transaction with the rows.
 
     >>> import sqlite3
     >>> st.database_sink(lambda: sqlite3.connect("calls.db"), "heavy", keys="src", create=True).describe()

@@ -30,7 +30,7 @@ def create_ledger(table: Table) -> str:
 
 
 def on_conflict(columns: Sequence[str], keys: Sequence[str]) -> str:
-    """Say what becomes of a row whose keys are there already: it is replaced.
+    """Write the clause that replaces a row whose keys are already there.
 
     >>> print(on_conflict(["src", "n"], ["src"]))
     ON CONFLICT ("src") DO UPDATE SET "n" = excluded."n"

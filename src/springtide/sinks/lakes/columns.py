@@ -1,4 +1,4 @@
-"""What tables of lakes can hold, and what they can be partitioned by."""
+"""What tables of data lakes can hold, and what they can be partitioned by."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def unfit_to_partition(schema: pl.Schema, partition_by: Sequence[str]) -> str | 
         if name not in schema:
             return f"there is no column {name!r} to partition by"
         if not isinstance(schema[name], _APART):
-            return f"{name!r} is {schema[name]}; partition by text, dates, integers or booleans"
+            return f"{name!r} is {schema[name]}; partition by strings, dates, integers or booleans"
     if len(partition_by) == len(schema):
-        return "every column is partitioned by; one at least must be in the files"
+        return "the table would be partitioned by every column; at least one must be in the files"
     return None
 
 

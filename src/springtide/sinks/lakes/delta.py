@@ -4,8 +4,8 @@
     txn        springtide.epoch, springtide.commit: with every epoch
     add        the files
 
-A commit is a file that is made only if there is none with its number. Whoever loses that race looks whether the winner wrote one of these two
-`txn` entries or the metadata; if so, the commit fails: another run was faster, or this very commit had happened though its answer was lost.
+A commit is a file that is created only if there is none with its number. A writer that loses that race looks whether the winner wrote one of these two
+`txn` entries or the metadata; if so, the commit fails: another run was faster, or this very commit had succeeded although its answer was lost.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from springtide.tables.delta import DeltaPlace, delta_place
 
 OWNER, EPOCH, COMMIT = "springtide.owner", "springtide.epoch", "springtide.commit"
 _FILE_SIZE = 128 * 2**20
-"""Small files are made into files of about this size."""
+"""Small files are merged into files of about this size."""
 _SMALL = _FILE_SIZE // 4
 _MANY = 24
-"""So many small files are made into few."""
+"""How many small files are needed before they are merged."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class DeltaSink(LedgerSink):
 
     advice = Advice(
         elsewhere="give this sink another table",
-        anew="to begin anew, remove the table",
+        anew="to start over, remove the table",
         back="restore the version of the table that had epoch {epoch} last",
     )
 
@@ -67,7 +67,7 @@ class DeltaSink(LedgerSink):
         return ParquetFiles()
 
     def describe(self) -> str:
-        """Say where."""
+        """Say where it is."""
         return f"Delta table {self.table}"
 
     @property
@@ -121,7 +121,7 @@ class DeltaTarget(Target):
     def _check_past(self, table: Any) -> None:
         if self.owner.commit is not None and self._entry(table) is None and table.file_uris():
             raise self.refused(
-                f"has files but no entry of whose they are: whether those of epoch {self.owner.epoch} are among them cannot be told",
+                f"has files but no entry that says whose they are, so it is unknown whether those of epoch {self.owner.epoch} are among them",
                 "restore a version of the table that has its entry, or give this sink another table",
             )
 
@@ -201,14 +201,16 @@ class DeltaTarget(Target):
         return adds
 
     def _files(self, publication: Publication) -> Iterator[tuple[Mapping[str, str | None], Path, int]]:
-        """Give the files to add: those that tasks wrote, or for a partitioned table their parts."""
+        """Yield the files to add: those that tasks wrote, or, for a partitioned table, their parts."""
         if not self.sink.partition_by:
             yield from (({}, file, rows) for file, rows in zip(publication.files, publication.rows, strict=True))
             return
         columns = list(self.sink.partition_by)
         parts = publication.frame().partition_by(columns, as_dict=True, maintain_order=True)
         if any(value == "" for key in parts for value in key):
-            raise self.refused("would take an empty text to partition by for none", "fill it, or filter such rows out")
+            raise self.refused(
+                "would take an empty string to partition by for null", "fill it, or filter such rows out"
+            )
         for number, (key, rows) in enumerate(parts.items()):
             file = publication.files[0].with_name(f".{publication.commit}-{number}.parquet")
             try:
@@ -235,7 +237,7 @@ class DeltaTarget(Target):
         make_folder(target.parent)
         partial.unlink(missing_ok=True)
         try:
-            os.link(file, partial)  # the same file under another name, where that can be
+            os.link(file, partial)  # the same file under another name, if possible
         except OSError:
             shutil.copyfile(file, partial)
         flush(partial)
@@ -243,7 +245,7 @@ class DeltaTarget(Target):
         flush(target.parent)
 
     def tidy(self) -> None:
-        """Make many small files into few, in a commit of its own that changes no row. What fails is tried after the next epochs."""
+        """Merge many small files into a few, in a commit of its own that changes no row. If that fails, it is tried again after later epochs."""
         from deltalake.exceptions import DeltaError
 
         if self._small < _MANY:
@@ -276,14 +278,14 @@ def _marks(entry: Entry) -> Any:
 
 
 def _partition_value(value: Any) -> str | None:
-    """Write a value as Delta's log has it."""
+    """Write a value as Delta's log does."""
     if value is None:
         return None
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _folder(values: Mapping[str, str | None]) -> str:
-    """Return the folder for files of a partition, in the form that Hive began with: some readers look there for the values.
+    """Return the folder for files of a partition, in Hive's style: some readers look there for the values.
 
     >>> _folder({"day": "2024-05-01", "town": "Århus"})
     'day=2024-05-01/town=%C3%85rhus/'
@@ -302,7 +304,7 @@ def delta_sink(
 ) -> DeltaSink:
     """Write rows to a Delta table, in a folder or an object store, each row exactly once. The table is made if there is none.
 
-    The epoch is in the table's log, in one commit with the rows. Many small files are made into few now and then. `options` are those of the object store.
+    The epoch is in the table's log, in one commit with the rows. Small files are merged now and then. `options` are those of the object store.
 
     >>> st.delta_sink("s3://lake/heavy", partition_by="day", options={"AWS_REGION": "eu-north-1"}).describe()
     'Delta table s3://lake/heavy'

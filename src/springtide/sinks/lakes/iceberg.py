@@ -3,8 +3,8 @@
     springtide.query, .sink, .checkpoint, .generation    whose rows these are, and which run wrote them
     springtide.epoch, .commit                            the last epoch with rows
 
-The newest snapshot with such a summary is the entry; those of other writers may be behind it. A commit names the snapshot that it comes after, and the
-catalog takes it only if that is still the newest. A run that claims the table makes a snapshot without files: then a commit of the run before fails.
+The newest snapshot with such a summary is the entry; snapshots of other writers may follow it. A commit names the snapshot that it comes after, and the
+catalog accepts it only if that is still the newest. A run that claims the table makes a snapshot without files, so that any commit of the run before fails.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from springtide.tables.iceberg import IcebergPlace, iceberg_place
 _PREFIX = "springtide."
 _FIELDS = ("query", "sink", "checkpoint", "generation", "epoch", "commit")
 _FILE_SIZE = 128 * 2**20
-"""Small files are made into files of about this size."""
+"""Small files are merged into files of about this size."""
 _SMALL = _FILE_SIZE // 4
 _MANY = 24
-"""So many small files are made into few."""
+"""How many small files are needed before they are merged."""
 _TRIES = 20
-"""Commits that other writers may be faster with, before we leave it to the run's patience."""
+"""How often other writers may be faster before the failure is left to the run's patience."""
 _NEW_TABLE = {"commit.manifest-merge.enabled": "true", "format-version": "2"}
 
 
@@ -57,7 +57,7 @@ class IcebergSink(LedgerSink):
 
     advice = Advice(
         elsewhere="give this sink another table",
-        anew="to begin anew, drop the table",
+        anew="to start over, drop the table",
         back="roll the table back to the snapshot that had epoch {epoch} last",
     )
 
@@ -125,7 +125,7 @@ class IcebergTarget(Target):
     def _check_past(self, table: Any) -> None:
         if self.owner.commit is not None and _entry(table) is None and table.current_snapshot() is not None:
             raise self.refused(
-                f"has snapshots, but none says whose rows they are: whether those of epoch {self.owner.epoch} are among them cannot be told",
+                f"has snapshots, but none says whose rows they are, so it is unknown whether those of epoch {self.owner.epoch} are among them",
                 "roll it back to a snapshot of this sink, or give this sink another table",
             )
 
@@ -155,7 +155,7 @@ class IcebergTarget(Target):
                     raise
                 table = self.sink.table.table(
                     self.catalog
-                )  # somebody was faster: whether it was one of us is looked up
+                )  # somebody was faster: look up whether it was a run of this query
                 continue
             failpoint("iceberg: commit")
             self.tidy()
@@ -164,7 +164,7 @@ class IcebergTarget(Target):
 
     def _commit(self, table: Any, files: list[str], after: Entry) -> None:
         with table.transaction() as transaction:
-            if files:  # their names are this epoch's alone
+            if files:  # their names belong to this epoch alone
                 transaction.add_files(files, snapshot_properties=_summary(after), check_duplicate_files=False)
             else:
                 with transaction.update_snapshot(snapshot_properties=_summary(after)).fast_append():
@@ -200,7 +200,7 @@ class IcebergTarget(Target):
         return places
 
     def _files(self, publication: Publication) -> Iterator[tuple[str, bytes]]:
-        """Give the files to add: those that tasks wrote, or for a partitioned table their parts."""
+        """Yield the files to add: those that tasks wrote, or, for a partitioned table, their parts."""
         if not self.sink.partition_by:
             yield from (("", file.read_bytes()) for file in publication.files)
             return
@@ -215,7 +215,7 @@ class IcebergTarget(Target):
                 file.unlink(missing_ok=True)
 
     def tidy(self) -> None:
-        """Make many small files into few, in a commit of its own that changes no row. What fails is tried after the next epochs."""
+        """Merge many small files into a few, in a commit of its own that changes no row. If that fails, it is tried again after later epochs."""
         from pyiceberg.exceptions import CommitFailedException
 
         if self._small < _MANY:
@@ -228,7 +228,7 @@ class IcebergTarget(Target):
         several = [files for files in small.values() if len(files) > 1]
         self._small = sum(map(len, small.values()))
         if self._small < _MANY or not several:
-            self._small -= len(small)  # one of each partition cannot be merged with another
+            self._small -= len(small)  # a single file of a partition has nothing to be merged with
             return
         try:
             self._merge(table, several)
@@ -256,7 +256,7 @@ class IcebergTarget(Target):
 
 
 def _entry(table: Any) -> Entry | None:
-    """Return what the newest snapshot says that says anything."""
+    """Return the entry in the newest snapshot that has one."""
     snapshot = table.current_snapshot()
     while snapshot is not None:
         summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
@@ -299,7 +299,7 @@ def _batches(files: Sequence[Any]) -> Iterator[list[Any]]:
 
 
 def _kept_as(dtype: pl.DataType) -> pl.DataType:
-    """Return what comes back of a type: the short integers are kept as longer ones.
+    """Return the type in which a column is read back: short integers are stored as longer ones.
 
     >>> _kept_as(pl.List(pl.Int8()))
     List(Int32)
@@ -328,7 +328,7 @@ def iceberg_sink(
     """Write rows to an Iceberg table, each row exactly once. The table, and its namespace, are made if there are none.
 
     `catalog` is the name of one in the settings of PyIceberg, or its properties: any catalog that PyIceberg knows. The epoch is in the summary of the
-    snapshot that brings the rows. Many small files are made into few now and then.
+    snapshot that brings the rows. Small files are merged now and then.
 
     >>> st.iceberg_sink(
     ...     "lake.heavy", catalog={"type": "rest", "uri": "https://lake.example"}, partition_by="day"

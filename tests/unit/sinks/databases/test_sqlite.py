@@ -124,7 +124,7 @@ def test_a_ledger_without_its_entry_is_refused_while_nobody_can_tell(tmp_path: P
     runs.run(query_of(sink(tmp_path)), epochs=2)
     entry = asked(tmp_path, "SELECT * FROM springtide_ledger")
     asked(tmp_path, "DELETE FROM springtide_ledger")
-    with pytest.raises(st.SinkError, match="whether those of epoch 1 are among them cannot be told; restore the entry"):
+    with pytest.raises(st.SinkError, match=r"unknown whether those of epoch 1 .*; restore the entry"):
         runs.run(query_of(sink(tmp_path)))
     with closing(connect(tmp_path)) as connection:
         connection.execute("INSERT INTO springtide_ledger VALUES (?, ?, ?, ?, ?, ?, ?)", entry[0])
