@@ -292,7 +292,7 @@ def _changed_sinks(old: Plan, new: Plan) -> Iterator[str]:
     before, after = (p.graph.of_kind(steps.Sink) for p in (old, new))
     for name in sorted(before.keys() | after.keys()):
         if name not in after:
-            yield f"sink {name} is no more"
+            yield f"sink {name} was removed"
         elif name not in before:
             yield f"sink {name} is new"
         elif before[name].describe() != after[name].describe():

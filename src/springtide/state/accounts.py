@@ -39,7 +39,7 @@ def imbalances(accounts: Accounts) -> Iterable[str]:
     >>> list(imbalances({"source s": {"read": 3, "accepted": 1, "late": 1}, "step sums": {"expired": 0}}))
     ['source s: 3 rows were read, but 1 accepted, 1 late and 0 rejected make 2']
     >>> list(imbalances({"exchange a → b": {"sent": 2, "received": 2}, "step b": {"expired": 7}}))
-    ['step b: 7 rows came after their time, and are in no result']
+    ['step b: 7 rows came too late, and are in no result']
     """
     for name, counts in accounts.items():
         n = Counter(counts)
@@ -53,4 +53,4 @@ def imbalances(accounts: Accounts) -> Iterable[str]:
         elif kind == SINK and n["given"] != n["written"]:
             yield f"{name}: {n['given']} rows were for it, and {n['written']} written for it"
         elif kind == STEP and n["expired"]:
-            yield f"{name}: {n['expired']} rows came after their time, and are in no result"
+            yield f"{name}: {n['expired']} rows came too late, and are in no result"

@@ -21,18 +21,18 @@ from springtide.query.places import without_secrets
 from springtide.state.errors import CheckpointError
 
 SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "abfss", "abfss": "abfss"}
-"""Schemes of addresses, and what is the same."""
+"""Schemes of addresses, with the scheme that each is an alias of."""
 _OPEN = re.compile(
     r"(aws_|google_|azure_storage_|azure_)?"
     r"((default_)?region|scheme|endpoint|endpoint_url|endpoint_override|allow_http|account_name|profile|virtual_hosted_style_request)"
 )
-"""Options that may be shown; all others are taken for secrets."""
+"""Options that may be shown; all others are treated as secrets."""
 _SHORT = {"access_key": "access_key_id", "secret_key": "secret_access_key"}
 """Short names of options, and what they are called elsewhere."""
 
 
 def scheme_of(address: str) -> str:
-    """Return the kind of store that an address is of; refuse those that nobody here can talk to.
+    """Return the kind of store that an address names; refuse those that are not supported.
 
     >>> scheme_of("s3a://bucket/x"), scheme_of("abfss://files@me.dfs.core.windows.net/x")
     ('s3', 'abfss')
@@ -101,7 +101,7 @@ def shown(address: str) -> str:
 
 
 def hidden(text: str, address: str) -> str:
-    """Return somebody else's words without what is secret in an address."""
+    """Return a message from elsewhere without the secrets of any address in it."""
     text = text.replace(address, shown(address))
     for secret in _secrets(urlsplit(address)):
         for form in {secret, quote(secret), quote(secret, safe="")}:

@@ -1,4 +1,4 @@
-"""Answers to commands: what became of each, in a file beside the command that only its sender looks for.
+"""Answers to commands: what became of each, in a file next to the command that only its sender looks for.
 
 control/17…-3fa9c1.json      the command, until it has been carried out
 control/17…-3fa9c1.result    the answer; it is replaced as more becomes known
@@ -72,7 +72,7 @@ class Answer:
     epoch: int | None = None
     """The first epoch with the change; of `stop` the last epoch."""
     change: Change | None = None
-    """None where nothing changed."""
+    """None if nothing changed."""
     final: bool = True
     """Whether there is no more to come."""
 
@@ -94,7 +94,7 @@ class Answer:
 
 
 def write_answer(command: Path, answer: Answer) -> None:
-    """Put the answer beside the file of its command, whole and durable, in place of an earlier one."""
+    """Put the answer next to the file of its command, whole and durable, replacing an earlier one."""
     write(command.with_suffix(ANSWER), json.dumps(answer.to_json()).encode())
     if answer.final:
         _prune(command.parent)

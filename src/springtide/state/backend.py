@@ -3,7 +3,7 @@
     folders.Folder    a folder of a mounted file system
     object_store.ObjectFolder a bucket of an object store
 
-Paths are relative, with slashes. A file is whole or not there, for whoever looks and after whatever crash. What goes wrong is one of Python's own errors:
+Paths are relative, with slashes. A file is whole or does not exist, for every reader and after any crash. What goes wrong is one of Python's own errors:
 
     FileNotFoundError    there is no such file
     FileExistsError      there is one, and there was to be none
@@ -23,36 +23,36 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class FileInfo:
-    """What a place says of a file without reading it: who compares two of them knows whether it is still the same file."""
+    """What a place says about a file without reading it: two of these tell whether it is still the same file."""
 
     size: int
     modified: int
     """When it was written last, in nanoseconds."""
     tag: str = ""
-    """What else tells one version from another (an ETag), if the place has it."""
+    """What else distinguishes one version from another (an ETag), if the place has it."""
 
 
 class Backend(Protocol):
     """A place for files."""
 
     def get(self, path: str, start: int = 0, length: int | None = None) -> bytes:
-        """Return what is in a file, or so many bytes of it from `start` on; fewer where it ends before."""
+        """Return the content of a file, or `length` bytes of it from `start` on; fewer if it ends before."""
         ...
 
     def fetch(self, path: str, to: Path) -> None:
-        """Copy a file to a path of this machine; that one need not be whole when it fails."""
+        """Copy a file to a path of this machine; if that fails, the copy may be incomplete."""
         ...
 
     def put(self, path: str, data: bytes | Path) -> None:
-        """Write a file, in place of one that is there; `data` may be a file of this machine."""
+        """Write a file, replacing one that is there; `data` may be a file of this machine."""
         ...
 
     def create(self, path: str, data: bytes) -> None:
-        """Write a file only if there is none. Of several who try at once one succeeds."""
+        """Write a file only if there is none. If several try at once, one succeeds."""
         ...
 
     def copy(self, path: str, to: str) -> None:
-        """Let a file be there under a second name too."""
+        """Give a file a second name as well."""
         ...
 
     def list(self, folder: str) -> dict[str, int]:
@@ -72,5 +72,5 @@ class Backend(Protocol):
         ...
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Remove files; those that are not there are no error."""
+        """Remove files; it is no error if some do not exist."""
         ...

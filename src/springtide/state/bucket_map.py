@@ -27,12 +27,12 @@ class BucketMap:
 
     @staticmethod
     def even(buckets: int, instances: int, version: int = 0) -> BucketMap:
-        """Deal the buckets out in turn."""
+        """Assign the buckets to instances in turn."""
         return BucketMap(version, instances, tuple(b % instances for b in range(buckets)))
 
     @staticmethod
     def grid(rows: int, columns: int, instances: int, version: int = 0) -> BucketMap:
-        """Deal the cells of a grid out in rectangles, as square as the number of instances allows: a row or a column meets few owners.
+        """Assign the cells of a grid in rectangles, as square as the number of instances allows: a row or a column meets few owners.
 
         >>> BucketMap.grid(2, 4, 4).owners
         (0, 0, 1, 1, 2, 2, 3, 3)

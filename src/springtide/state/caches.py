@@ -26,9 +26,9 @@ from springtide.state.names import LOCK, PENDING, PIECES, STATE
 
 VARIABLE = "SPRINGTIDE_CACHE"
 LIMIT = 10 << 30
-"""Bytes of segments that a node keeps, if nothing else is said."""
+"""Bytes of segments that a node keeps by default."""
 _YOUNG = 60.0
-"""Seconds for which a file that was used stays whatever happens, and after which that it was used is noted again."""
+"""Seconds for which a file that was used stays in any case, and after which its next use is noted again."""
 _BETWEEN = 10.0
 """Seconds between two looks at the size of a cache, in one process."""
 _looked: dict[str, float] = {}
@@ -45,7 +45,7 @@ class Cache:
     limit: int = LIMIT
 
     def here(self) -> Path:
-        """Return the folder on this node, made if it is not there. One that somebody else has put there is refused."""
+        """Return the folder on this node, creating it if necessary. One that belongs to somebody else is refused."""
         folder = self.place()
         private.make(folder)
         return folder
@@ -57,7 +57,7 @@ class Cache:
         return Path(parent).absolute() / f"springtide-{os.getuid()}-{digest}"
 
     def clear(self) -> None:
-        """Remove all that is in the cache of this node, but for the lock that a run holds."""
+        """Remove everything in the cache of this node, except the lock that a run holds."""
         for path in self.here().iterdir():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
@@ -65,7 +65,7 @@ class Cache:
                 path.unlink(missing_ok=True)
 
     def trim(self, *, now: bool = False) -> int:
-        """Remove what was not used for the longest time, if there is too much; return the bytes that went. What is on its way to the store stays."""
+        """If there is too much, remove what has not been used for the longest time; return the bytes removed. What is on its way to the store stays."""
         here = self.place()
         if not now and time.monotonic() - _looked.get(str(here), -_BETWEEN) < _BETWEEN:
             return 0
@@ -102,7 +102,7 @@ def mark_of(path: Path) -> str:
 
 
 def _room(stat: os.stat_result) -> int:
-    """Return what a file takes of a disk; one with holes takes less than it is long."""
+    """Return how much disk space a file takes; one with holes takes less than its length."""
     return min(stat.st_size, stat.st_blocks * 512)
 
 

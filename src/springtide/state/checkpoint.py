@@ -1,6 +1,6 @@
 """A checkpoint on disk: one folder, one query, one run at a time.
 
-springtide.json       format, query, hash: who may use this checkpoint; its id, and those that it was made of
+springtide.json       format, query, hash: who may use this checkpoint; its id, and the ids of those it was made from
 lock                  held by the run that uses it
 manifests/000000007   the log: the commit record of epoch 7, or the claim of a run that took over then (`springtide.state.log`)
 state/…               segments
@@ -45,12 +45,12 @@ KEEP = 10
 """How many manifests are kept."""
 _ATTEMPTS = 5
 _FORGOTTEN = 86_400
-"""Seconds after which what a copy has left behind is removed."""
+"""Seconds after which leftovers of a copy are removed."""
 
 _REPLACED = ", which was replaced while it ran"
 
 _BEGUN = (LOCK, f"{MARKER}{disk.PARTIAL}")
-"""What a run leaves that dies while it makes a checkpoint."""
+"""What a run leaves behind that dies while it creates a checkpoint."""
 
 
 def _ancestor(where: str, value: Any) -> None:
@@ -71,7 +71,7 @@ _MARKER = record(
 
 @dataclass(frozen=True)
 class Lineage:
-    """Which checkpoint this is, and of which others, at which epochs, it was made."""
+    """Which checkpoint this is, and from which others, at which epochs, it was made."""
 
     id: str
     ancestors: tuple[tuple[str, int], ...] = ()
@@ -79,7 +79,7 @@ class Lineage:
 
     @staticmethod
     def new() -> Lineage:
-        """Begin a checkpoint that was made of no other."""
+        """Begin a checkpoint that was made from no other."""
         return Lineage(uuid.uuid4().hex)
 
     @staticmethod
@@ -94,7 +94,7 @@ class Lineage:
         return Lineage(uuid.uuid4().hex, (*self.ancestors, (self.id, epoch)))
 
     def shared_with(self, id: str) -> int | None:
-        """Return the last epoch that this checkpoint has in common with another; None if neither is the other nor was made of it."""
+        """Return the last epoch that this checkpoint has in common with another; None if neither was made from the other."""
         return next((epoch for other, epoch in reversed(self.ancestors) if other == id), None)
 
     def to_json(self) -> dict[str, Any]:
@@ -108,9 +108,9 @@ class Checkpoint:
     def __init__(
         self, where: str | Path | Store, options: Mapping[str, Any] | None = None, cache: Cache | None = None
     ) -> None:
-        """Name a folder, or the address of an object store with its options; nothing is touched yet.
+        """Give a folder, or the address of an object store with its options; nothing is touched yet.
 
-        `cache` says where nodes keep what they have of one in an object store.
+        `cache` says where nodes keep their copies of a checkpoint in an object store.
         """
         self.store = Store.at(where, options)
         self.cache: Cache | None = None
@@ -127,9 +127,9 @@ class Checkpoint:
     # ── opening ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def acquire(self, identity: dict[str, Any], sighting: Sighting | None = None) -> Lease:
-        """Take the checkpoint for one run of one query, making it if it is not there. An older run can neither commit nor publish from now on.
+        """Take the checkpoint for one run of one query, creating it if necessary. From now on an older run can neither commit nor publish.
 
-        Somebody who stood by has a `sighting`, and is refused if another was faster.
+        A run that stood by has a `sighting`, and is refused if another was faster.
         """
         descriptor, token = self.lock(replacing=sighting is not None), new_token()
         try:
@@ -146,7 +146,7 @@ class Checkpoint:
         return lease
 
     def make(self, identity: dict[str, Any]) -> None:
-        """Make the checkpoint if it is not there, for a run to come; refuse one that is another query's or in use."""
+        """Create the checkpoint if necessary, for a later run; refuse one that is in use or belongs to another query."""
         descriptor = self.lock()
         try:
             if self.found() is not None or not self.log.store.create(MARKER, marker_of(identity, Lineage.new())):
@@ -155,7 +155,7 @@ class Checkpoint:
             os.close(descriptor)
 
     def claim(self, token: str, sighting: Sighting | None = None) -> Lease:
-        """Take over from whatever run was the last one; with a `sighting` only from the one that was seen."""
+        """Take over from the last run; with a `sighting`, only from the one that was seen."""
         while True:
             records = self.log.read()
             records.manifests()  # what is damaged is found before anything changes
@@ -168,7 +168,7 @@ class Checkpoint:
     def lock(self, may_have: Container[str] = (), *, replacing: bool = False) -> int:
         """Keep other runs of this machine out; return the lock. The folder must be a checkpoint, empty, or have nothing but what it `may_have`.
 
-        `replacing` puts a new lock in the place of one that a run holds which is taken for dead: it may only be paused, and would hold it for ever.
+        `replacing` replaces the lock of a run that is presumed dead: it may only be paused, and would hold its lock for ever.
         """
         if self.root.exists() and not self.root.is_dir():
             raise self._error("is a file", "give an empty or a new folder")
@@ -194,7 +194,7 @@ class Checkpoint:
         return descriptor
 
     def _lock(self, descriptor: int) -> None:
-        for attempt in range(_ATTEMPTS):  # somebody who only looks whether it is in use holds it for a moment
+        for attempt in range(_ATTEMPTS):  # whoever checks whether it is in use holds it for a moment
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
@@ -208,7 +208,7 @@ class Checkpoint:
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
 
     def check(self, identity: dict[str, Any], marker: bytes | None = None, log: Log | None = None) -> None:
-        """Refuse a query whose checkpoint it is not; `marker` and `log` say whose it is, if that is not here."""
+        """Refuse a query that the checkpoint does not belong to; `marker` and `log` say whose it is, if that is not recorded here."""
         began = parsed(self._valid(marker) if marker is not None else self.marker())["identity"]
         now = _form(log or self.log)
         found = began if now is None else now
@@ -235,7 +235,7 @@ class Checkpoint:
             )
 
     def _renew(self, identity: dict[str, Any]) -> None:
-        """Write down whose the checkpoint is, where that says more than what was there, or says it of another version of Polars.
+        """Record whose the checkpoint is, if that says more than the record that was there, or says it for another version of Polars.
 
         Where the query was replaced while it ran, its manifests say it.
         """
@@ -248,7 +248,7 @@ class Checkpoint:
     def identity(self) -> dict[str, Any]:
         """Return which query this checkpoint belongs to: the form that made the newest epoch."""
         found = self.first_identity()
-        with suppress(CheckpointError):  # what is wrong with manifests is found by whoever needs them
+        with suppress(CheckpointError):  # damaged manifests are reported when they are needed
             found = dict(_form(self.log) or found)
         return found
 
@@ -258,11 +258,11 @@ class Checkpoint:
         return found
 
     def lineage(self) -> Lineage:
-        """Return which checkpoint this is, and of which others it was made."""
+        """Return which checkpoint this is, and from which others it was made."""
         return Lineage.of(self.marker())
 
     def found(self) -> bytes | None:
-        """Read what makes the folder a checkpoint, whatever is in it; None if it is none yet."""
+        """Read springtide.json, which makes the folder a checkpoint, without checking it; None if there is none yet."""
         try:
             return content(self.root / MARKER)
         except (FileNotFoundError, NotADirectoryError):
@@ -273,10 +273,10 @@ class Checkpoint:
             return b""
 
     def marker(self) -> bytes:
-        """Read what makes the folder a checkpoint; what is in it is as it must be."""
+        """Read springtide.json, which makes the folder a checkpoint, and check it."""
         data = self.found()
         if data is None:
-            raise self._error("is not there, or not a Springtide checkpoint", "check the path")
+            raise self._error("does not exist, or is not a Springtide checkpoint", "check the path")
         return self._valid(data)
 
     def _valid(self, data: bytes) -> bytes:
@@ -296,13 +296,13 @@ class Checkpoint:
     def in_use(self) -> bool:
         """Return whether a run holds the checkpoint now."""
         try:
-            descriptor = os.open(self.root / LOCK, os.O_RDONLY)  # all that somebody needs who may only read
+            descriptor = os.open(self.root / LOCK, os.O_RDONLY)  # enough for those who may only read
         except FileNotFoundError:
             return False
-        except PermissionError:  # nobody can tell; who copies takes the way that is right in either case
+        except PermissionError:  # it cannot be told; copying works either way
             return True
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # two who look do not take each other for a run
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # two who look must not mistake each other for a run
             return False
         except OSError:
             return True
@@ -344,7 +344,7 @@ class Checkpoint:
         self.log.forget_epoch(epoch)
 
     def left(self, keep: Container[str], epoch: int) -> list[Path]:
-        """Return what a run that died left behind: segments that no manifest speaks of, and rows of no committed epoch."""
+        """Return what a run that died left behind: segments that no manifest names, and rows of epochs that were not committed."""
         segments = (*self._files(STATE), *self._files(BUFFER))
         return [
             *(f for f in segments if str(f.relative_to(self.root)) not in keep),
@@ -355,10 +355,10 @@ class Checkpoint:
         ]
 
     def sweep(self, left: Iterable[Path]) -> None:
-        """Remove what was left behind, if nobody took the checkpoint before that was looked for: then none of it is a newer run's."""
+        """Remove what was left behind, if nobody took the checkpoint before it was listed: then none of it belongs to a newer run."""
         for path in left:
             path.unlink(missing_ok=True)
-        for folder in (self.root / SAVEPOINTS).glob(".*"):  # of a copy; one that is still being made is younger
+        for folder in (self.root / SAVEPOINTS).glob(".*"):  # left by a copy; one that is still being made is younger
             if time.time() - folder.stat().st_mtime > _FORGOTTEN:
                 shutil.rmtree(folder, ignore_errors=True)
 

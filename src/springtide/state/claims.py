@@ -1,4 +1,4 @@
-"""Claims: the right of one run to write, and every write that counts made under it.
+"""Claims: the right of one run to write, and the writes that need it.
 
 take → ( commit | bring | check )* → release
 """
@@ -16,12 +16,12 @@ from springtide.state.manifest import Manifest
 
 
 class Overtaken(CheckpointError):
-    """Somebody who stood by was not the first to take over: another run has the checkpoint now."""
+    """Raised when a run that stood by was not the first to take over: another run has the checkpoint now."""
 
 
 @dataclass(frozen=True)
 class Sighting:
-    """What somebody who stands by has seen of a checkpoint whose run is gone: they take it over only if nothing has happened since."""
+    """What a run that stands by has seen of a checkpoint whose run is gone: it takes over only if nothing has happened since."""
 
     made: bool
     """Whether there was a checkpoint at all."""
@@ -31,7 +31,7 @@ class Sighting:
     def check(self, records: Records) -> None:
         """Refuse to take over if somebody has committed or claimed something meanwhile."""
         if not self.made or (records.last if records else None) != self.last:
-            raise Overtaken(records.url, "was taken over by another run", "go on standing by")
+            raise Overtaken(records.url, "was taken over by another run", "continue to stand by")
 
 
 @dataclass
@@ -43,17 +43,17 @@ class Lease:
     slot: Slot
     token: str
     epochs: dict[int, list[Slot]] = field(default_factory=dict)
-    """Where the manifests of the epochs are that are kept."""
+    """Where the manifests of the kept epochs are."""
     descriptor: int = -1
     """The lock of the folder on this machine."""
 
     @staticmethod
     def first(log: Log, token: str) -> Lease:
-        """Return the lease of the run that made the checkpoint: nobody had it before."""
+        """Return the lease of the run that created the checkpoint: nobody had it before."""
         return Lease(log, FIRST, Slot(0, FIRST), token)
 
     def commit(self, manifest: Manifest) -> bytes:
-        """Make the record of an epoch: after this it has happened. Doing it again changes nothing. A run that lost the checkpoint is refused."""
+        """Make the record of an epoch: after this it has happened. Doing so again changes nothing. A run that lost the checkpoint is refused."""
         slot, data = Slot(manifest.epoch, self.generation), manifest.encode()
         if not self.log.make(slot, data):
             raise self._refusal(slot)
@@ -62,7 +62,7 @@ class Lease:
         return data
 
     def bring(self, manifest: Manifest) -> Manifest:
-        """Put the last epoch's manifest in place of the one that was committed, and give it as it is now.
+        """Replace the committed manifest of the last epoch, and return it as it is now.
 
         The run takes over from itself: that is refused if somebody else has.
         """
@@ -75,13 +75,13 @@ class Lease:
             if not made and not self.is_own(slot):
                 raise self._refusal(slot)
             self.generation, self.slot = claim.generation, Slot(manifest.epoch + 1, claim.generation)
-            if made:  # else an attempt before this one had worked, with another version
+            if made:  # otherwise an earlier attempt had succeeded, with another version
                 assert claim.manifest is not None
                 self.settle(claim.manifest)
                 return claim.manifest
 
     def settle(self, manifest: Manifest) -> None:
-        """Give a manifest that a claim brought a record of its own, so that it can be forgotten like any other."""
+        """Give a manifest that came with a claim a record of its own, so that it can be forgotten like any other."""
         slot = Slot(manifest.epoch, manifest.generation)
         self.log.make(slot, manifest.encode())
         self._note(slot)
@@ -91,7 +91,7 @@ class Lease:
         return self.log.has(self.slot)
 
     def check(self) -> None:
-        """Refuse to go on if somebody else has taken the checkpoint."""
+        """Refuse to continue if somebody else has taken the checkpoint."""
         if self.is_lost():
             raise self._refusal(self.slot)
 
@@ -116,7 +116,7 @@ class Lease:
         if data is not None and not is_claim(data):
             return CheckpointError(
                 self.log.store.url,
-                f"has a manifest of epoch {slot.epoch} already",
+                f"already has a manifest of epoch {slot.epoch}",
                 "another run wrote it: start again",
             )
         by = f" ({Claim.decode(data).by})" if data is not None else ""
@@ -128,12 +128,12 @@ class Lease:
 
 
 def new_token() -> str:
-    """Make up what tells a run from all others."""
+    """Make up a token that distinguishes a run from all others."""
     return uuid.uuid4().hex
 
 
 def take(log: Log, records: Records, token: str) -> Lease | None:
-    """Take a checkpoint over, as its log was read; None if something has happened since: then it must be read again."""
+    """Take over a checkpoint whose log was read; None if something has happened since: then it must be read again."""
     slot, generation = records.next()
     claim = Claim.of(generation, token)
     if not log.make(slot, claim.encode()):
@@ -142,7 +142,7 @@ def take(log: Log, records: Records, token: str) -> Lease | None:
 
 
 def attach(log: Log, records: Records, lease: Lease, manifest: Manifest | None) -> Lease | None:
-    """Let a log go on from a manifest that it does not have; None if something has happened in it since it was read."""
+    """Let a log continue from a manifest that it does not have; None if something has happened in it since it was read."""
     slot, generation = records.next()
     generation = max(generation, lease.generation)
     brought = replace(manifest, generation=Generation(generation)) if manifest is not None else None
@@ -158,7 +158,7 @@ def attach(log: Log, records: Records, lease: Lease, manifest: Manifest | None) 
 
 
 def held(log: Log, records: Records, lease: Lease) -> Lease:
-    """Note which epochs there are; let go of claims that are too old to matter."""
+    """Note which epochs there are; forget claims that are too old to matter."""
     for slot, data in records.data.items():
         if not is_claim(data):
             lease.epochs.setdefault(slot.epoch, []).append(slot)

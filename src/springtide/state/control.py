@@ -21,7 +21,7 @@ from springtide.state.names import command as command_file
 from springtide.state.parsing import content, parsed
 
 _LONGEST = 1 << 20
-"""Bytes that a command may have."""
+"""The most bytes that a command may have."""
 _POLL = 0.05
 """Seconds between two looks for an answer."""
 
@@ -48,19 +48,19 @@ def ask(checkpoint: Checkpoint, command: Command, wait: float) -> Answer:
     file = send(checkpoint.root, command)
     while True:
         is_over = time.monotonic() >= until or not checkpoint.in_use()
-        answer = read_answer(file)  # after the look at the clock and the run: what they said last is not missed
+        answer = read_answer(file)  # after looking at the clock and the run, so that a last answer is not missed
         if is_over or (answer is not None and answer.final):
             break
         time.sleep(_POLL)
     if command.name == "stop" and answer is None and not checkpoint.in_use():
-        checkpoint.withdraw(file)  # it ended by itself, or was killed: the next run is not to stop at once
+        checkpoint.withdraw(file)  # it ended by itself, or was killed: the next run must not stop at once
         last = checkpoint.latest()
         return Answer("done", epoch=-1 if last is None else last.epoch)
     return answer or Answer("sent", final=False)
 
 
 def send(root: Path, command: Command) -> Path:
-    """Leave a command for the run that holds the checkpoint, and return its file; the answer will be beside it."""
+    """Leave a command for the run that holds the checkpoint, and return its file; the answer will be next to it."""
     folder = root / CONTROL
     folder.mkdir(exist_ok=True)
     name = f"{time.time_ns()}-{uuid.uuid4().hex[:6]}"
@@ -72,14 +72,14 @@ def send(root: Path, command: Command) -> Path:
 
 
 Refuse = Callable[[Path, str], None]
-"""Is told of a file that is no command, and why."""
+"""Called with a file that is not a command, and why."""
 
 
 def receive(root: Path, known: Collection[Path] = (), refuse: Refuse = lambda file, reason: None) -> list[Command]:
-    """Return the commands that were left and are not `known`, oldest first.
+    """Return the commands that were left and are not `known` yet, oldest first.
 
     The file stays until whoever carries the command out removes it: what a crash cuts short is found again by the next run. A file that is
-    no command is renamed, so that its name says so; anything that is not a file or cannot be read stays as it is. `refuse` is told of both.
+    not a command is renamed, so that its name says so; anything that is not a file or cannot be read stays as it is. `refuse` is told of both.
     """
     commands = []
     for path in _left(root / CONTROL):
@@ -87,7 +87,7 @@ def receive(root: Path, known: Collection[Path] = (), refuse: Refuse = lambda fi
             continue
         try:
             commands.append(_command(path))
-        except FileNotFoundError:  # whoever left it has withdrawn it
+        except FileNotFoundError:  # its sender has withdrawn it
             continue
         except OSError as error:
             refuse(path, f"it cannot be read ({error.strerror})")

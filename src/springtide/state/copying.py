@@ -1,6 +1,6 @@
 """Copies of checkpoints: to another store (backup), from one (restore), and by hard links on the same disk.
 
-Files go first, then manifests, and what makes a folder a checkpoint last: a copy that is cut short is none, and doing it again goes on.
+Files go first, then manifests, and what makes a folder a checkpoint last: a copy that is cut short does not count as one, and copying again completes it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from springtide.state.read_only import ReadOnlyCheckpoint, Source, made_durable,
 from springtide.state.stores import Store
 
 Progress = Callable[[int, int], None]
-"""Is told how many bytes are done, and of how many."""
+"""Called with how many bytes are done, and of how many."""
 
 _TRIES = 5
 _AT_ONCE = 4
@@ -33,19 +33,19 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True)
 class Copied:
-    """What a copy took along."""
+    """What a copy contains."""
 
     epochs: tuple[int, ...]
     files: int
     bytes: int
     there: int
-    """Files that the other place had already."""
+    """Files that the other place already had."""
 
 
 def backup(source: Source, to: str | Path | Store, progress: Progress | None = None) -> Copied:
-    """Copy a checkpoint to another store. What is there already is not copied again; nothing is removed (see `trim`).
+    """Copy a checkpoint to another store. What is already there is not copied again; nothing is removed (see `trim`).
 
-    Of a running query the newest epoch is taken; else every epoch that is kept.
+    Of a running query, the newest epoch is copied; otherwise every epoch that is kept.
     """
     target = Store.at(to)
     made_durable(source)
@@ -59,7 +59,7 @@ def backup(source: Source, to: str | Path | Store, progress: Progress | None = N
 
 
 def restore(source: Source, to: str | Path | Store, at: int | None = None, progress: Progress | None = None) -> Copied:
-    """Make a new checkpoint of one at rest, of a backup or of a savepoint: of its newest epoch, or of epoch `at`.
+    """Make a new checkpoint from one at rest, a backup or a savepoint: from its newest epoch, or from epoch `at`.
 
     The new one must be empty. A query that is started with it continues after that epoch.
     """
@@ -89,7 +89,7 @@ def _check_target(source: ReadOnlyCheckpoint, target: Store, newest: int) -> Non
     if theirs > newest:
         raise CheckpointError(
             target.url,
-            f"is at epoch {theirs}, ahead of {source.store.url} at epoch {newest}: another run went on from it",
+            f"is at epoch {theirs}, ahead of {source.store.url} at epoch {newest}: another run continued from it",
             "give another place for this backup",
         )
 
@@ -108,13 +108,15 @@ def copy(
     identity: bytes | None = None,
     progress: Progress | None = None,
 ) -> Copied:
-    """Copy epochs with all that a start needs. With `link` files of the same disk are not copied but get a second name."""
+    """Copy epochs with all that a start needs. With `link`, files on the same disk are not copied but get a second name."""
     newest = manifests[-1]
     there = target.files()
-    wanted = {s.file: (m, s) for m in manifests for s in m.segments() if source.has(m, s)}  # a replay makes the others
+    wanted = {
+        s.file: (m, s) for m in manifests for s in m.segments() if source.has(m, s)
+    }  # a replay rebuilds the others
     plain = sorted({f for m in manifests for f in (*m.buffers(), *m.ledgers())})
     plain += [d.file for d in newest.outbox] if outbox else []
-    plain = [f for f in plain if source.store.exists(f)] if plain else []  # a sink may have taken its file for good
+    plain = [f for f in plain if source.store.exists(f)] if plain else []  # a sink may have moved its file
     if newest.batch is not None:
         plain += offsets_of(source, newest.batch)
     published = _published(source, newest) if outbox else None
@@ -154,24 +156,24 @@ def copy(
     target.flush_names([*sizes, *records, *more])
     marker = identity or source.marker()
     if MARKER not in there or identity is not None:
-        target.write(MARKER, marker)  # now it is one
+        target.write(MARKER, marker)  # now it is a checkpoint
         target.flush_names([MARKER])
     return Copied(tuple(m.epoch for m in manifests), len(missing) + written, total, len(sizes) - len(missing))
 
 
 def slot_of(manifest: Manifest) -> Slot:
-    """Return the slot that a manifest has in a copy: of a log with nothing but the epochs that are kept."""
+    """Return the slot of a manifest in a copy, whose log has only the epochs that are kept."""
     return Slot(manifest.epoch, manifest.generation)
 
 
 def alone(manifest: Manifest, *, outbox: bool) -> Manifest:
-    """Return a manifest as it stands in a copy: the shared memory is another's, and rows that sinks have are not published again."""
+    """Return a manifest as it is in a copy: the shared memory belongs to the original, and rows that sinks have are not published again."""
     log = manifest.log and replace(manifest.log, shared_memory=None)
     return replace(manifest, log=log) if outbox else replace(manifest, log=log, outbox=(), published=True)
 
 
 def _published(source: ReadOnlyCheckpoint, newest: Manifest) -> Published | None:
-    """Return what sinks have of the epoch that is copied; None: they have all of it, or nobody kept that."""
+    """Return which sinks have the rows of the copied epoch; None: all of them, or it was not recorded."""
     try:
         found = Published.decode(source.store.read(PUBLISHED))
     except FileNotFoundError:
@@ -220,7 +222,7 @@ def offsets_of(source: ReadOnlyCheckpoint, batch: int) -> list[str]:
 
 @contextmanager
 def pinned(checkpoint: ReadOnlyCheckpoint, at: int | None = None) -> Iterator[ReadOnlyCheckpoint]:
-    """Hold the newest epoch of a checkpoint that is in use, or epoch `at`, by hard links; one that is not in use is taken as it is."""
+    """Hold the newest epoch of a checkpoint that is in use, or epoch `at`, by hard links; one that is not in use is read as it is."""
     if checkpoint.remote is not None or not checkpoint.in_use():
         yield checkpoint
         return
@@ -233,7 +235,7 @@ def pinned(checkpoint: ReadOnlyCheckpoint, at: int | None = None) -> Iterator[Re
 
 
 def link_to(checkpoint: ReadOnlyCheckpoint, folder: Path, at: int | None = None, *, outbox: bool = True) -> int:
-    """Link the newest epoch, or epoch `at`, to a folder; the query that has the checkpoint may go on meanwhile. Give the epoch."""
+    """Link the newest epoch, or epoch `at`, to a folder; the query that has the checkpoint may continue meanwhile. Return the epoch."""
     for tries in range(1, _TRIES + 1):
         try:
             manifests = checkpoint.chain(at)

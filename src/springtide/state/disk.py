@@ -1,6 +1,6 @@
-"""Files that are there for good: a disk forgets at a power cut what it was not told to keep, content and names alike.
+"""Durable files: at a power cut, a disk forgets what it was not told to flush, content and names alike.
 
-Content is kept by flushing the file, a name by flushing the folder that it is in. Names are flushed by the folder, once for all that is new in it.
+Content is made durable by flushing the file, a name by flushing the folder that it is in, once for everything that is new in that folder.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 PARTIAL = ".partial"
-"""How the names of files end that are not whole yet."""
+"""How the names of unfinished files end."""
 _REMEMBERED = 10_000
 _named: set[tuple[str, int]] = set()
-"""Folders of which this process knows that their names are there for good, with their inodes."""
+"""Folders whose names this process knows to be durable, with their inodes."""
 _made = itertools.count()
 
 
 def flush(path: Path) -> None:
-    """Have the disk take a file, or a folder's names, for good."""
+    """Make the content of a file, or the names in a folder, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -28,7 +28,7 @@ def flush(path: Path) -> None:
 
 
 def flush_names(root: Path, files: Iterable[str]) -> None:
-    """Have the disk take the names of files below a folder for good, and those of the folders on the way."""
+    """Make the names of files below a folder durable, and those of the folders in between."""
     if len(_named) > _REMEMBERED:
         _named.clear()
     folders: dict[Path, None] = {}
@@ -44,7 +44,7 @@ def flush_names(root: Path, files: Iterable[str]) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it that are not there; their names are there for good."""
+    """Make a folder and any missing parents; their names are durable."""
     missing = []
     while not path.exists():
         missing.append(path)
@@ -55,7 +55,7 @@ def make_folder(path: Path) -> None:
 
 
 def write_through(path: Path, data: bytes) -> None:
-    """Write a file; its content is there for good."""
+    """Write a file and make its content durable."""
     with open(path, "wb") as file:
         file.write(data)
         file.flush()
@@ -63,13 +63,13 @@ def write_through(path: Path, data: bytes) -> None:
 
 
 def settle(partial: Path, target: Path) -> None:
-    """Give a file that was written under another name its own, in place of what has it. The name is flushed by the caller."""
+    """Rename a file to its final name, replacing what has that name. The caller flushes the name."""
     flush(partial)
     os.replace(partial, target)
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file in place of one that may be there. It is whole or not there, for good."""
+    """Write a file, replacing one that may be there. It is durable, and whole or not there."""
     partial = beside(path)
     try:
         write_through(partial, data)
@@ -80,7 +80,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def create(path: Path, data: bytes) -> None:
-    """Write a file that must not be there; if it is, that is a `FileExistsError`. It is whole or not there, for good."""
+    """Write a file that must not exist yet; if it does, raise a `FileExistsError`. It is durable, and whole or not there."""
     partial = beside(path)
     try:
         write_through(partial, data)
@@ -91,7 +91,7 @@ def create(path: Path, data: bytes) -> None:
 
 
 def beside(path: Path) -> Path:
-    """Return a name for a file on its way, that no other writer has."""
+    """Return a temporary name that no other writer uses."""
     return path.with_name(f"{path.name}.{os.getpid()}-{next(_made)}{PARTIAL}")
 
 

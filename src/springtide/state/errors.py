@@ -24,8 +24,8 @@ class CheckpointError(SpringtideError):
 
 
 class LostError(CheckpointError):
-    """A segment of which there is no whole copy any more."""
+    """A segment of which no whole copy is left."""
 
 
 class AwayError(CheckpointError):
-    """A store that could not be reached, and may be there again soon."""
+    """A store that could not be reached, perhaps only for a while."""

@@ -34,7 +34,7 @@ class Folder:
         shutil.copyfile(self._root / path, to)
 
     def put(self, path: str, data: bytes | Path) -> None:
-        """Write a file. What is in it is there for good; its name is flushed by the caller."""
+        """Write a file and make its content durable; the caller flushes its name."""
         if isinstance(data, Path):
             source = data
             self._place(path, lambda partial: shutil.copyfile(source, partial))
@@ -43,13 +43,13 @@ class Folder:
             self._place(path, lambda partial: partial.write_bytes(written))
 
     def create(self, path: str, data: bytes) -> None:
-        """Write a file only if there is none, for good."""
+        """Write a file durably, only if there is none."""
         target = self._root / path
         disk.make_folder(target.parent)
         disk.create(target, data)
 
     def copy(self, path: str, to: str) -> None:
-        """Return a file a second name: by a hard link, where the file system has them."""
+        """Give a file a second name: by a hard link, if the file system has them."""
         target = self._root / to
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -62,7 +62,7 @@ class Folder:
             self.put(to, self._root / path)
 
     def list(self, folder: str) -> dict[str, int]:
-        """Return the files below a folder; some may go while it is looked at."""
+        """Return the files below a folder; some may disappear meanwhile."""
         there = ((f, _size(f)) for f in (self._root / folder).rglob("*"))
         return {f.relative_to(self._root).as_posix(): size for f, size in there if size is not None}
 

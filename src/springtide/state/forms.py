@@ -17,15 +17,15 @@ _SHOWN = 160
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a step: how it reads, and where that is not all of it, a digest of the whole."""
+    """One part of a step: how it reads and, if that is not all of it, a digest of the whole."""
 
     text: str
     digest: str = ""
     by: str = ""
-    """What made the digest. `version`: the user says it. Digests of two makers say nothing about each other."""
+    """What made the digest. `version`: the user set it. Digests of different makers cannot be compared."""
 
     def to_json(self) -> list[str]:
-        """Write it as plain texts."""
+        """Write it as plain strings."""
         return [self.text, self.digest, self.by] if self.digest else [self.text]
 
     @staticmethod
@@ -34,7 +34,7 @@ class Part:
         return Part(*map(str, data))
 
     def change(self, now: Part) -> str | None:
-        """Return how another part is not the same; None when it is, as far as can be known.
+        """Return how another part differs; None if it is the same, as far as can be known.
 
         >>> Part("x.sum()").change(Part("x.max()"))
         'x.sum() → x.max()'
@@ -57,12 +57,12 @@ def changes(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str
     >>> list(changes(old, {"steps": {"a": "map: x"}, "forms": {"a": {"inputs": ["t, s"]}}}))
     ['step a: inputs: s, t → t, s']
     >>> list(changes({"steps": old["steps"]}, {"steps": {"b": "map: x"}}))
-    ['step a is no more', 'step b is new']
+    ['step a was removed', 'step b is new']
     """
     before, after = found["steps"], wanted["steps"]
     for name in sorted(before.keys() | after.keys()):
         if name not in after:
-            yield f"step {name} is no more"
+            yield f"step {name} was removed"
         elif name not in before:
             yield f"step {name} is new"
         elif said := list(changed_parts(found, wanted, name, without=ORIGINS)):
@@ -80,13 +80,13 @@ def changed_parts(found: Mapping[str, Any], wanted: Mapping[str, Any], step: str
         if part == without:
             continue
         if part not in before or part not in after:
-            yield f"{part} is {'new' if part in after else 'no more'}"
+            yield f"{part} is {'new' if part in after else 'removed'}"
         elif change := Part.from_json(before[part]).change(Part.from_json(after[part])):
             yield f"{part}: {change}"
 
 
 def _incomparable(one: str, other: str) -> bool:
-    """Return whether two digests were made in ways that cannot give the same, though nothing changed: by other versions of a tool."""
+    """Return whether two digests cannot be compared, since different versions of a tool made them."""
     return one != other and _tool(one) == _tool(other)
 
 
@@ -111,7 +111,7 @@ _ABOUT_STATE = record(
 
 
 def _state_description(where: str, value: Any) -> None:
-    """Take what is said of the state of a step; the size of a window and its advance are only of use together."""
+    """Take what is said of the state of a step; the size of a window and its advance are useful only together."""
     _ABOUT_STATE(where, value)
     if ("size" in value) != ("every" in value):
         raise ValueError(f"{where} has a size or an advance, but not both")
@@ -121,7 +121,7 @@ def _part(where: str, value: Any) -> None:
     """Take a part of a step: how it reads, and perhaps a digest and what made that."""
     listed(text)(where, value)
     if not 1 <= len(value) <= 3:
-        raise ValueError(f"{where} is not one to three texts")
+        raise ValueError(f"{where} is not one to three strings")
 
 
 check_identity = record(
@@ -133,4 +133,4 @@ check_identity = record(
     state=may(each(_state_description)),
     forms=may(each(each(_part))),
 )
-"""Refuses what says not, or not well, whose a checkpoint is."""
+"""Refuses a springtide.json that does not properly say whose the checkpoint is."""

@@ -64,7 +64,10 @@ class History:
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     try:
         lines = content(path).splitlines()
-    except (OSError, ValueError):  # the run that writes it has just let its oldest part go; or it is no file of ours
+    except (
+        OSError,
+        ValueError,
+    ):  # the run that writes it has just removed its oldest part, or it is not a file of Springtide's
         return
     for line in lines:
         try:

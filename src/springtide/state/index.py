@@ -21,13 +21,13 @@ import numpy as np
 import pyarrow as pa
 
 LEAST = 1 << 20
-"""Bytes of a segment from which on it has an index: smaller ones are read as a whole."""
+"""Segments of at least this many bytes have an index; smaller ones are read as a whole."""
 MAGIC = b"SPRINGTI"
-"""How a file ends that has an index; others end as Arrow files do."""
+"""How a file with an index ends; others end like Arrow files."""
 END = 8 + len(MAGIC)
-"""Bytes behind the index."""
+"""Bytes after the index."""
 _LONG = 12
-"""Bytes of a text that are in its view; longer ones are elsewhere."""
+"""Strings of up to this many bytes are stored in their views; longer ones are elsewhere."""
 
 
 class Range(NamedTuple):
@@ -39,18 +39,18 @@ class Range(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """The first byte behind it."""
+        """The first byte after it."""
         return self.start + self.length
 
 
 @dataclass(frozen=True)
 class Index:
-    """Where what is in a segment's file."""
+    """Where everything is in a segment's file."""
 
     size: int
     """Bytes of the Arrow file, without what follows it."""
     frame: tuple[Range, ...]
-    """What is needed whatever is read: the beginning and the end."""
+    """What is always needed: the beginning and the end."""
     buckets: Mapping[int, tuple[Range, ...]]
 
     def ranges(self, buckets: Iterable[int]) -> list[Range]:
@@ -90,7 +90,7 @@ def joined(ranges: Iterable[Range], gap: int) -> Iterator[tuple[int, int]]:
 
 
 def index_of(path: Path, directory: Iterable[tuple[int, int, int]]) -> Index | None:
-    """Work out the index of an Arrow file from its directory, (bucket, first row, rows); None where it has a column whose bytes are not known by row."""
+    """Work out the index of an Arrow file from its directory, (bucket, first row, rows); None if it has a column whose bytes cannot be told by row."""
     with pa.memory_map(str(path)) as mapped:
         size = int(mapped.size())
         whole = mapped.read_buffer(size)
@@ -123,7 +123,7 @@ def _buffers(array: pa.Array) -> list[pa.Buffer]:
 
 
 def _parts(array: pa.Array, start: int, stop: int) -> list[tuple[int, int]] | None:
-    """Return the addresses, from and to, of what an array has of some rows; None for a type that this does not know."""
+    """Return the address ranges of an array's data for some rows; None for a type that is not supported."""
     kind, buffers = array.type, array.buffers()
     if pa.types.is_null(kind):
         return []
@@ -172,7 +172,7 @@ def _items(buffer: pa.Buffer, start: int, stop: int, width: int) -> tuple[int, i
 
 
 def _long_texts(views: pa.Buffer, data: list[pa.Buffer], start: int, stop: int) -> list[tuple[int, int]]:
-    """Return where the texts are that did not fit into their views: in each buffer from the first to the last of them."""
+    """Return where the strings are that did not fit into their views: in each buffer, from the first to the last of them."""
     fields = np.frombuffer(views, dtype="<i4").reshape(-1, 4)[start:stop]
     long = fields[fields[:, 0] > _LONG].astype(np.int64)
     found = []

@@ -41,7 +41,7 @@ class Instruction:
     before: BucketMap
     after: BucketMap
     moved: tuple[int, ...]
-    """The buckets that change hands."""
+    """The buckets that change owners."""
     reason: str
     trigger: Trigger | None = None
     """None for what was asked for by hand."""
@@ -110,7 +110,7 @@ class Refusal:
         return f"refused for {self.subquery}: {self.wanted}; {self.why}{often}"
 
 
-# What a policy says may be a user's, and is taken as it is: a manifest that was written can be read.
+# The reason may come from a user's policy, and is taken as it is: any manifest that was written can be read.
 check_instruction = record(
     time=anything,
     epoch=whole(-1),

@@ -13,7 +13,7 @@ from springtide.state.stores import Store
 
 
 def damaged_ledgers(store: Store, manifests: Sequence[Manifest]) -> Iterator[tuple[str, str]]:
-    """Return the files with records of what sources have read that are not what they were, and say what is wrong with each."""
+    """Return the ledger files that have changed since they were written, and say what is wrong with each."""
     for file, crc in {file: crc for m in manifests for file, (_, crc) in m.ledgers().items()}.items():
         try:
             if zlib.crc32(store.read(file)) != crc:
@@ -30,7 +30,7 @@ def unlisted_files(store: Store, manifest: Manifest) -> Iterator[str]:
             fates = Counter({r[0]: r[4] for part in (*parts, ledger.get("recent", ())) for r in part}.values())
             counted = {fate: ledger.get(fate, 0) for fate in FATES}
             if +Counter(counted) != fates:
-                yield f"source {name}: files are counted as {_said(counted)}, and written down as {_said(fates)}"
+                yield f"source {name}: files are counted as {_said(counted)}, but recorded as {_said(fates)}"
 
 
 def _said(counts: dict[str, Any]) -> str:

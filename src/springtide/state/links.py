@@ -1,4 +1,4 @@
-"""Whatever is removed or moved in a checkpoint is inside of it: links that lead elsewhere are refused before anything is touched."""
+"""Only files inside a checkpoint are ever removed or moved: links that lead elsewhere are refused before anything is touched."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from springtide.state.errors import CheckpointError
 from springtide.state.names import BUFFER, HISTORY, MANIFESTS, OUTBOX, SAVEPOINTS, STATE
 
 _FOLDERS = (STATE, BUFFER, OUTBOX, MANIFESTS, SAVEPOINTS, HISTORY)
-"""Where files are removed. Spark's own folder is Spark's business; the control folder is looked at with every command."""
+"""Folders in which files are removed. Spark manages its own folder; the control folder is checked with every command."""
 _DEPTH = 2
 
 

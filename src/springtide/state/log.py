@@ -1,4 +1,4 @@
-"""The log of a checkpoint: what happened, in order. A record is made once, and whoever makes the next one first has it.
+"""The log of a checkpoint: what happened, in order. A record is made once, by whichever run is first.
 
     000000006      epoch 6, committed by the first run
     000000007      the claim of run 2: the first run can neither commit epoch 7 nor anything else
@@ -33,11 +33,11 @@ from springtide.state.stores import Store
 FIRST = 1
 """The generation of a checkpoint's first run: the one that made `springtide.json`."""
 CLAIMS = 1000
-"""So many claims are kept: a run that slept while more others had its checkpoint would not be refused."""
+"""How many claims are kept: a run that slept while more runs than that had its checkpoint would not be refused."""
 NEWER = "use a newer version of Springtide"
 _FORMAT = 1
 _CLAIM = b'{"claim":'
-"""How a claim begins, and no manifest does."""
+"""How a claim begins; no manifest does."""
 _AT_ONCE = 8
 
 
@@ -63,7 +63,7 @@ class Slot(NamedTuple):
 
     @staticmethod
     def of(name: str) -> Slot | None:
-        """Understand a name; None if it is no slot's."""
+        """Parse a name; None if it is not that of a slot."""
         found = re.fullmatch(r"([0-9]{9,18})(?:\.([1-9][0-9]{0,17}))?", name)
         return Slot(int(found[1]), int(found[2] or FIRST)) if found else None
 
@@ -74,7 +74,7 @@ class Claim:
 
     generation: int
     token: str
-    """Tells the run from all others."""
+    """Distinguishes the run from all others."""
     by: str
     at: float
     manifest: Manifest | None = None
@@ -127,7 +127,7 @@ class Records:
         return max(self.data)
 
     def record(self, slot: Slot) -> Record:
-        """Understand a record."""
+        """Parse a record."""
         data = self.data[slot]
         what = "claim" if is_claim(data) else "manifest"
         try:
@@ -149,11 +149,11 @@ class Records:
             ) from None
 
     def whole(self) -> Records:
-        """Leave out records of which only a part is there."""
+        """Leave out incomplete records."""
         return Records({slot: data for slot, data in self.data.items() if not _is_torn(data)}, self.url)
 
     def with_more(self, others: Records) -> Records:
-        """Return the records of both: the listing by which the others were found may be behind."""
+        """Return the records of both: the listing that found the others may be stale."""
         return Records(dict(sorted({**self.data, **others.data}.items())), self.url)
 
     def claims(self) -> list[Slot]:
@@ -181,7 +181,7 @@ class Records:
         return [m for _, m in sorted(manifests.items()) if isinstance(m, Manifest)]
 
     def brought(self) -> Manifest | None:
-        """Return the manifest that a claim brought, if no epoch was committed since."""
+        """Return the manifest that came with a claim, if no epoch was committed since."""
         for slot in sorted(self.data, reverse=True):
             if not is_claim(self.data[slot]):
                 return None
@@ -191,7 +191,7 @@ class Records:
         return None
 
     def next(self) -> tuple[Slot, int]:
-        """Return where the claim of a run is to be made that takes over now, and its generation."""
+        """Return the slot for the claim of a run that takes over now, and its generation."""
         if not self.data:
             return Slot(0, FIRST), FIRST + 1
         slot, record = self.last, self.record(self.last)
@@ -218,7 +218,7 @@ class Log:
 
     def slots(self) -> list[Slot]:
         """Return the slots that are taken, in order."""
-        if self.store.local is not None:  # a folder is no file, and yet not nothing
+        if self.store.local is not None:  # a folder is not a file, but it takes the name
             folder = self.store.local / MANIFESTS
             names = os.listdir(folder) if folder.is_dir() else []
         else:
@@ -226,7 +226,7 @@ class Log:
         return sorted(slot for name in names if (slot := Slot.of(name)) is not None)
 
     def read(self, known: Mapping[Slot, bytes] | None = None) -> Records:
-        """Read all records but those that go meanwhile; of slots that are `known` to be the same nothing is fetched."""
+        """Read all records except those that disappear meanwhile; slots that are `known` to be the same are not fetched."""
         slots = self.slots()
         known = known or {}
         wanted = [slot for slot in slots if slot not in known]
@@ -250,7 +250,7 @@ class Log:
         return Records(dict(sorted(found.items())), self.store.url)
 
     def of_epoch(self, epoch: int) -> Records:
-        """Read what there is of one epoch, and who claimed it."""
+        """Read the record of one epoch, and who claimed it."""
         read = {slot: self.get(slot) for slot in self.slots() if slot.epoch == epoch}
         return Records({slot: data for slot, data in read.items() if data is not None}, self.store.url)
 
@@ -263,7 +263,7 @@ class Log:
         except (ValueError, OSError) as error:
             if isinstance(error, OSError) and not is_for_good(error):
                 raise
-            return b""  # what is no file of ours is a damaged one
+            return b""  # anything that is not our file counts as damaged
 
     def make(self, slot: Slot, data: bytes) -> bool:
         """Make a record; False if the slot has another."""

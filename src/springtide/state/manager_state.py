@@ -1,4 +1,4 @@
-"""What the manager knows from before. Frozen and plain: it goes to the checkpoint, so that a restart goes on with it."""
+"""What the manager remembers. Frozen and plain: it is kept in the checkpoint, so that a restart continues with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Value = TypeVar("Value")
 
 FORMAT = 1
 REFUSALS = 100
-"""As many are kept."""
+"""How many refusals are kept."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class ManagerState:
 
     paused: bool = False
     underway: Mapping[str, Instruction] = field(default_factory=dict)
-    """Subquery → what it was told and does not do yet."""
+    """Subquery → the instruction that has not taken effect yet."""
     changed: Mapping[str, float] = field(default_factory=dict)
     """Subquery → when its last change took effect."""
     fewer_wanted: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class ManagerState:
         return replace(self, underway=_without(self.underway, subquery), changed={**self.changed, subquery: time})
 
     def wants_fewer(self, subquery: str, instances: int | None, keep: int) -> ManagerState:
-        """Somebody wants fewer instances, once more; None: nobody does. The last so many are kept."""
+        """Note that fewer instances were asked for once more; None: they were not. A limited number is kept."""
         if instances is None:
             return replace(self, fewer_wanted=_without(self.fewer_wanted, subquery))
         wanted = (*self.fewer_wanted.get(subquery, ()), instances)[-keep:]
@@ -101,7 +101,7 @@ _STATE = record(
 
 
 def check_manager_state(where: str, value: Any) -> None:
-    """Take what a manager remembers, or nothing where there is none."""
+    """Check what a manager remembers, or accept nothing if there is no manager."""
     if value == {}:
         return
     record(format=whole())(where, value)

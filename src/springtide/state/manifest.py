@@ -39,7 +39,7 @@ FATES = ("read", "changed", "gone")
 """What may become of a file of a source: read; read, and changed since; gone before it was read."""
 
 Marks = Mapping[str, int]
-"""How far a stateful head has come, in its own words: the last window closed, the time up to which tuples were processed."""
+"""How far a stateful step has come, in its own terms: the last window closed, the time up to which tuples were processed."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class InputState:
     """How far an input that was attached to a source was read."""
 
     position: Any = None
-    """The connector's own words."""
+    """In the connector's own format."""
     ended: bool = False
 
 
@@ -56,7 +56,7 @@ class SourceState:
     """How far a source was read."""
 
     position: Any = None
-    """The connector's own words."""
+    """In the connector's own format."""
     times: dict[str, int] = field(default_factory=dict)
     """Physical stream → its time."""
     ended: bool = False
@@ -91,7 +91,7 @@ class SourceState:
 
 @dataclass(frozen=True)
 class SubqueryState:
-    """What a stateful subquery has in store."""
+    """The state of a stateful subquery."""
 
     marks: Marks = field(default_factory=dict)
     segments: tuple[Segment, ...] = ()
@@ -120,10 +120,10 @@ class EpochLog:
     slices: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]] = field(default_factory=dict)
     """Prefix subquery → instance → the slices that it read, as plain JSON."""
     buffers: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
-    """Prefix subquery → instance → files with what it sent, where its input cannot be read again."""
+    """Prefix subquery → instance → files with what it sent, if its input cannot be read again."""
     rows: int = 0
     idle: bool = False
-    """Streams were found idle: the epoch is not to be joined with others."""
+    """Whether streams were found idle: such an epoch must not be merged with others in a replay."""
     shared_memory: str | None = None
     """The folder of state that was not durable yet. On disk it is called `memory`."""
 
@@ -149,19 +149,19 @@ class Manifest:
     outbox: tuple[Delivery, ...] = ()
     metrics: EpochMetrics = field(default_factory=EpochMetrics)
     elastic: ManagerState | None = None
-    """What the elastic manager remembers; None where nothing is elastic."""
+    """What the elastic manager remembers; None if the query is not elastic."""
     old_owners: dict[str, int] = field(default_factory=dict)
     """Subquery → the last window that its old owners finish, while they do. On disk it is called `shadows`."""
     ended: bool = False
-    """The input has ended and every window was given: there is no next epoch."""
+    """Whether the input has ended and every window was emitted: there is no next epoch."""
     batch: int | None = None
-    """The last micro-batch of Spark that was taken, where Spark reads a source: in this epoch, or in one before it."""
+    """The last micro-batch of Spark that was taken, in this epoch or an earlier one, if Spark reads a source."""
     offsets: str | None = None
-    """A digest of what Spark wrote down of that micro-batch; None in manifests of older versions."""
+    """A digest of Spark's own record of that micro-batch; None in manifests of older versions."""
     published: bool = False
-    """Its rows are with the sinks, and not here any more: in copies of an older epoch, and in savepoints."""
+    """Whether its rows are in the sinks and no longer here: so in copies of an older epoch, and in savepoints."""
     log: EpochLog | None = None
-    """What the epoch took in, so that it can be done again: kept where state is not made durable with every epoch."""
+    """What the epoch took in, so that it can be done again: kept if state is not made durable with every epoch."""
     accounts: dict[str, dict[str, int]] = field(default_factory=dict)
     """What became of the rows so far (`state/accounts.py`)."""
     form: Mapping[str, Any] | None = None
@@ -170,20 +170,20 @@ class Manifest:
     """Sources and stateful steps by their rank in the total order, where the query was replaced; without it they rank by name."""
 
     def files(self) -> set[str]:
-        """Return the files that it speaks of, but for buffers: segments, and records of files that were read."""
+        """Return the files that it names, except buffers: segments, and ledgers of files that were read."""
         return {segment.file for segment in self.segments()} | self.ledgers().keys()
 
     def ledgers(self) -> dict[str, tuple[int, int]]:
-        """Return the files with records of what sources have read, with the number of records and the checksum of each."""
+        """Return the ledger files of its sources, with the number of records and the checksum of each."""
         ledgers = [ledger for source in self.sources.values() for ledger in source.ledgers()]
         return {file: (count, crc) for ledger in ledgers for file, count, crc in ledger.get("files", ())}
 
     def segments(self) -> Iterator[Segment]:
-        """Return all segments that it speaks of."""
+        """Return all segments that it names."""
         return (segment for state in self.state.values() for segment in state.segments)
 
     def buffers(self) -> set[str]:
-        """Return the files of the buffer state that it speaks of."""
+        """Return the files of the buffer state that it names."""
         kept = self.log.buffers if self.log is not None else {}
         return {file for instances in kept.values() for files in instances for file in files}
 
@@ -264,7 +264,7 @@ _LEDGER = record(
 
 
 def _position(where: str, value: Any) -> None:
-    """Take the connector's own words; a ledger in them names files of the checkpoint."""
+    """Accept anything from the connector; if it has a ledger, check that, since it names files of the checkpoint."""
     if isinstance(value, dict) and "ledger" in value:
         _LEDGER(f"{where}.ledger", value["ledger"])
 

@@ -1,4 +1,4 @@
-"""What a manifest says of the work of its epoch: when, how long, and how many rows by subquery and instance."""
+"""What a manifest says about the work of its epoch: when, how long, and how many rows by subquery and instance."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class EpochMetrics:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> EpochMetrics:
-        """Read what `to_json` wrote and `check_metrics` took; members that it does not know it leaves out."""
+        """Read what `to_json` wrote and `check_metrics` took; unknown members are left out."""
         if not data:
             return EpochMetrics()
         subqueries = {
@@ -72,6 +72,6 @@ _METRICS = record(
 
 
 def check_metrics(where: str, value: Any) -> None:
-    """Take what was measured: all of it, or nothing where nothing was."""
+    """Check what was measured: all of it, or nothing if nothing was measured."""
     if value != {}:
         _METRICS(where, value)

@@ -1,11 +1,11 @@
-"""A checkpoint whose log is in its backup: a store that has all that a start on another machine needs, and that decides who may write.
+"""A checkpoint whose log is in its backup: a store that has everything that a start on another machine needs, and that decides who may write.
 
     segments, outbox, buffer   as they are written, or with the next checkpoint
     spark/                     Spark's offsets, where Spark reads
     manifest N                 last: after this epoch N has happened
 
 The folder on this machine has copies. Where the checkpoint itself is in the store, the folder is a cache: whatever it has that the store does not know is
-forgotten. Where the store is the backup of a folder, one that is behind, because another machine went on, is brought up to date when a run takes over.
+forgotten. If the store is the backup of a folder that is out of date, because another machine continued, the folder is brought up to date when a run takes over.
 One that the store knows nothing of, because it is new or a run went on without it, goes into the store as a whole (`attach`).
 """
 
@@ -27,19 +27,19 @@ from springtide.state.names import BUFFER, MANIFESTS, MARKER, OUTBOX, PUBLISHED,
 from springtide.state.stores import Store
 
 _SWEPT = (STATE, BUFFER, OUTBOX)
-"""Folders in which nothing is but what some manifest names."""
+"""Folders that contain only what some manifest names."""
 _TOGETHER = 8
-"""So many epochs' files are removed from an object store at once: a look at the claim and a removal are two requests."""
+"""For how many epochs files are removed from an object store at once: checking the claim and removing are two requests."""
 _MANY = 500
-"""Files that are not left waiting: stores take a thousand at once."""
+"""The most files that wait to be removed: stores remove a thousand at once."""
 _REMEMBERED = 100
 """Micro-batches of which Spark keeps records."""
 _CACHED = (MANIFESTS, SPARK, PUBLISHED)
-"""What a run leaves that dies while it fills an empty one."""
+"""What a run leaves behind that dies while it fills an empty folder."""
 
 
 class Relation(Enum):
-    """What a folder has beside its backup."""
+    """How a folder compares with its backup."""
 
     SAME = "the same"
     BEHIND = "older epochs, or none"
@@ -80,9 +80,9 @@ class Mirror:
         self._root, self._checkpoint, self._store = checkpoint.root, checkpoint, store
         self.log = Log(store)
         self.restored = False
-        """Whether an empty folder was filled."""
+        """Whether an empty folder was filled from the backup."""
         self._detached: Records | None = None
-        """What the backup has, as long as it does not have what the folder has."""
+        """What the backup has, until it has what the folder has."""
         self._there: set[str] = set()
         self._sweeper = ThreadPoolExecutor(1, "springtide-sweeper")
         """Removes files while the query goes on."""
@@ -114,7 +114,7 @@ class Mirror:
         return lease
 
     def fill(self, identity: dict[str, Any]) -> None:
-        """Bring the folder up to date without taking anything over; what is wrong with it, or with the backup, is said."""
+        """Bring the folder up to date without taking over; raise what is wrong with it, or with the backup."""
         self._forget_stale()
         marker = self._marker(identity)
         if marker is None:
@@ -143,7 +143,7 @@ class Mirror:
             if marker is None and there and not set(there.tokens()) <= set(here.tokens()):
                 raise self._unfinished()
             if self._checkpoint.cache is not None and relation(here, there) not in (Relation.SAME, Relation.BEHIND):
-                self._checkpoint.cache.clear()  # a listing is behind, or the cache is of another time: the store counts
+                self._checkpoint.cache.clear()  # a listing is stale, or the cache is from another time: the store decides
                 continue
             if marker is None or (found := self._related(here, there)) is Relation.AHEAD:
                 self._detached = there
@@ -158,7 +158,7 @@ class Mirror:
                 return lease
 
     def _forget_stale(self) -> None:
-        """Empty a cache that is not of what the store has: of a checkpoint that was there before, or with records that the store never had."""
+        """Empty a cache that does not belong to what is in the store: it is from an earlier checkpoint, or has records that the store never had."""
         cache, theirs, ours = self._checkpoint.cache, self._read(MARKER), self._checkpoint.found()
         if cache is None:
             return
@@ -168,11 +168,11 @@ class Mirror:
             if there is not None and relation(self._checkpoint.log.read(), there) in (Relation.BEHIND, Relation.SAME):
                 return
         except (ValueError, KeyError, TypeError, AttributeError, CheckpointError):
-            pass  # what is damaged here is of no use; what is damaged there is found by whoever reads it next
+            pass  # what is damaged here is useless; what is damaged there is reported by the next reader
         cache.clear()
 
     def _marker(self, identity: dict[str, Any]) -> bytes | None:
-        """Return what the backup says whose it is; None if it does not say yet. Refuse what is not this query's."""
+        """Return the backup's springtide.json; None if there is none yet. Refuse one of another query."""
         theirs, ours = self._read(MARKER), self._checkpoint.found()
         if theirs is not None or ours is not None:
             self._checkpoint.check(identity, theirs, self.log if theirs is not None else None)
@@ -197,7 +197,7 @@ class Mirror:
             raise CheckpointError(
                 str(self._root),
                 f"and its backup {self.url} have diverged (epoch {here.last.epoch} here, {there.last.epoch} there)",
-                "give an empty folder to go on from the backup, or another backup to go on from here",
+                "give an empty folder to continue from the backup, or another backup to continue from here",
             )
         return found
 
@@ -209,7 +209,7 @@ class Mirror:
         )
 
     def _cache(self, here: Records, there: Records, marker: bytes, *, outdated: bool) -> None:
-        """Let the folder have what the backup has of the log, and of Spark's offsets if it is behind. What makes it a checkpoint comes last."""
+        """Copy the backup's log to the folder, and Spark's offsets if the folder is out of date. What makes it a checkpoint comes last."""
         empty = self._checkpoint.found() is None
         folder, local = self._checkpoint.log, self._checkpoint.log.store
         for slot, data in there.data.items():
@@ -226,7 +226,7 @@ class Mirror:
         self.restored = self.restored or (empty and bool(there))
 
     def _mark(self, marker: bytes) -> None:
-        """Make the folder a checkpoint, for good: one that had files and no mark would be taken for somebody else's."""
+        """Make the folder a checkpoint, durably: one with files but no springtide.json would be refused as somebody else's."""
         store = self._checkpoint.log.store
         store.write(MARKER, marker)
         store.flush_names([MARKER])
@@ -248,7 +248,7 @@ class Mirror:
     # ── when everything is whole ──────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, lease: Lease, manifests: Iterable[Manifest], keep: Container[str]) -> Lease:
-        """Let the backup have what it lacks; its log is the one that counts from now on. Of other files only what is in `keep` stays."""
+        """Copy to the backup what it lacks; from now on its log is the one that counts. Of its other files, only those in `keep` stay."""
         if self._detached is not None:
             lease = self._attach(lease, self._detached, [*manifests][-1:])
             self._detached = None
@@ -278,7 +278,7 @@ class Mirror:
     # ── with every epoch ──────────────────────────────────────────────────────────────────────────────────────────
 
     def copy(self, manifest: Manifest, lease: Lease, data: bytes) -> bool:
-        """Let the folder have a copy of what was committed. If the folder is gone, it is made again; then that is said."""
+        """Copy to the folder what was committed. If the folder is gone, it is made again, and an event says so."""
         slot = lease.epochs[manifest.epoch][-1]
         if self._checkpoint.found() is not None:
             (self._root / MANIFESTS).mkdir(exist_ok=True)
@@ -292,7 +292,7 @@ class Mirror:
         return True
 
     def offsets(self, manifest: Manifest, lease: Lease) -> None:
-        """Take along what Spark wrote down of its sources, before the epoch that it is about is committed; forget what it has forgotten."""
+        """Copy Spark's own records of its sources before their epoch is committed; forget those that Spark has forgotten."""
         if manifest.batch is None:
             return
         self._offsets(lease)
@@ -303,13 +303,13 @@ class Mirror:
             self._there -= gone
 
     def put(self, file: str, lease: Lease) -> None:
-        """Let the backup have a file of the checkpoint as it is now, unless a newer run has taken it."""
+        """Copy a file of the checkpoint to the backup as it is now, unless a newer run has taken over."""
         if not lease.is_lost():
             self._store.put(self._root / file, file)
             self._store.flush_names([file])
 
     def remove(self, lease: Lease, files: Iterable[str], records: Iterable[str] = ()) -> None:
-        """Forget records, and files that only older ones spoke of, some time soon, if the checkpoint is still this run's.
+        """Forget records, and files that only older ones named, soon, if the checkpoint still belongs to this run.
 
         One that stays is found by the next start.
         """
@@ -330,7 +330,7 @@ class Mirror:
         self._store.flush_names(records)
 
     def left_by_attempts(self, lease: Lease, needed: Container[str], before: int) -> None:
-        """Remove segments of epochs before one that no manifest names, some time soon; one listing finds them."""
+        """Remove, soon, segments of epochs before this one that no manifest names; one listing finds them."""
 
         def sweep() -> None:
             found = [f for f in self._store.list(STATE) if f not in needed and epoch_of(f.rpartition("/")[2]) < before]
@@ -345,7 +345,7 @@ class Mirror:
         self._sweeper.shutdown(wait=True)
 
     def _offsets(self, lease: Lease) -> None:
-        """Let the backup have Spark's new records. They are in nobody's way: a run that was taken over writes none in the place of a newer one's."""
+        """Copy Spark's new records to the backup. A run that was taken over never overwrites those of a newer one."""
         folder = self._root / SPARK
         new = [p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")]
         for path in new:
@@ -354,7 +354,7 @@ class Mirror:
                 data = path.read_bytes()
                 if not self._store.create(name, data):
                     lease.check()
-                    self._store.write(name, data)  # of a run that ended before it could commit
+                    self._store.write(name, data)  # from a run that ended before it could commit
                 self._there.add(name)
 
 

@@ -13,14 +13,14 @@ LOCK = "lock"
 MANIFESTS = "manifests"
 STATE = "state"
 LEDGERS = f"{STATE}/files"
-"""Which files sources have read, where a manifest has no room for them."""
+"""Which files sources have read, if there are too many for a manifest."""
 BUFFER = "buffer"
 OUTBOX = "outbox"
 PUBLISHED = "published"
 SAVEPOINTS = "savepoints"
 CONTROL = "control"
 ANSWER = ".result"
-"""How the name of an answer ends, beside the command that it is to."""
+"""How the name of the answer to a command ends."""
 RUNNING = "running"
 REPLICA = "replica"
 """The group of replicas that a checkpoint takes part in."""
@@ -31,7 +31,7 @@ SPARK_LOG = "logs/spark.log"
 PENDING = "pending"
 """In a cache: marks for what is on its way to the store."""
 PIECES = "pieces"
-"""In a cache: what it has of segments of which it needs some buckets only."""
+"""In a cache: parts of segments, where a node needs only some buckets."""
 
 SEGMENTS = "*/*.arrow"
 """What segments are called below `STATE`."""
@@ -89,7 +89,7 @@ def delivery(epoch: int, sink: str, subquery: str, instance: int, attempt: str, 
 
 
 def blob(epoch: int, subquery: str, instance: int, attempt: str) -> str:
-    """Return the name of what a prefix sent, where that is kept.
+    """Return the name of what a prefix sent, if that is kept.
 
     >>> blob(7, "calls", 0, "1a2b")
     'buffer/000000007/calls-0-1a2b.blob'

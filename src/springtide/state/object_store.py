@@ -1,4 +1,4 @@
-"""Files in an object store: S3 and what talks like it, Google's, Azure's. By `obstore`, which has conditional writes for all of them.
+"""Files in an object store: S3 and compatible ones, Google's, Azure's. Uses `obstore`, which has conditional writes for all of them.
 
 S3 and Azure take `If-None-Match: *`, Google `x-goog-if-generation-match: 0`. Tries are counted by the caller: this asks once.
 """
@@ -24,12 +24,12 @@ _TIMES = {"connect_timeout": "3s", "read_timeout": "30s", "timeout": "10m"}
 _PART = 16 << 20
 """Bytes of a part of a large file."""
 _LARGE = 64 << 20
-"""Larger files are written in parts; it costs two requests more, and one for each part."""
+"""Larger files are written in parts, which takes two more requests, and one for each part."""
 _USUAL = ("region", "endpoint_override", "scheme", "access_key", "secret_key", "session_token", "profile")
 _METADATA = "169.254.169.254"
 _CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give storage_options"
 STEP = 1000
-"""Names in one answer to a listing."""
+"""How many names one response of a listing has."""
 
 
 class ObjectFolder:
@@ -130,7 +130,7 @@ class ObjectFolder:
             with _errors():
                 obstore.delete(self._store, [*paths])
         except FileNotFoundError:
-            if len(paths) > 1:  # one of them was not there, and nobody knows what became of the others
+            if len(paths) > 1:  # one of them did not exist, and it is unknown what became of the others
                 for path in paths:
                     self.delete([path])
 
@@ -142,7 +142,7 @@ def _info(meta: Any) -> FileInfo:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Have errors come as Python's own."""
+    """Turn errors of the library into Python's own."""
     from obstore import exceptions
 
     try:
@@ -167,7 +167,7 @@ def _errors() -> Iterator[None]:
 
 
 def _said(error: Exception) -> str:
-    """Return what matters of an error of the store: it comes with the whole chain of what led to it."""
+    """Return the part of a store's error that matters: it comes with the whole chain of causes."""
     text = str(error).partition("\n\nDebug source:")[0]
     return " ".join(text.split())
 
@@ -228,7 +228,7 @@ def _other(address: str) -> ObjectStore:
 
 
 def _client(options: dict[str, Any], endpoint: str | None) -> Any:
-    """Take what is about the connection out of the options. A server that is named with http:// is meant so."""
+    """Take the options of the connection out of the others. An endpoint with http:// is used without TLS."""
     allowed = options.pop("allow_http", "false") == "true"
     return _TIMES | {"allow_http": allowed or (endpoint or "").startswith("http://")}
 

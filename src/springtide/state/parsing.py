@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 LONGEST = 1 << 30
-"""Bytes of a file of ours that is read as a whole, at most."""
+"""The most bytes of a file that is read as a whole."""
 
 
 class NewerFormat(ValueError):
@@ -40,7 +40,7 @@ def parsed(data: bytes | str) -> Any:
 
 
 def content(path: Path, most: int = LONGEST, *, follow: bool = True) -> bytes:
-    """Read a file, but nothing that is none: no folder, no pipe to wait for, no end of bytes; without `follow` no link either."""
+    """Read a file, and only a real one: no folder, no pipe to wait for, no endless device; without `follow`, no link either."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -55,7 +55,7 @@ def content(path: Path, most: int = LONGEST, *, follow: bool = True) -> bytes:
 
 
 def is_for_good(error: OSError) -> bool:
-    """Return whether a file that could not be read will not be there by waiting: it is no file, or is not for us."""
+    """Return whether waiting will not help to read a file: it is not a file, or we may not read it."""
     return error.errno in (
         errno.EISDIR,
         errno.ENOTDIR,

@@ -1,4 +1,4 @@
-"""Pieces: what a node has of a segment of which it needs some buckets only. They are read by range, and kept in its cache.
+"""Pieces: the parts of a segment that a node has, if it needs only some buckets. They are read by range, and kept in its cache.
 
     CACHE/pieces/state/sums/…arrow/index       what follows the Arrow file in the segment (`springtide.state.index`)
     CACHE/pieces/state/sums/…arrow/1a2b.arrow  the file with holes: what it has of some buckets, and of no others
@@ -30,9 +30,9 @@ from springtide.state.stores import Store
 from springtide.state.traffic import count
 
 WORTH = 0.8
-"""With so large a share of a segment or more, all of it is read: it is one request, and more buckets may be wanted later."""
+"""If at least this share of a segment is wanted, all of it is read: that is one request, and more buckets may be wanted later."""
 _GAP = 16 << 10
-"""Bytes between two ranges that are rather read than left out: a request takes longer than they do."""
+"""Gaps of up to this many bytes between two ranges are read too: another request would take longer."""
 _AT_ONCE = 8
 _whole: set[tuple[str, int, int]] = set()
 """Pieces that this process has read or verified."""
@@ -46,11 +46,11 @@ class Piece(NamedTuple):
 
 
 def rows_of(here: Path, store: Store, segment: Segment, buckets: Iterable[int]) -> pl.DataFrame | None:
-    """Read the rows of some buckets of a segment that is not here; None where it is better read as a whole."""
+    """Read the rows of some buckets of a segment that is not on this node; None if it is better read as a whole."""
     if segment.index is None:
         return None
     folder = here / PIECES / segment.file
-    with suppress(FileNotFoundError, ValueError, KeyError, TypeError):  # what is away or damaged is read again
+    with suppress(FileNotFoundError, ValueError, KeyError, TypeError):  # what is missing or damaged is read again
         return _read(folder, store, segment, frozenset(buckets))
     return _read(folder, store, segment, frozenset(buckets))
 

@@ -1,4 +1,4 @@
-"""State as a thing that one can hold (SE-1), and what one can do with it (SE-2), by SEEP's names.
+"""State as a value (SE-1), and what can be done with it (SE-2), under SEEP's names.
 
     checkpoint    read it: processing state θ with its timestamp vector τ, buffer state β, routing state ρ
     partition     cut the processing state of a step into k parts: by hash, by key range, or by observed load
@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 _OBSERVED = 100
-"""Epochs whose load is looked at."""
+"""How many epochs the observed load is taken from."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Checkpointed:
     times: dict[str, SourceState]
     """τ of the whole query: how far each source was read."""
     buffer: tuple[Manifest, ...] = ()
-    """β: epochs whose state is not durable, with what they took in (`log`); empty where every epoch is durable."""
+    """β: epochs whose state is not durable, with what they took in (`log`); empty if every epoch is durable."""
     routing: dict[str, BucketMap] = field(default_factory=dict)
     """ρ of every subquery."""
 
@@ -73,7 +73,7 @@ class Checkpointed:
 def checkpoint(source: Source, at: int | None = None) -> Checkpointed:
     """Read the state of a query: after its newest epoch, or after epoch `at`.
 
-    Where the state of that epoch is not durable, the processing state is that of the last epoch where it is, and the buffer state is what came
+    If the state of that epoch is not durable, the processing state is that of the last epoch whose state is, and the buffer state is what came
     in since. That of a running query is made durable first.
     """
     made_durable(source)
@@ -112,12 +112,12 @@ _SNAPSHOT = record(subqueries=each(record(bucket_rows=may(listed(whole())))))
 
 
 def _loads(history: History) -> dict[str, tuple[int, ...]]:
-    """Sum up the rows that came for each bucket in the last epochs; of the newest map's number of buckets only."""
+    """Sum up the rows that came for each bucket in the last epochs, as far as these had as many buckets as the newest map."""
     sums: dict[str, np.ndarray] = {}
     for snapshot in reversed(history.read("snapshots", _OBSERVED)):
         try:
             _SNAPSHOT("snapshot", snapshot)
-        except ValueError:  # a line that was damaged; the history is for people, and nobody needs all of it
+        except ValueError:  # a damaged line; the history is for people, and need not be complete
             continue
         for step, load in snapshot["subqueries"].items():
             seen = np.array(load.get("bucket_rows", ()), dtype=np.int64)
@@ -156,7 +156,7 @@ def trim(source: Source, keep: int) -> Trimmed:
         stays = [m for m in kept if m.epoch in whole[-keep:] or m.epoch > whole[-1]]
         goes = [m for m in kept if m not in stays]
         needed, log = files_of(stays), Log(found.store)
-        for manifest in goes:  # first: what a manifest speaks of is there as long as it is
+        for manifest in goes:  # first: what a manifest names exists as long as the manifest does
             log.forget_epoch(manifest.epoch)
         useless = [f for f in (*found.store.list(STATE), *found.store.list(BUFFER)) if f not in needed]
         for file in useless:

@@ -34,7 +34,7 @@ _SMALL = 4096
 
 @dataclass(frozen=True)
 class Segment:
-    """What a manifest says of a segment."""
+    """What a manifest says about a segment."""
 
     file: str
     """Its path below the checkpoint."""
@@ -90,9 +90,9 @@ class Written(NamedTuple):
 def write_segment(
     path: Path, frame: pl.DataFrame, bucket: str, *, through: bool = False, indexed: bool = False
 ) -> Written:
-    """Write rows (with a bucket column) as a segment. The file is whole or not there; `through` to the disk: also after a power cut.
+    """Write rows (with a bucket column) as a segment. The file is whole or not there; with `through`, even after a power cut.
 
-    With `indexed` a large one has an index, for whoever reads it by range.
+    With `indexed`, a large one gets an index, to be read by range.
     """
     if not frame[bucket].is_sorted():
         frame = frame.sort(bucket, maintain_order=True)
@@ -141,9 +141,9 @@ def checksum(path: Path) -> int:
 
 
 def _compact(frame: pl.DataFrame) -> pa.Table:
-    """Return rows as Arrow: texts as views, as Polars reads them without copying, but only the texts of these rows.
+    """Return rows as Arrow: strings as views, which Polars reads without copying, but only the strings of these rows.
 
-    A view shows into the text of the frame that the rows were taken from; written as it is, all of that would be written.
+    A view points into the strings of the frame that the rows were taken from; written as it is, all of those would be written.
     """
     views = frame.clear().to_arrow(compat_level=pl.CompatLevel.newest()).schema
     return frame.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(views)
@@ -184,7 +184,7 @@ def read_segment(path: Path, buckets: Iterable[int] | None = None) -> pl.DataFra
 
 
 def _arrow_bytes(mapped: pa.MemoryMappedFile) -> int:
-    """Return where the Arrow file ends in a segment's file: there may be an index behind it."""
+    """Return where the Arrow file ends in a segment's file: there may be an index after it."""
     size = int(mapped.size())
     if size < END:
         return size
@@ -198,7 +198,7 @@ class BucketSizes:
     """How much state each bucket has. Segments never change, so each is looked at once."""
 
     def __init__(self, find: Callable[[Segment], Path | None]) -> None:
-        """Say how segments are found; of one that is not on this machine every bucket is thought to have its share."""
+        """Take a function that finds segments; if one is not on this machine, its bytes are divided evenly between its buckets."""
         self._find = find
         self._known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
 
@@ -223,7 +223,7 @@ class BucketSizes:
             with open(path, "rb") as file:
                 file.seek(_MAGIC)
                 schema = pa.ipc.read_schema(file)  # all that is needed, in a tenth of the time that opening takes
-        except OSError:  # lost this very moment: the next epoch will find out
+        except OSError:  # just lost: the next epoch will notice
             return alike
         directory = np.array(json.loads((schema.metadata or {})[_KEY])["directory"], dtype=np.int64)
         return directory[:, 0], directory[:, 2] * (segment.bytes / segment.rows)

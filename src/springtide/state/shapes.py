@@ -16,10 +16,10 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 Check = Callable[[str, Any], None]
-"""Is given the name of a part and the part; raises a ValueError."""
+"""Called with the name of a part and the part; raises a ValueError if it is wrong."""
 
 _FILE = re.compile(r"[^\s./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*")
-"""The name of a file or folder of ours; none begins with a dot."""
+"""A name that Springtide gives to a file or folder; none begins with a dot."""
 LONGEST = 255
 
 
@@ -29,11 +29,11 @@ def _require(fits: bool, where: str, what: str) -> None:
 
 
 def anything(where: str, value: Any) -> None:
-    """Take whatever it is."""
+    """Accept anything."""
 
 
 def whole(least: int = 0, most: int = 2**63 - 1) -> Check:
-    """Take a whole number within limits."""
+    """Accept a whole number within limits."""
 
     def check(where: str, value: Any) -> None:
         fits = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
@@ -47,23 +47,23 @@ SIGNED = whole(-(2**63))
 
 
 def number(where: str, value: Any) -> None:
-    """Take a number that is finite."""
+    """Accept a finite number."""
     fits = isinstance(value, int | float) and not isinstance(value, bool)
     _require(fits and abs(value) < 2**63 and math.isfinite(value), where, "a number")
 
 
 def flag(where: str, value: Any) -> None:
-    """Take true or false."""
+    """Accept true or false."""
     _require(isinstance(value, bool), where, "true or false")
 
 
 def text(where: str, value: Any) -> None:
-    """Take a text."""
+    """Accept a string."""
     _require(isinstance(value, str), where, "a text")
 
 
 def one_of(words: Sequence[str]) -> Check:
-    """Take one of these words."""
+    """Accept one of these words."""
 
     def check(where: str, value: Any) -> None:
         _require(isinstance(value, str) and value in words, where, f"one of {', '.join(words)}")
@@ -72,7 +72,7 @@ def one_of(words: Sequence[str]) -> Check:
 
 
 def path(folder: str) -> Check:
-    """Take the path of a file two levels below one of our folders, such as `state/counts/7.arrow`: it cannot lead anywhere else.
+    """Accept the path of a file two levels below one of our folders, such as `state/counts/7.arrow`: it cannot lead anywhere else.
 
     >>> path("state")("file", "state/counts/000000007-0-panes-1f.arrow")
     >>> path("state")("file", "state/../../secrets")
@@ -90,7 +90,7 @@ def path(folder: str) -> Check:
 
 
 def maybe(check: Check) -> Check:
-    """Take what a check takes, or nothing."""
+    """Accept what a check accepts, or null."""
 
     def optional(where: str, value: Any) -> None:
         if value is not None:
@@ -100,7 +100,7 @@ def maybe(check: Check) -> Check:
 
 
 def listed(check: Check) -> Check:
-    """Take a list of what a check takes."""
+    """Accept a list of what a check accepts."""
 
     def all_of(where: str, value: Any) -> None:
         _require(isinstance(value, list), where, "a list")
@@ -111,13 +111,13 @@ def listed(check: Check) -> Check:
 
 
 def names(where: str, value: Any) -> None:
-    """Take a list of names, each once."""
+    """Accept a list of names, each once."""
     listed(text)(where, value)
     _require(len(set(value)) == len(value), where, "a list of names that are all different")
 
 
 def row(*checks: Check, more: Sequence[Check] = ()) -> Check:
-    """Take a list with one member for each check; those of `more` may be missing at the end."""
+    """Accept a list with one member for each check; those of `more` may be missing at the end."""
 
     def check(where: str, value: Any) -> None:
         fits = isinstance(value, list) and len(checks) <= len(value) <= len(checks) + len(more)
@@ -129,7 +129,7 @@ def row(*checks: Check, more: Sequence[Check] = ()) -> Check:
 
 
 def each(check: Check) -> Check:
-    """Take names with what a check takes."""
+    """Accept an object whose values a check accepts."""
 
     def all_of(where: str, value: Any) -> None:
         _require(isinstance(value, dict), where, "a list of names")
@@ -140,7 +140,7 @@ def each(check: Check) -> Check:
 
 
 def record(**members: Check) -> Check:
-    """Take an object that has these members; those with `may` it may be without."""
+    """Accept an object that has these members; those marked with `may` are optional."""
 
     def check(where: str, value: Any) -> None:
         _require(isinstance(value, dict), where, "an object")
@@ -157,7 +157,7 @@ Kept = TypeVar("Kept")
 
 
 def known(made: type[Kept], members: Mapping[str, Any]) -> Kept:
-    """Make a dataclass of the members that it knows; a newer version may have written more."""
+    """Make a dataclass from the members that it knows; a newer version may have written more."""
     names = {field.name for field in fields(made)}  # type: ignore[arg-type]
     return made(**{name: value for name, value in members.items() if name in names})
 
@@ -171,5 +171,5 @@ class _May:
 
 
 def may(check: Check) -> Check:
-    """Mark a member that an object may be without."""
+    """Mark an optional member."""
     return _May(check)

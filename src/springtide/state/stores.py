@@ -1,4 +1,4 @@
-"""Stores: where files are, by one name. A folder of this machine, of a mounted one, or an object store.
+"""Stores: places for files, named by a path or an address. A folder of this machine, of a mounted one, or an object store.
 
     Store.at("ckpt/")                                         a folder
     Store.at("s3://bucket/folder?region=eu-central-1")        an object store; credentials come from its own environment
@@ -35,10 +35,10 @@ _FOR_GOOD = re.compile(
     r"ACCESS_DENIED|NO_SUCH_BUCKET|NoSuchBucket|AccessDenied|InvalidAccessKey|INVALID_ACCESS_KEY|SIGNATURE|Bucket .* not found",
     re.IGNORECASE,
 )
-"""What stores say of errors that do not go away by waiting."""
+"""What stores say about errors that waiting does not cure."""
 
 OPENERS: dict[str, Callable[[str, int], Backend]] = dict.fromkeys(addresses.SCHEMES.values(), object_store.opened)
-"""What opens a store by its address, in this process: by kind."""
+"""Functions that open a store by its address in this process, by kind."""
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class Store:
         if (folder := local(where)) is not None:
             return _folder(folder)
         if isinstance(where, Path):
-            hint = "give the address as text: a Path has lost one of its slashes"
+            hint = "give the address as a string: a Path loses one of its slashes"
             raise CheckpointError(without_secrets(where), "is an address, not a path", hint)
         addresses.scheme_of(where)
         address = addresses.with_options(where, options)
@@ -137,7 +137,7 @@ class Store:
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a file, in place of one that is there. It is whole or not there."""
+        """Write a file, replacing one that is there. It is whole or not there."""
         self._try("write", path, lambda: self._backend.put(path, data))
 
     def put(self, local: Path, path: str) -> None:
@@ -145,7 +145,7 @@ class Store:
         self._try("write", path, lambda: self._backend.put(path, local))
 
     def create(self, path: str, data: bytes) -> bool:
-        """Write a file only if there is none; False if there is another. Of several who try at once one has made it.
+        """Write a file only if there is none; False if there is another. If several try at once, one succeeds.
 
         `data` must be the caller's own: a file with just this in it counts as made, for an answer can get lost.
         """
@@ -157,7 +157,7 @@ class Store:
             except FileExistsError:
                 try:
                     return self.read(path) == data
-                except FileNotFoundError:  # two tried at once, and neither has made it
+                except FileNotFoundError:  # two tried at once, and neither succeeded
                     raise OSError("it was written by another at the same time") from None
 
         return self._try("write", path, create)
@@ -167,12 +167,12 @@ class Store:
         self._try("copy", path, lambda: self._backend.copy(path, to))
 
     def flush_names(self, files: Iterable[str]) -> None:
-        """Have the names of files that were written or put there for good; what is in them is, already."""
+        """Make the names of files that were written durable; their content already is."""
         if self.local is not None:
             disk.flush_names(self.local, files)
 
     def delete(self, *paths: str) -> None:
-        """Remove files; those that are not there are no error."""
+        """Remove files; it is no error if some do not exist."""
         if not paths:
             return
         try:
@@ -181,7 +181,7 @@ class Store:
             return
 
     def check_writable(self) -> None:
-        """Refuse a store that cannot be reached, read or written by us, by writing a small file and removing it."""
+        """Refuse a store that cannot be reached, read or written, by writing a small file and removing it."""
         name = f".probe-{secrets.token_hex(8)}"
         try:
             self.write(name, b"springtide")

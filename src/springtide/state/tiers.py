@@ -34,9 +34,9 @@ from springtide.state.uploads import uploads
 
 _REMEMBERED = 100_000
 _ARRIVES = 10.0
-"""Seconds for which a segment that another node has on its way to the store is waited for."""
+"""Seconds to wait for a segment that is on its way from another node to the store."""
 _LOOKS = (0.02, 0.05, 0.1, 0.2)
-"""Seconds before each further look; the last one from then on."""
+"""Seconds before each further look; the last number is repeated."""
 _READS = 3
 T = TypeVar("T")
 _whole: set[tuple[str, int, int, int | None]] = set()
@@ -54,7 +54,7 @@ class Tiers:
     cache: Cache | None = None
     """What nodes keep of a checkpoint that is in the backup alone."""
     uploads_later: bool = False
-    """Whether segments go from caches to the backup while the query goes on, or before their epoch is committed."""
+    """Whether segments go from caches to the backup while the query continues, or before their epoch is committed."""
 
     @property
     def here(self) -> Path:
@@ -65,18 +65,18 @@ class Tiers:
 
     @property
     def through(self) -> bool:
-        """Whether a new segment is to be on the disk for good: not in memory, nor in a cache."""
+        """Whether a new segment is flushed to the disk: it is neither in shared memory nor in a cache."""
         return self.shared_memory is None and self.cache is None
 
     def place(self, file: str) -> Path:
         """Return where a new segment is written."""
         if self.shared_memory is None:
             return self.here / file
-        private.make(Path(self.shared_memory))  # it may have been lost; nobody else is to put something in its place
+        private.make(Path(self.shared_memory))  # it may have been lost; nobody else must be able to put something there
         return Path(self.shared_memory) / file
 
     def keep(self, segment: Segment) -> None:
-        """Take note of a segment that was just written; where every epoch is durable it goes to the backup now."""
+        """Take note of a segment that was just written; if every epoch is durable, it goes to the backup now."""
         path = (Path(self.shared_memory) if self.shared_memory is not None else self.here) / segment.file
         _remember(path, segment)
         if self.backup is None or self.shared_memory is not None:
@@ -89,7 +89,7 @@ class Tiers:
                 self.cache.trim()
 
     def read(self, segment: Segment, how: Callable[[Path], T]) -> T:
-        """Read a segment. The file may go between being found and being opened: a cache is nobody's promise."""
+        """Read a segment. The file may disappear between being found and being opened: a cache promises nothing."""
         for _ in range(_READS if self.cache is not None else 0):
             path = self.find(segment)
             try:
@@ -100,7 +100,7 @@ class Tiers:
         return how(self.find(segment))
 
     def pieces(self, segment: Segment, buckets: Collection[int]) -> pl.DataFrame | None:
-        """Read some buckets of a segment of which this node has no copy by range; None where it is better, or can only be, read as a whole."""
+        """Read some buckets of a segment of which this node has no copy by range; None if it is better read as a whole, or cannot be read otherwise."""
         if self.cache is None or self.backup is None or segment.index is None or self.nearest(segment) is not None:
             return None
         for seconds in (_ARRIVES if self.uploads_later else 0.0, None):
@@ -132,7 +132,7 @@ class Tiers:
         raise LostError(
             self.root if self.cache is None else self.cache.url,
             f"has lost a segment: {segment} is {self.fate(segment)}",
-            "restore it from a backup, or go on from an older checkpoint (springtide checkpoint verify says what there is)",
+            "restore it from a backup, or continue from an older checkpoint (springtide checkpoint verify says what there is)",
         )
 
     def _fetch(self, segment: Segment, path: Path) -> bool:
@@ -152,7 +152,7 @@ class Tiers:
         assert self.backup is not None
         until, looks = time.monotonic() + seconds, iter(_LOOKS)
         left = list(segments)
-        if len(left) > len(_LOOKS):  # one request for all; a listing may be behind, so that the others are asked for
+        if len(left) > len(_LOOKS):  # one request for all; a listing may be stale, so the others are asked for
             there = self.backup.files(STATE)
             left = [s for s in left if there.get(s.file) != s.bytes]
         while left := [s for s in left if not self.backup.exists(s.file)]:
@@ -204,7 +204,7 @@ class Tiers:
             assert self.backup is not None
             path = self.nearest(segment)
             if path is None:
-                self.find(segment)  # it is lost, unless it came this very moment
+                self.find(segment)  # it is lost, unless it has just arrived
             else:
                 self.backup.put(path, segment.file)
 
@@ -231,7 +231,7 @@ class Tiers:
             self.backup.put(path, file)
 
     def fetched(self, file: str) -> Path:
-        """Name a file of the root; if it is not here, and the backup has it, it is fetched."""
+        """Return the path of a file of the root; if it is not here and the backup has it, it is fetched."""
         path = self.here / file
         if self.backup is not None and not path.exists():
             with suppress(FileNotFoundError):
@@ -240,7 +240,7 @@ class Tiers:
 
 
 def is_whole(path: Path, segment: Segment) -> bool:
-    """Return whether a file is there and what it was; its content is looked at once in each process, unless the file is another."""
+    """Return whether a file exists unchanged; each process checks its content once, and again if the file is replaced."""
     try:
         found = os.stat(path)
         if segment.crc is None:

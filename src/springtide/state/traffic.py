@@ -1,4 +1,4 @@
-"""What this process asked of object stores, and how much state it read: requests cost money, and bytes that come from afar cost time."""
+"""What this process requested from object stores, and how much state it read: requests cost money, and bytes from afar cost time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class Traffic:
     """What was asked for and read in some time."""
 
     requests: int = 0
-    """Asked of object stores, those that failed among them."""
+    """Requests to object stores, including those that failed."""
     read: int = 0
     """Bytes of state that tasks needed."""
     fetched: int = 0
-    """Bytes of state that came from an object store for it: no node had them."""
+    """Bytes of it that came from an object store, since no node had them."""
 
     def __add__(self, other: Traffic) -> Traffic:
         return Traffic(self.requests + other.requests, self.read + other.read, self.fetched + other.fetched)

@@ -1,4 +1,4 @@
-"""Uploads behind the epochs: segments go to the store while the query goes on.
+"""Uploads in the background: segments go to the store while the query continues.
 
 A segment has a mark in the cache of its node until it has arrived. A process that dies leaves its marks, and the next one on that node takes them up; with the
 node the segments are lost, and are rebuilt from what went in. Writing a file twice does no harm: its name is its own.
@@ -29,13 +29,13 @@ class Uploads:
         """Take up what processes that are gone have left on this node."""
         self._store, self._cache = store, cache
         self._pool = ThreadPoolExecutor(_AT_ONCE, "springtide-upload")
-        self._lock = threading.RLock()  # what is done at once is forgotten while it is begun
+        self._lock = threading.RLock()  # an upload that ends at once removes itself while it is being added
         self._under_way: dict[str, Future[None]] = {}
         self._taken_up = 0.0
         self._take_up()
 
     def begin(self, file: str) -> None:
-        """Let a file of the cache go to the store."""
+        """Upload a file of the cache to the store."""
         mark = marked(self._cache.here(), file)
         mark.parent.mkdir(exist_ok=True)
         mark.touch()
@@ -44,7 +44,7 @@ class Uploads:
             self._take_up()
 
     def drain(self) -> None:
-        """Wait until all that is on its way from this node has arrived; what fails stays marked, and says why."""
+        """Wait until everything on its way from this node has arrived; what fails stays marked, and its error is raised."""
         self._take_up()
         with self._lock:
             futures = [*self._under_way.values()]
@@ -53,7 +53,7 @@ class Uploads:
             raise failures[0]
 
     def _take_up(self) -> None:
-        """Go on with what is marked: others on this node may be gone by now, and what failed is tried again."""
+        """Continue with what is marked: the processes that began it may be gone, and what failed is tried again."""
         self._taken_up = time.monotonic()
         with suppress(FileNotFoundError):
             for mark in (self._cache.place() / PENDING).iterdir():
@@ -68,7 +68,7 @@ class Uploads:
 
     def _upload(self, file: str) -> None:
         here = self._cache.place()
-        with suppress(FileNotFoundError):  # the cache was deleted, or it is out of use by now
+        with suppress(FileNotFoundError):  # the cache was deleted, or is no longer used
             self._store.put(here / file, file)
         marked(here, file).unlink(missing_ok=True)
         self._cache.trim()
@@ -83,7 +83,7 @@ _opening = threading.Lock()
 
 
 def uploads(store: Store, cache: Cache) -> Uploads:
-    """Return what this process has on its way from its node's cache to a store."""
+    """Return this process's uploads from its node's cache to a store."""
     key = store, cache.place(), os.getpid()
     with _opening:
         if key not in _open:

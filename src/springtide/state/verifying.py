@@ -1,4 +1,4 @@
-"""Looks at every file of a checkpoint, and says of each that is damaged exactly what was in it."""
+"""Checks every file of a checkpoint, and says exactly what was in each that is damaged."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from springtide.state.segment import Segment, checksum, read_segment
 from springtide.state.stores import Store
 
 Progress = Callable[[int, int], None]
-"""Is told how many files are looked at, and of how many."""
+"""Called with how many files have been checked, and of how many."""
 
 
 @dataclass(frozen=True)
 class Damage:
-    """A file that is not what it was."""
+    """A file that is damaged or missing."""
 
     file: str
     problem: str
@@ -104,7 +104,7 @@ def _verify(checkpoint: ReadOnlyCheckpoint, progress: Progress | None) -> Verifi
             progress(number, len(segments))
     unlisted = dict(damaged_ledgers(checkpoint.store, manifests))
     miscounted = list(unlisted_files(checkpoint.store, manifests[-1])) if manifests and not unlisted else []
-    # A run that has it meanwhile forgets epochs, each before its files: what is missing of those is not lost.
+    # A run may forget epochs meanwhile, each before its files: what is missing of those is not lost.
     slots = Log(checkpoint.store).slots()
     left = {slot.epoch for slot in slots}
     damaged = [
@@ -139,11 +139,11 @@ def _verify(checkpoint: ReadOnlyCheckpoint, progress: Progress | None) -> Verifi
 
 _MISSING = "is missing"
 _EVER = -(2**63)
-"""The first slot of rows that are not about any time."""
+"""The slot of rows that belong to no time."""
 
 
 def problem_of(checkpoint: ReadOnlyCheckpoint, manifest: Manifest, segment: Segment) -> str | None:
-    """Return what is wrong with a segment; None when there is a whole copy in every place that has one."""
+    """Return what is wrong with a segment; None if every copy is whole."""
     tiers = checkpoint.tiers(manifest)
     if checkpoint.remote is not None:
         if not checkpoint.remote.exists(segment.file):
@@ -198,7 +198,7 @@ def _buckets(checkpoint: ReadOnlyCheckpoint, manifest: Manifest, step: str, segm
 
 
 def runs(numbers: Sequence[int]) -> Iterator[str]:
-    """Write rising numbers shortly: those with the same distance together.
+    """Write rising numbers briefly: those at equal distances together.
 
     >>> list(runs([0, 1, 2, 5, 8, 9, 11, 13, 15]))
     ['0–2', '5', '8–9', '11–15 by 2']

@@ -1,4 +1,4 @@
-"""A checkpoint as somebody sees it who is not its run: looked at whenever it is asked for something, wherever it is."""
+"""A checkpoint as others than its run see it: read whenever it is asked for something, wherever it is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from springtide.state.read_only import ReadOnlyCheckpoint
 from springtide.state.stores import Store
 
 _HEARD = 60.0
-"""Seconds after which a run that was not heard of is taken for dead."""
+"""Seconds after which a run that was not heard from is presumed dead."""
 _BETWEEN = 0.3
 """Seconds between two looks at the store."""
 
@@ -51,7 +51,7 @@ class Watched(ReadOnlyCheckpoint):
             return None
 
     def in_use(self) -> bool:
-        """Return whether a run was heard of lately. Commands that were left are brought to it, and its answers back."""
+        """Return whether a run was heard from lately. Commands that were left are taken to it, and its answers back."""
         with self._looking:  # a page asks from several threads
             if time.monotonic() - self._looked >= _BETWEEN:
                 self._exchange()

@@ -1,4 +1,4 @@
-"""Whether a run is still there: what somebody decides who stands by. Pure.
+"""Whether a run is still there: how a run that stands by decides. Pure.
 
 a sign of life that changes              it is there
 the same sign for too long               it is gone, unless it has committed something meanwhile
@@ -15,11 +15,11 @@ from springtide.state.claims import Sighting
 from springtide.state.pulse import Sign
 
 _MISSED = 3
-"""So many signs must be missing, however short a time was asked for."""
+"""At least this many signs must be missing, however short a time was asked for."""
 
 
 class Verdict(Enum):
-    """What somebody who stands by is to do."""
+    """What a run that stands by should do."""
 
     WAIT = "a run is there"
     GO = "nobody runs: take over"
@@ -31,7 +31,7 @@ class Watcher:
     """What was seen last, and since when nothing else has been seen."""
 
     after: float
-    """Seconds without a sign after which a run is taken for dead."""
+    """Seconds without a sign after which a run is presumed dead."""
     sign: Sign | None = None
     sighting: Sighting | None = None
     """What the log had when the sign had become old; looked at only then."""

@@ -60,5 +60,5 @@ def test_not_a_checkpoint(run: Run, tmp_path: Path, command: list[str]) -> None:
     result = run(*command, tmp_path / "none", *more)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
-        f"error: checkpoint {tmp_path}/none is not there, or not a Springtide checkpoint; check the path\n"
+        f"error: checkpoint {tmp_path}/none does not exist, or is not a Springtide checkpoint; check the path\n"
     )

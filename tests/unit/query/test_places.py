@@ -77,7 +77,7 @@ def test_a_query_is_refused_before_anything_is_started(address: str) -> None:
 
 
 def test_a_store_is_named_by_text() -> None:
-    with pytest.raises(st.CheckpointError, match="is an address, not a path; give the address as text"):
+    with pytest.raises(st.CheckpointError, match="is an address, not a path; give the address as"):
         Store.at(Path(ADDRESS))
     with pytest.raises(st.CheckpointError, match="is an address, not a path"):
         state.backup("ckpt", Path(ADDRESS))

@@ -83,7 +83,7 @@ def test_an_accepted_row_that_came_after_its_time_is_found(tmp_path: Path, kind:
     with patch.object(tasks, "ingest", forgetful):
         inprocess.run(query.plan(buckets=4), tmp_path / "late", Options(2))
     found = verify(tmp_path / "late")
-    assert any(said.startswith("step step: ") and "came after their time" in said for said in found.unaccounted)
+    assert any(said.startswith("step step: ") and "came too late" in said for said in found.unaccounted)
     assert "rows that are not accounted for\nstep step: " in report(found)
 
 

@@ -294,7 +294,7 @@ def test_files_that_do_not_add_up_are_found(tmp_path: Path) -> None:
     body["sources"]["numbers"]["position"]["ledger"]["read"] = 2
     path.write_bytes(as_manifest(body))
     assert verify(folder.checkpoint).unaccounted == (
-        "source numbers: files are counted as 2 read, 0 changed, 0 gone, and written down as 1 read, 0 changed, 0 gone",
+        "source numbers: files are counted as 2 read, 0 changed, 0 gone, but recorded as 1 read, 0 changed, 0 gone",
     )
 
 

@@ -290,7 +290,7 @@ def test_a_run_without_rows_leaves_the_place_to_others(tmp_path: Path, bucket: M
             r"is in .* kind of store: hdfs://.*st.spark_sink",
         ),
         ("s3:///out", None, r"names no bucket"),
-        (Path("s3://bucket/out"), None, r"is an address, not a path; give the address as text"),
+        (Path("s3://bucket/out"), None, r"is an address, not a path; give the address as"),
         ("out/", {"region": "r"}, r"out/ is a path, .*storage_options"),
     ],
 )

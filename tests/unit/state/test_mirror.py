@@ -231,7 +231,7 @@ def test_a_folder_and_a_backup_that_went_apart_are_refused(tmp_path: Path, store
     two = Machine(tmp_path / "two", store)
     two.commit(1)
     before = store.files()
-    with pytest.raises(st.CheckpointError, match=r"\(epoch .*; give an empty folder to go on from"):
+    with pytest.raises(st.CheckpointError, match=r"\(epoch .*; give an empty folder"):
         Machine(tmp_path / "one", store)
     assert store.files() == before
     two.commit(2)
