@@ -58,7 +58,7 @@ def test_a_start_without_anything_uses_a_folder_of_its_name_and_the_next_one_goe
     )
     write("b", 5)
     read(10)
-    assert f"its checkpoint is {place}: it goes on behind epoch " in capfd.readouterr().err
+    assert f"its checkpoint is {place}: it continues after epoch " in capfd.readouterr().err
     assert sorted(pl.read_parquet(tmp_path / "out")["n"].to_list()) == list(range(10))
 
 
@@ -69,7 +69,7 @@ def test_rows_in_memory_begin_anew_and_are_looped_over_once(
         sink = st.memory_sink()
         query = st.Query("loop", stream(*rows(0, 3), PAUSE, *rows(3, 2), PAUSE, *rows(5, 4)).to(sink))
         run = query.start()
-        assert "its rows are in memory only, so every start begins anew" in capfd.readouterr().err
+        assert "its rows are in memory only, so every start begins again" in capfd.readouterr().err
         run.wait()  # whoever begins to loop after the end misses nothing
         parts = [part["n"].to_list() for part in run.results()]
         assert parts == [[0, 1, 2], [3, 4], [5, 6, 7, 8]]

@@ -43,12 +43,12 @@ def sent_before(epoch: Epoch, subquery: str, instance: int) -> Iterator[Blob]:
 
 
 def cannot_be_read_again(slices: Sequence[Sequence[Slice]]) -> bool:
-    """Return whether any of these slices is known to this process alone."""
+    """Return whether any of these slices can be read by this process alone."""
     return any(part.reader is not None or not _is_plain(part.data) for parts in slices for part in parts)
 
 
 def record(epoch: Epoch, reports: Sequence[TaskReport], *, idle: bool) -> EpochLog:
-    """Return what an epoch took in, for its manifest. `idle`: streams were found idle, so it is not to be joined with others."""
+    """Return what an epoch took in, for its manifest. `idle`: streams were found idle, so the epoch must not be merged with others."""
     slices = {name: parts for name, parts in epoch.slices.items() if name not in epoch.buffered}
     buffers = {
         name: [list(r.buffers) for r in sorted(reports, key=lambda r: r.instance) if r.subquery == name]
@@ -80,7 +80,7 @@ def joined(logs: Sequence[EpochLog]) -> EpochInput:
 
 
 def _beside(first: tuple[tuple[Any, ...], ...], then: tuple[tuple[Any, ...], ...]) -> tuple[tuple[Any, ...], ...]:
-    """Let each instance do the one and then the other."""
+    """Give each instance the one input and then the other."""
     width = max(len(first), len(then))
     padded = [(*parts, *((),) * (width - len(parts))) for parts in (first, then)]
     return tuple((*a, *b) for a, b in zip(*padded, strict=True))
@@ -91,7 +91,7 @@ def _written(part: Slice) -> dict[str, Any]:
 
 
 def _is_plain(data: Any) -> bool:
-    """Return whether something comes back from JSON as it went in, but for tuples, which come back as lists."""
+    """Return whether a value survives a round trip through JSON, apart from tuples, which become lists."""
     if isinstance(data, list | tuple):
         return all(map(_is_plain, data))
     if isinstance(data, dict):

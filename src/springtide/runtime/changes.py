@@ -1,4 +1,4 @@
-"""What happens to the bucket maps of a run, and what is to be done about it: the events and the actions of `runtime/reconfiguration.py`."""
+"""The events and the actions of `runtime/reconfiguration.py`: what happens to the bucket maps of a run, and what to do about it."""
 
 from __future__ import annotations
 
@@ -108,14 +108,14 @@ Event = Start | Scale | Move | Rebalance | Pause | Resume | Due | Committed | Re
 
 @dataclass(frozen=True)
 class RequestSlots:
-    """Ask the cluster for so many slots."""
+    """Ask the cluster for a number of slots."""
 
     slots: int
 
 
 @dataclass(frozen=True)
 class ReleaseSlots:
-    """Give back all slots beyond so many."""
+    """Give back all slots beyond a number."""
 
     slots: int
 
@@ -145,9 +145,9 @@ class Finished:
     time: float
     epoch: int
     seconds: float
-    """What the epoch took,"""
+    """How long the epoch took,"""
     extra_seconds: float
-    """and by how much that is more than the epochs before it took."""
+    """and how much longer that is than the epochs before it."""
     bytes_moved: int
     """State that changed hands."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class SteadyClock:
-    """The time of day when it began and the time that has passed since: what is done to the machine's clock meanwhile does not matter.
+    """The time of day when it began and the time that has passed since: changes of the machine's clock in the meantime do not matter.
 
     >>> day, passed = [1000.0], [0.0]
     >>> clock = SteadyClock(lambda: day[0], lambda: passed[0])

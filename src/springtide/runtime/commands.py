@@ -1,4 +1,4 @@
-"""What people ask of a running query: commands are taken from the control folder between two epochs, and each is answered by itself.
+"""Commands to a running query: they are taken from the control folder between two epochs, and each is answered by itself.
 
     take ──→ the next epoch runs with it ──→ committed: answered, its file is removed ──→ measured: the answer says what it cost
        └──→ refused or nothing to do: answered at once
@@ -62,7 +62,7 @@ class Commands:
         return bool(self._stops)
 
     def take(self, change: Reconfiguring, reload: Callable[[], Manifest] | None = None) -> bool:
-        """Do what people ask for, from the next epoch on; return whether the run is to stop. `reload` reads the query's file again."""
+        """Carry out commands, from the next epoch on; return whether the run should stop. `reload` reads the query's file again."""
         stop = self.stopped
         for command in self._receive():
             if command.name == "stop":
@@ -74,7 +74,7 @@ class Commands:
                     self._reload(command, reload)
                 else:
                     self._do(command, change)
-            except Exception as error:  # whatever somebody wrote into a file, the run goes on
+            except Exception as error:  # whatever somebody wrote into a file, the run continues
                 reason = _reason(error)
                 self._note(f"the command {command.name[:_SHOWN]!r} was refused: {reason}")
                 self._end(_file_of(command), Answer("refused", reason))
@@ -90,7 +90,7 @@ class Commands:
         return self.stopped
 
     def committed(self, manifest: Manifest, change: Reconfiguring) -> None:
-        """Answer what has taken effect: the manifest has it."""
+        """Answer the commands that have taken effect: the manifest records them."""
         for taken in self._taken[:]:
             answer = _committed(taken, manifest, change)
             if taken.answer is not None and taken.answer.status == answer.status:
@@ -112,7 +112,7 @@ class Commands:
             self._taken.remove(taken)
 
     def ended(self, epoch: int, failure: str = "") -> None:
-        """Answer the commands to stop: the run has let go of its checkpoint, or has failed to."""
+        """Answer the commands to stop: the run has released its checkpoint, or failed to."""
         while self._stops:
             answer = Answer("failed", failure, epoch) if failure else Answer("done", epoch=epoch)
             self._answer(self._stops.pop(), answer)
@@ -147,7 +147,7 @@ class Commands:
         try:
             file.unlink(missing_ok=True)
         except OSError as error:
-            self._note(f"the command in {file} is done with, but cannot be removed ({error.strerror}): remove it")
+            self._note(f"the command in {file} is done, but cannot be removed ({error.strerror}): remove it")
             self._stuck.add(file)
 
     # ── what they mean ────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,4 +1,4 @@
-"""What an epoch leaves behind: from the reports of its tasks to the manifest that commits it. Pure."""
+"""From the reports of an epoch's tasks to the manifest that commits it. Pure."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from springtide.state.segment import Segment
 
 @dataclass(frozen=True)
 class Batch:
-    """A micro-batch of Spark, where Spark reads a source."""
+    """A micro-batch of Spark, if Spark reads a source."""
 
     number: int
     offsets: str | None = None
-    """A digest of what Spark wrote down of it: another micro-batch with the same number has another one."""
+    """A digest of Spark's own record of it: another micro-batch with the same number has another digest."""
 
 
 def manifest_after(
@@ -70,7 +70,7 @@ def manifest_after(
 
 
 def states_after(live: Plan, epoch: Epoch, reports: Sequence[TaskReport]) -> dict[str, SubqueryState]:
-    """Return what each stateful subquery has in store after an epoch."""
+    """Return the state of each stateful subquery after an epoch."""
     return {q.name: state_after(live, epoch, q.name, reports) for q in live.subqueries if q.head}
 
 
@@ -116,5 +116,5 @@ def accounts_after(before: Mapping[str, Mapping[str, int]], reports: Sequence[Ta
 
 
 def _finished(old: SubqueryState, last: int) -> bool:
-    """Tell whether old owners have given all windows up to the last of theirs."""
+    """Return whether old owners have emitted all windows up to the last of theirs."""
     return old.marks.get(CLOSED, gate.BEGINNING) >= last

@@ -9,11 +9,11 @@ from springtide.state.manifest import SubqueryState
 from springtide.state.segment import Segment
 
 CROWD = 4
-"""So many segments of a size are merged into one."""
+"""How many segments of about the same size are merged into one."""
 FULL = 2_000_000
 """Segments with more rows are not merged again."""
 ADOPTED = 100_000
-"""Rows of older bucket maps that are rewritten in one epoch: more would be felt."""
+"""The most rows of older bucket maps that are rewritten in one epoch: more would slow it down."""
 
 
 def compaction(
@@ -46,7 +46,7 @@ def compaction(
 
 
 def _adopted(foreign: Sequence[Segment], instances: int) -> tuple[str, ...]:
-    """Choose segments of older maps that are taken over now, the smallest first; each becomes as many as there are instances, so these are fewer."""
+    """Choose segments of older maps to take over now, the smallest first; each becomes as many segments as there are instances, so fewer are chosen."""
     if len(foreign) < CROWD * instances:
         return ()
     found, rows = list[str](), 0

@@ -1,4 +1,4 @@
-"""What a user's code and expressions are, in a few hex digits: the same in every process and on every machine, another one when they change.
+"""Digests of a user's code and expressions, a few hex digits each: the same in every process and on every machine, and different when they change.
 
 A function is digested by its source without comments, docstrings and layout, with the values that it closes over and the module's names that
 it uses; where there is no source of its own (a lambda, the interactive prompt) by its bytecode, which only the same Python compares. A class is its
@@ -60,7 +60,7 @@ def of_code(given: Any) -> Part:
 
 
 def of_expression(expr: pl.Expr, text: str) -> Part:
-    """Digest the whole of an expression, with the functions that it calls. Only the same Polars writes it the same way."""
+    """Digest a whole expression, with the functions that it calls. Only the same version of Polars writes it the same way."""
     shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
     try:
         node = json.loads(expr.meta.serialize(format="json"))
@@ -73,7 +73,7 @@ def of_expression(expr: pl.Expr, text: str) -> Part:
 
 
 class _Reader:
-    """Turns a thing into plain lists and texts, once each; notes when bytecode was all there was."""
+    """Turns a value into plain lists and strings, each object once; notes when only bytecode was available."""
 
     def __init__(self) -> None:
         self.bytecode = False
@@ -87,7 +87,7 @@ class _Reader:
             return repr(given)
         if id(given) in self._met or depth > _DEEP:
             return ["again", self._met.get(id(given), (0, None))[0]]
-        self._met[id(given)] = len(self._met), given  # kept: an address is given again to what comes later
+        self._met[id(given)] = len(self._met), given  # kept alive: a later object could be given the same address
         if not root and not inspect.ismodule(given) and (version := getattr(given, "version", None)) is not None:
             return [_name(given if inspect.isclass(given) else type(given)), "version", str(version)]
         return self._compound(given, root, depth + 1)
@@ -181,7 +181,7 @@ class _Reader:
         ]
 
     def _body(self, given: FunctionType) -> Any:
-        """Return the source of a `def`, in one layout and without docstrings; of all else the bytecode."""
+        """Return the source of a `def` in a fixed format and without docstrings; for anything else, the bytecode."""
         try:
             (tree,) = ast.parse(textwrap.dedent(inspect.getsource(given))).body
         except (OSError, TypeError, SyntaxError, ValueError):
@@ -192,7 +192,7 @@ class _Reader:
         return _bytecode(given.__code__)
 
     def without_pickles(self, node: Any) -> Any:
-        """Put what a function is into the place of how it was pickled, in the JSON of an expression."""
+        """Replace pickled functions in the JSON of an expression by what they are."""
         if isinstance(node, dict):
             return {k: self.without_pickles(v) for k, v in node.items()}
         if not isinstance(node, list):
@@ -219,7 +219,7 @@ _NOT_CODE: Final = {
     ),
     *("__hash__", "version"),
 }
-"""Of a class: what says nothing about what it does."""
+"""Attributes of a class that say nothing about what it does."""
 
 
 def _is_generated(held: Any) -> bool:
@@ -240,7 +240,7 @@ def _is_own(given: Any) -> bool:
 
 
 def _name(given: Any) -> str:
-    """Return the name of a thing; the user's own without its module, which is another one when the file is run as a program."""
+    """Return the name of an object; for user code without the module, whose name differs when the file is run as a program."""
     name = getattr(given, "__qualname__", None) or type(given).__qualname__
     return str(name) if _is_own(given) else f"{getattr(given, '__module__', None)}.{name}".removeprefix("None.")
 
@@ -275,7 +275,7 @@ def _bytecode(code: CodeType) -> list[Any]:
 
 def _const(value: Any) -> Any:
     if isinstance(value, frozenset):
-        return sorted(map(repr, value))  # their order is another one in each process
+        return sorted(map(repr, value))  # their order differs between processes
     return [_const(v) for v in value] if isinstance(value, tuple) else repr(value)
 
 

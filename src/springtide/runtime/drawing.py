@@ -1,4 +1,4 @@
-"""The query as a graph, for people: written into the checkpoint, so that it can be drawn by who has not got the program."""
+"""The query as a graph, for people: written into the checkpoint, so that it can be drawn without the program."""
 
 from __future__ import annotations
 

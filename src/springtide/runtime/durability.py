@@ -25,7 +25,7 @@ _WHERE = "(durability)"
 
 @dataclass(frozen=True)
 class Durability:
-    """When the state of a query is made durable, and where. Whatever is chosen, every row comes exactly once.
+    """When the state of a query is made durable, and where. Whatever is chosen, every row comes out exactly once.
 
     >>> st.Durability(every="5s").seconds
     5.0
@@ -35,24 +35,24 @@ class Durability:
     """
 
     every: Length = EPOCH
-    """"epoch": with every epoch. A length of time ("5s"): in the background, so often; in between it is in shared memory, and what came in since
+    """"epoch": with every epoch. A length of time ("5s"): in the background, that often; in between it is in shared memory, and what came in since
     is kept (the buffer state) so that epochs can be done again. "never": a recovery does everything again."""
     backup: str | Path | None = field(default=None, repr=False)
-    """A store for all that a start on another machine needs: a folder, or the address of an object store, such as "s3://bucket/folder"."""
+    """A store for everything that a start on another machine needs: a folder, or the address of an object store, such as "s3://bucket/folder"."""
     retain: int = RETAIN
-    """So many checkpoints are kept, for `springtide checkpoint restore --at`."""
+    """How many checkpoints are kept, for `springtide checkpoint restore --at`."""
     degree: int = 1
-    """So many instances take over from one that lost its state (SE-3)."""
+    """How many instances take over from one that lost its state (SE-3)."""
     shared_memory: str | Path | None = None
-    """A folder for state that is not durable yet: a run makes one of its own in it, and removes that; on a cluster all executors must see it.
+    """A folder for state that is not durable yet: a run makes a folder of its own in it, and removes that; on a cluster, all executors must see it.
     Without it: this machine's shared memory."""
     buffer: bool = False
-    """Keep what the prefixes send, also where it could be read again from the source (upstream backup)."""
+    """Keep what the prefixes send, even if it could be read again from the source (upstream backup)."""
     cache: str | Path | None = None
-    """Where the checkpoint is in an object store: the folder in which each node keeps what it needs of it. `SPRINGTIDE_CACHE` on a node says otherwise
-    there; without either it is the folder for temporary files."""
+    """If the checkpoint is in an object store: the folder in which each node keeps what it needs of it. `SPRINGTIDE_CACHE` on a node overrides it
+    there; without either, it is the folder for temporary files."""
     cache_bytes: int = LIMIT
-    """So many bytes of state are kept on each node."""
+    """How many bytes of state are kept on each node."""
 
     memory: InitVar[str | Path | None] = None
     """The old name of `shared_memory`."""
@@ -63,7 +63,7 @@ class Durability:
             warn("st.Durability(memory=…) is called shared_memory= now", DeprecationWarning, stacklevel=3)
             object.__setattr__(self, "shared_memory", memory)
         if self.every not in (EPOCH, NEVER) and not micros_of(_WHERE, self.every, "every") > 0:
-            raise QueryError(_WHERE, f"every={self.every!r} is no time at all", 'write it like "5s", or "epoch"')
+            raise QueryError(_WHERE, f"every={self.every!r} is not longer than zero", 'write it like "5s", or "epoch"')
         if self.shared_memory is not None and local(self.shared_memory) is None:
             where = without_secrets(self.shared_memory)
             hint = "give a folder; state goes to an object store by backup="
@@ -93,13 +93,13 @@ class Durability:
         return Tiers(root, memory, self.store)
 
     def checkpoint(self, where: str | Path, options: Mapping[str, Any] | None = None) -> Checkpoint:
-        """Return the checkpoint of a run; refuse what does not go together."""
+        """Return the checkpoint of a run; refuse options that contradict each other."""
         cache = Cache("", None if self.cache is None else str(self.cache), self.cache_bytes)
         found = Checkpoint(where, options, cache)
         if found.remote is not None and self.backup is not None:
             raise QueryError(
                 _WHERE,
-                f"the checkpoint is in an object store already ({found.store.url}), and backup= is given as well",
+                f"the checkpoint is already in an object store ({found.store.url}), and backup= is given as well",
                 "leave backup= out; springtide checkpoint copy makes a second copy",
             )
         return found
@@ -117,7 +117,7 @@ class Durability:
 
 
 def durability_of(given: Durability | Length | None) -> Durability:
-    """Understand what a user gives: nothing, a length of time, or all of it."""
+    """Take what a user gives: nothing, a length of time, or all settings."""
     if given is None:
         return Durability()
     return given if isinstance(given, Durability) else Durability(every=given)

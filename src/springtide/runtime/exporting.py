@@ -1,6 +1,6 @@
-"""Figures of a run for Prometheus, over HTTP.
+"""Metrics of a run for Prometheus, over HTTP.
 
-Names and numbers only: what rows hold, where files lie and what a connector was told is not in it. Nobody needs to know who asks, so
+Names and numbers only: no rows, no paths, nothing that a connector was told. There is no authentication, so
 it listens on this machine alone unless told otherwise.
 """
 
@@ -22,7 +22,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class Exporter(Collector):
-    """Serves what it was last told of a run, at `/metrics`."""
+    """Serves what it was last told about a run, at `/metrics`."""
 
     def __init__(self, query: str, port: int, host: str = LOOPBACK) -> None:
         """Begin to listen; port 0 is any that is free."""
@@ -49,7 +49,7 @@ class Exporter(Collector):
         new = {("epochs", ""): 1.0, ("seconds", ""): snapshot.seconds, ("published", ""): manifest.metrics.published}
         for name, load in snapshot.subqueries.items():
             new |= {("in", name): sum(load.rows_in), ("out", name): sum(load.rows_out), ("busy", name): sum(load.busy)}
-        # Made anew and not changed: somebody may be reading.
+        # Replaced, not changed: somebody may be reading.
         self._totals = {**self._totals, **{key: self._totals.get(key, 0.0) + value for key, value in new.items()}}
         self._last = manifest, snapshot
 

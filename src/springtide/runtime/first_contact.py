@@ -1,4 +1,4 @@
-"""What `query.start()` does where nothing is said: which session, which checkpoint, and what people are told about it."""
+"""The defaults of `query.start()`: which session, which checkpoint, and what people are told about it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from springtide.state.errors import CheckpointError
 from springtide.state.names import MARKER
 
 FOLDER = "springtide-checkpoints"
-"""Where checkpoints are, below the working directory, if nothing is said; one folder for each query, named after it."""
+"""Where checkpoints are by default, below the working directory; one folder for each query, named after it."""
 
 
 def usual_session() -> Any:
@@ -27,12 +27,12 @@ def usual_session() -> Any:
 def usual_checkpoint(graph: Graph) -> tuple[Path, str]:
     """Return the folder for a query's checkpoint, and what the next start will do there.
 
-    Where all rows go to memory they are gone with the process: there is nothing that a later start could go on with, and each begins anew.
+    If all rows go to memory, they are gone with the process: a later start has nothing to continue, and begins again.
     """
     if all(isinstance(sink.connector, InMemory) for sink in graph.of_kind(steps.Sink).values()):
         return Path(
             tempfile.mkdtemp(prefix=f"springtide-{graph.name}-")
-        ), "its rows are in memory only, so every start begins anew"
+        ), "its rows are in memory only, so every start begins again"
     folder = Path(FOLDER, graph.name).absolute()
     return folder, _next(folder)
 
@@ -43,7 +43,7 @@ def _next(folder: Path) -> str:
     except CheckpointError as error:  # the start will refuse it, and say the same
         return str(error)
     if last is None:
-        return "the next start goes on from there"
+        return "the next start continues from there"
     if last.ended:
-        return f"it has come to the end of its input with epoch {last.epoch}; to begin anew, give another checkpoint= or move the folder away"
-    return f"it goes on behind epoch {last.epoch}"
+        return f"it reached the end of its input with epoch {last.epoch}; to start over, give another checkpoint= or move the folder away"
+    return f"it continues after epoch {last.epoch}"

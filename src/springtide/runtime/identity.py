@@ -1,4 +1,4 @@
-"""Whose a checkpoint is: what a query must be to go on with it, or with a savepoint."""
+"""Whose a checkpoint is: what a query must match to continue with it, or with a savepoint."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from springtide.state.savepoints import adopt
 from springtide.state.stores import Store
 
 _ELSEWHERE = ("name", "inputs", "schema", "connector")
-"""Fields of a step that are no part of its form, or are told otherwise."""
+"""Fields of a step that are not part of its form, or are described in another way."""
 _parts_known: WeakKeyDictionary[steps.Step, dict[str, Part]] = WeakKeyDictionary()
-"""Taken when a step is first asked for, before its code runs: what that leaves in a cache is no other code."""
+"""Computed when a step is first asked for, before its code runs: what that caches must not count as a change."""
 
 
 def begin_from(savepoint: str | Path | Store, plan: Plan, checkpoint: str | Path | Checkpoint) -> int:
@@ -54,14 +54,14 @@ def identity(plan: Plan) -> dict[str, Any]:
         "buckets": plan.buckets,
         "hash": fingerprint(),
         "polars": pl.__version__,
-        # for people: two checkpoints that differ in nothing else are the same
+        # for people only: checkpoints that differ in nothing else match
         "state": state_description(plan),
         "graph": drawing(plan),
     }
 
 
 def misfit(plan: Plan, manifest: Manifest) -> str | None:
-    """Say why a manifest cannot be one of this plan, though its checkpoint is; None when it can."""
+    """Say why a manifest cannot belong to this plan, though its checkpoint does; None if it can."""
     if manifest.epoch < 0:
         return None
     for source in plan.graph.of_kind(steps.Source):
@@ -136,7 +136,7 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Part]]:
     elif isinstance(value, Aggregate | UserFunction):
         for field in fields(value):
             if field.name == "definition" and value.definition is None:  # type: ignore[union-attr]
-                continue  # built in: its name says it, and checkpoints from before have no such part
+                continue  # built in: its name identifies it, and older checkpoints have no such part
             yield from _parts(f"{name}.{field.name}".removesuffix(".user"), getattr(value, field.name))
     elif isinstance(value, tuple | list) and any(isinstance(v, pl.Expr | tuple | BoundAggregate) for v in value):
         for number, held in enumerate(value):

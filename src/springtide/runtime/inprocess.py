@@ -1,6 +1,6 @@
 """The in-process runner: the same tasks, blobs, segments and manifests, one after the other, without Spark.
 
-It is there so that thousands of random schedules can be tested in seconds; the product's runtime is Spark.
+It exists so that thousands of random schedules can be tested in seconds; in production, queries run on Spark.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
 
 
 def execute(plan: Plan, epoch: Epoch, beside: Iterable[Item] = ()) -> list[TaskReport]:
-    """Run the tasks of an epoch in this process, level by level; `beside` has what further tasks of level 0 give."""
+    """Run the tasks of an epoch in this process, level by level; `beside` has the output of further tasks of level 0."""
     live, topology = with_old_owners(plan, tuple(epoch.old_owners)), epoch.topology
     items: list[Item] = [i for p in range(topology.partitions(0)) for i in source_task(live, epoch, p)]
     items += beside

@@ -52,12 +52,12 @@ class Intake:
             name: {_MAIN: s.connector} if isinstance(s.connector, Source) else {} for name, s in sources.items()
         }
         self._feeds: dict[tuple[str, str], Feed] = {}
-        """(source, label) → what takes slices, from when it is opened."""
+        """(source, label) → its feed, once it is opened."""
         self._owner: Callable[[str], Owner] = lambda name: Owner("", name, Lineage(""), 0, kind="source")
         self._released = -1
         self._detached: dict[str, set[str]] = {}
         self._seen: dict[tuple[str, str], float] = {}
-        """When each physical stream last had rows, by the timer; when it was first heard of if it had none yet."""
+        """When each physical stream last had rows, by the timer; if it had none yet, when it was first seen."""
         self._by_spark = frozenset(n for n, s in sources.items() if not isinstance(s.connector, Source))
         self._began = self._heard = timer()
         self.waiting: dict[str, int] = {}
@@ -90,7 +90,7 @@ class Intake:
                 self._try(name, partial(feed.committed, position))
 
     def close(self) -> None:
-        """Let every source go, whatever has happened."""
+        """Close every source, whatever has happened."""
         for name, label in list(self._feeds):
             self._close(name, label)
 
@@ -132,7 +132,7 @@ class Intake:
             self._try(name, feed.close)
 
     def _try(self, name: str, action: Callable[[], None]) -> None:
-        """Do what may fail without harm to any row, and say so if it does."""
+        """Do something that may fail without harm to any row, and report it if it does."""
         try:
             action()
         except Exception as error:
@@ -260,7 +260,7 @@ class Intake:
 
     @property
     def fails(self) -> bool:
-        """A test wants the process to die here."""
+        """Whether a test wants the process to die here."""
         return any(t.fail for takes in self.takes.values() for t in takes.values())
 
     def plan(self, states: States) -> Taken:
@@ -339,13 +339,13 @@ class Intake:
     # ── what Spark reads ──────────────────────────────────────────────────────────────────────────────────────────
 
     def nothing_new(self) -> None:
-        """Hear that Spark has looked just now, and that there were no rows: who was silent still is."""
+        """Note that Spark has just looked and found no rows: streams that were silent still are."""
         self._heard, self.waiting = self._timer(), {}
 
     def micro_batch(self, began: float, streams: Iterable[Times]) -> None:
-        """Hear which physical streams had rows in a micro-batch. Others are known to be silent up to its beginning, not longer.
+        """Note which physical streams had rows in a micro-batch. Others are known to have been silent up to its beginning, not longer.
 
-        What came while it was at work is in the next one: the time that an epoch takes is nobody's silence.
+        What came while it was at work is in the next one: the time that an epoch takes does not count as silence.
         """
         self._heard = max(began, self._heard)
         for seen in streams:
@@ -373,7 +373,7 @@ class Intake:
         after = self._ledgers.closed(take.position)
         take = replace(take, position=None if before is None and after == connector.beginning else after)
         for note in take.notes:
-            if note not in self._noted.get((name, label), ()):  # the look before has said it
+            if note not in self._noted.get((name, label), ()):  # the last look has already reported it
                 self._note(f"step {name} (source): {note}")
         self._noted[name, label] = take.notes
         now = self._timer()
@@ -396,7 +396,7 @@ class Intake:
         times: dict[tuple[str, str], int] = {}
         for name, source in self._sources.items():
             known = states.get(name, SourceState()).times
-            if not known and name in self._by_spark:  # nobody knows its physical streams before they have rows
+            if not known and name in self._by_spark:  # its physical streams are unknown until they have rows
                 known = {gate.UNSEEN: gate.BEGINNING}
             if source.ts is not None:
                 times |= {(name, stream): time for stream, time in known.items() if time != END_OF_TIME}
@@ -413,7 +413,7 @@ class Intake:
 
 
 def is_same(before: Source, after: Source) -> bool:
-    """Return whether a connector is the one of before, made anew."""
+    """Return whether a connector is equivalent to the earlier one."""
     if before is after:
         return True
     try:

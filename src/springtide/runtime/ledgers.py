@@ -22,7 +22,7 @@ from springtide.state.names import LEDGERS
 from springtide.state.tiers import Tiers
 
 RECENT = 256
-"""Records that a manifest has at most, of each input."""
+"""The most records that a manifest has for each input."""
 
 
 class Ledgers:
@@ -40,7 +40,7 @@ class Ledgers:
         return other
 
     def opened(self, source: str, label: str, position: Any) -> Any:
-        """Put beside a position's ledger what is in its files, and what this run remembers; a position that has none stays as it is."""
+        """Add to a position's ledger what is in its files, and what this run remembers; a position without a ledger stays as it is."""
         ledger = position.get("ledger") if isinstance(position, dict) else None
         if ledger is None:
             return position
@@ -52,14 +52,14 @@ class Ledgers:
         return position | {"ledger": ledger | {"base": base}}
 
     def closed(self, position: Any) -> Any:
-        """Return a position as it is written down."""
+        """Return a position as it is written to the manifest."""
         if not isinstance(position, dict) or "base" not in position.get("ledger", {}):
             return position
         written = position | {"ledger": {k: v for k, v in position["ledger"].items() if k != "base"}}
         return None if written == NOTHING_READ else written
 
     def settled(self, sources: Mapping[str, SourceState]) -> dict[str, SourceState]:
-        """Move records to files where there are many; what is given is to be committed next."""
+        """Move records to files if there are many; the states that are returned are committed next."""
         return {name: self._settled_source(name, state) for name, state in sources.items()}
 
     def _settled_source(self, name: str, state: SourceState) -> SourceState:

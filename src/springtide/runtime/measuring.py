@@ -15,7 +15,7 @@ from springtide.state.metrics import EpochMetrics, SubqueryMetrics
 from springtide.state.traffic import Traffic
 
 _POINTS = 16
-"""As many rows of a slice stand for all of them; they came evenly between its first and its last one."""
+"""How many rows of a slice stand for all of them; they are taken to have come evenly between its first and its last one."""
 
 
 def measure(
@@ -35,7 +35,7 @@ def measure(
     executors: int | None,
     traffic: Traffic | None = None,
 ) -> Snapshot:
-    """Put together what an epoch was like; `backlogs` has the rows that waited at each source before and after it.
+    """Return the snapshot of an epoch; `backlogs` has the rows that waited at each source before and after it.
 
     `now` is a time that only goes on, `clock` the time of day, by which sources say when a row came. `between` is from when the
     epoch before began until this one did; None if there is none before it.
@@ -65,7 +65,7 @@ def metrics_of(
     backlog: int,
     events: Sequence[tuple[float, str]],
 ) -> EpochMetrics:
-    """Return what a manifest says of an epoch's work: rows and seconds by subquery and instance."""
+    """Return what a manifest says about an epoch's work: rows and seconds by subquery and instance."""
     subqueries, rows = {}, 0
     for q in plan.subqueries:
         own = sorted((r for r in reports if r.subquery == q.name), key=lambda r: r.instance)
@@ -124,7 +124,7 @@ def _load(
 
 
 def _by_instance(own: Sequence[TaskReport], instances: int) -> list[list[TaskReport]]:
-    """Sort the reports of a subquery by instance. Tasks on rows that Spark reads, as many as Spark likes, are dealt out to the instances in turn."""
+    """Sort the reports of a subquery by instance. Tasks on rows that Spark reads, as many as Spark chooses, are assigned to the instances in turn."""
     found: list[list[TaskReport]] = [[] for _ in range(instances)]
     for report in own:
         found[report.instance % instances].append(report)
@@ -140,7 +140,7 @@ def span_of(own: Sequence[TaskReport], seconds: float) -> float:
 def latency(slices: Sequence[Slice], now: float, began: float) -> Latency | None:
     """Return percentiles of the time from when a row was there to be read until its epoch was published at `now`.
 
-    A row of which nobody knows when it came, came when the epoch began.
+    A row whose arrival is unknown counts as having come when the epoch began.
     """
     if not slices:
         return None

@@ -29,7 +29,7 @@ _EVENTS = 100
 
 
 class Observer:
-    """The eyes and the diary of one run."""
+    """Measures one run, and keeps its history."""
 
     def __init__(self, plan: Plan, checkpoint: Checkpoint, options: Options, resources: Resources) -> None:
         """Begin to look now."""
@@ -47,7 +47,7 @@ class Observer:
         self._sizes: BucketSizes | None = None
 
     def past(self) -> list[Snapshot]:
-        """Return what earlier runs measured last, oldest first. What cannot be understood is left out: nothing depends on it."""
+        """Return what earlier runs measured last, oldest first. Records that cannot be read are left out: nothing depends on them."""
         found = []
         for record in self.history.read("snapshots", _PAST):
             with suppress(ValueError, KeyError, TypeError, AttributeError, IndexError):
@@ -97,7 +97,7 @@ class Observer:
         return self.snapshot
 
     def _keep_samples(self, generation: int, epoch: int, reports: Sequence[TaskReport]) -> None:
-        """Write down some of the rows that did not come in, not of every epoch where there are many."""
+        """Record some of the late and rejected rows; if there are many, not of every epoch."""
         found = gathered(reports)
         if found and (now := self._options.timer()) - self._sampled_at >= EVERY:
             self._sampled_at = now
@@ -108,7 +108,7 @@ class Observer:
         self._write_down("decisions", generation, {"at": self._options.clock()} | dict(record))
 
     def _write_down(self, kind: HistoryKind, generation: int, record: dict[str, Any]) -> None:
-        """Add to the history. A query needs none of it to go on: on a full disk it goes on without."""
+        """Add to the history. A query does not need it to continue: on a full disk it continues without."""
         try:
             self.history.append(kind, generation, record)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Window recreation (SC-9): while old windows are finished by their old owners, a subquery is there twice.
+"""Window recreation (SC-9): while old owners finish the old windows, a subquery exists twice.
 
     calls ──→ heavy@old    the map before; panes of windows up to the last that had begun; gone when that one is closed
         └───→ heavy        the map after; panes of the windows that follow
@@ -15,7 +15,7 @@ from springtide.compiler.plan import OLD, Plan
 
 
 def at_old_owners(subquery: str) -> str:
-    """Return the name of what is left of a subquery at its old owners.
+    """Return the name of the part of a subquery that its old owners still run.
 
     >>> at_old_owners("heavy")
     'heavy@old'
@@ -25,7 +25,7 @@ def at_old_owners(subquery: str) -> str:
 
 @lru_cache(maxsize=64)
 def with_old_owners(plan: Plan, leaving: tuple[str, ...]) -> Plan:
-    """Return the plan with these subqueries twice; what they get and give goes the same ways."""
+    """Return the plan with these subqueries twice; their inputs and outputs are the same."""
     if not leaving:
         return plan
     subqueries = [replace(q, name=at_old_owners(q.name)) for q in plan.subqueries if q.name in leaving]

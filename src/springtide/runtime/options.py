@@ -1,4 +1,4 @@
-"""How a query is to run."""
+"""How a query runs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ ROWS_PER_EPOCH = 4_000_000
 
 @dataclass(frozen=True)
 class Options:
-    """How a query is to run."""
+    """How a query runs."""
 
     instances: int | Mapping[str, int] | None = None
-    """For every subquery, or by step; those not named have as many as before."""
+    """For every subquery, or by step; those not named keep as many as before."""
     rows_per_epoch: int = ROWS_PER_EPOCH
     """Admission: a burst makes more epochs, not larger ones."""
     usual: int = 1
@@ -31,18 +31,18 @@ class Options:
     durability: Durability = field(default_factory=Durability)
     """When state is made durable, and where."""
     patience: float = 0.0
-    """Seconds for which what fails because something outside is not there is tried again."""
+    """Seconds for which a call that fails because something outside is unavailable is tried again."""
     sighting: Sighting | None = None
     """Of a run that stood by: what it has seen of the checkpoint that it takes over."""
     signs: float | None = None
-    """Seconds between two signs of life for those who stand by; None: as the checkpoint's place has them."""
+    """Seconds between two signs of life for runs that stand by; None: as usual for where the checkpoint is."""
     reload: Callable[[], Graph] | None = None
     """Reads the query again from where it was written; None: nobody knows where that is."""
     replica: Replicated | None = None
     """Of which group it is a replica, and by which name; None: it is the only run."""
     spans: Spans = field(default_factory=Spans)
-    """Who is told where the time of an epoch goes."""
+    """Receives where the time of an epoch goes."""
     clock: Callable[[], float] = field(default=time.time)
     """The time of day, for people, and for how long rows waited."""
     timer: Callable[[], float] = field(default=time.monotonic)
-    """What everything else is timed with: it never goes back, and nobody sets it."""
+    """Times everything else: it never goes back, and nobody can set it."""

@@ -1,4 +1,4 @@
-"""Faults that pass: what fails because something outside is not there is tried again for a while, and people can see it.
+"""Temporary faults: a call that fails because something outside is unavailable is tried again for a while, and people can see it.
 
     fails ── 0.1 s ── fails ── 0.2 s ── fails ── 0.4 s ── … ── 5 s ── fails: patience is over, the run ends
                                             └── works: the run goes on, and says for how long it could not
@@ -25,25 +25,25 @@ FIRST = 0.1
 LONGEST = 5.0
 """Seconds between two attempts at most."""
 _LOOK = 0.2
-"""Seconds between two looks whether the run is to stop."""
+"""Seconds between two checks whether the run should stop."""
 
 _FRAME = re.compile(r"at \S+\(|File \"|Traceback |\.\.\. \d+ more|JVM stacktrace|[\^~]+$")
 """Lines of stack traces, of Java and of Python."""
 _NAMED = re.compile(r"(: )?[\w.]*(Error|Exception)\b")
 _LONG = 600
-"""Characters of an error's own words."""
+"""The most characters of an error's own message."""
 
 T = TypeVar("T")
 
 
 def of_the_outside(error: Exception) -> bool:
-    """Return whether an error says that a file, a disk or a process was not there: it may be back soon."""
+    """Return whether an error says that a file, a disk or a process was unavailable: it may be back soon."""
     os_error = isinstance(error, pl.exceptions.PolarsError) and "(os error" in str(error)
     return isinstance(error, OSError | UnavailableError | AwayError) or os_error
 
 
 def of_a_connector(error: Exception) -> bool:
-    """Return whether an error of a source or a sink may pass: all but those that say what is wrong with the query or the data."""
+    """Return whether an error of a source or a sink may be temporary: all except those that say what is wrong with the query or the data."""
     return of_the_outside(error) or not isinstance(error, SpringtideError)
 
 
@@ -57,16 +57,16 @@ class Patience:
         to_stop: Callable[[], bool] = lambda: False,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Try for so many seconds after something failed first; 0 is once and not again."""
+        """Keep trying for a number of seconds after the first failure; 0: try only once."""
         self._seconds, self._note, self._to_stop, self._timer = seconds, note, to_stop, timer
         self._over = threading.Event()
 
     def end(self) -> None:
-        """Wait for nothing any more: the run is to stop. For another thread."""
+        """Stop waiting, since the run should stop. For another thread to call."""
         self._over.set()
 
     def attempt(self, step: str, action: Callable[[], T], passes: Callable[[Exception], bool] = of_the_outside) -> T:
-        """Do something until it works; an error that does not pass, or that has not passed in time, is raised."""
+        """Do something until it works; raise an error that is not temporary, or that lasts too long."""
         began, pause, failures = 0.0, FIRST, 0
         while True:
             try:

@@ -21,7 +21,7 @@ class Persister:
     """Takes segments to the durable tiers; one checkpoint at a time."""
 
     def __init__(self, tiers: Tiers, interval: float, timer: Callable[[], float], note: Callable[[str], None]) -> None:
-        """Begin with nothing that is whole; with an interval of 0 every epoch is, by itself."""
+        """Begin without any whole epoch; with an interval of 0, every epoch is whole by itself."""
         self._tiers, self._interval, self._timer, self._note = tiers, interval, timer, note
         self._last = timer()
         self._thread: threading.Thread | None = None
@@ -48,7 +48,7 @@ class Persister:
             self._begin(manifest)
 
     def checkpoint(self, manifest: Manifest) -> None:
-        """Make the state of an epoch durable before going on."""
+        """Make the state of an epoch durable before anything else."""
         if self.in_background:
             self._begin(manifest)
             self.wait()
@@ -62,7 +62,7 @@ class Persister:
         self.whole.add(manifest.epoch)
 
     def forget(self, epoch: int) -> None:
-        """Take note that an epoch's state is in other files now: what was made durable of it counts no more."""
+        """Take note that an epoch's state is in other files now: what was made durable of it no longer counts."""
         if self.in_background:
             self.wait()
             self.whole.discard(epoch)
@@ -91,7 +91,7 @@ class Persister:
             self._failure = error
 
     def _finish(self) -> None:
-        """Take note of a checkpoint that has ended. One that failed is no fault of the query: the next one takes its segments too."""
+        """Take note of a checkpoint that has ended. If it failed, the query continues: the next one includes its segments."""
         if self._thread is None or self._thread.is_alive():
             return
         self._thread, self.pinned = None, frozenset()
@@ -102,7 +102,7 @@ class Persister:
 
 
 def kept_after(kept: Sequence[Manifest], retain: int, whole: Container[int]) -> tuple[list[Manifest], list[Manifest]]:
-    """Share manifests out into those that stay and those that go (trim, SE-2).
+    """Divide manifests into those that stay and those that go (trim, SE-2).
 
     The last `retain` whole ones stay, and all since the last of these: a recovery replays them.
 

@@ -1,4 +1,4 @@
-"""One epoch planned: from what there is to read and who owns which bucket to what every task is to do. Pure.
+"""Plans one epoch: from what there is to read and who owns which bucket to what every task does. Pure.
 
 what the sources have ── `share_out` ──→ input ─┐
 what a log says       ── `joined`    ──→ input ─┼─ `plan_epoch` ──→ epoch, for the tasks

@@ -24,7 +24,7 @@ from springtide.sources.memory import Memory
 _SHOWN = 5
 """Rows of a stream that a notebook shows."""
 _AT_HAND = (Memory, Generator, FileSource)
-"""Sources that a notebook reads without being asked to: no others are connected to merely because somebody looks at a stream."""
+"""Sources that a notebook reads without being asked: it connects to no others merely because somebody looks at a stream."""
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,17 @@ def _some(connector: SourceConnector, sample: int) -> tuple[reference.Given, boo
 
 
 def card(stream: Stream) -> str:
-    """Return a stream as HTML: its columns, and some rows if they can be had without connecting to anything."""
+    """Return a stream as HTML: its columns, and some rows if that needs no connection to anything."""
     shown = columns_table(stream.schema)
     sources = Graph("look", stream.to(_Nowhere())).of_kind(steps.Source).values()
     if not all(isinstance(source.connector, _AT_HAND) for source in sources):
         return shown + note("some rows: stream.head()")
     try:
         rows = look(stream, preview.SAMPLE)
-    except Exception as error:  # a picture that fails would hide the columns
+    except Exception as error:  # an error here would hide the columns
         return shown + note(f"no rows: {str(error).partition(chr(10))[0]}")
     if not rows.height:
-        return shown + note(f"no rows come of the first {preview.SAMPLE:,} of each source; more: stream.head(sample=…)")
+        return shown + note(f"the first {preview.SAMPLE:,} rows of each source produce no rows; more: stream.head(sample=…)")
     return shown + frame_table(rows.head(_SHOWN)) + note("the first rows, by the reference")
 
 

@@ -20,7 +20,7 @@ class Provisioning:
     """What waits for slots, and how many there should be."""
 
     def __init__(self, plan: Plan, wait: float) -> None:
-        """Wait for slots so many seconds."""
+        """Wait for slots for a number of seconds."""
         self._levels = topology(plan, {}).levels
         self._wait = wait
         self.waiting: dict[str, Waiting] = {}

@@ -56,7 +56,7 @@ from springtide.state.instructions import BY_HAND, Instruction
 from springtide.state.manifest import Manifest, SubqueryState
 
 _NEIGHBOURS = 9
-"""Epochs whose median says what an epoch takes without a change."""
+"""How many epochs the median is taken over that says how long an epoch takes without a change."""
 
 
 class Reconfiguration:
@@ -70,7 +70,7 @@ class Reconfiguration:
         most: int | None = None,
         past: Iterable[Snapshot] = (),
     ) -> None:
-        """Go on with the maps of the last manifest; those that never ran have none yet. There can be `most` slots.
+        """Continue with the maps of the last manifest; subqueries that never ran have none yet. There can be `most` slots.
 
         `past` has what earlier runs measured: policies learn from it.
         """
@@ -177,7 +177,7 @@ class Reconfiguration:
     def ownership(self, manifest: Manifest) -> Ownership:
         """Return who owns what in the epoch after a manifest."""
         state = dict(manifest.state)
-        for name in self._starting:  # what is left to old owners is theirs, and new ones begin with nothing
+        for name in self._starting:  # what is left to old owners stays with them, and new ones begin with nothing
             fresh = SubqueryState(operator_of(self._plan, name).beginning(self._old_owners[name] + 1))
             state[at_old_owners(name)], state[name] = state[name], fresh
         copying, former = frozenset(self._copying), self._former(state)
@@ -212,7 +212,7 @@ class Reconfiguration:
             else:
                 self.maps[name] = maps.scale(before, n, grid=self._grid_of(name))
         actions: list[Action] = []
-        if self.manager is not None:  # what was decided and had not begun when the last run ended
+        if self.manager is not None:  # what was decided but had not begun when the last run ended
             for name, instruction in self.manager.underway.items():
                 if self.maps.get(name) == instruction.before:
                     actions += self._apply_when_possible(instruction, moment)

@@ -1,4 +1,4 @@
-"""What `runtime/reconfiguration.py` decides, done: it is told what happens and when, and its actions are carried out here.
+"""Carries out what `runtime/reconfiguration.py` decides: it passes events on with the time, and does what follows.
 
 Whoever asks for another bucket map — a person, the elastic manager — asks between two epochs, and it takes effect with the next one.
 """
@@ -35,7 +35,7 @@ class Reconfiguring:
         remember: Callable[[dict[str, Any]], None],
         clock: Callable[[], float],
     ) -> None:
-        """Nothing happens yet. `note` tells people, `remember` writes a decision down."""
+        """Do nothing yet. `note` tells people, `remember` records a decision."""
         self._decisions, self._resources, self._clock = decisions, resources, clock
         self._note, self._remember = note, remember
         self._ids: dict[str, str] = {}
@@ -92,17 +92,17 @@ class Reconfiguring:
     # ── what people ask for ───────────────────────────────────────────────────────────────────────────────────────
 
     def scale(self, step: str, instances: int, protocol: ProtocolChoice | None = None) -> Instruction | None:
-        """Give the subquery of a step another number of instances; return what is to be done, None if it has as many."""
+        """Give the subquery of a step another number of instances; return the instruction, or None if it already has that many."""
         return self._tell(changes.Scale(step, instances, protocol))
 
     def move(
         self, step: str, buckets: Sequence[int], to: int, protocol: ProtocolChoice | None = None
     ) -> Instruction | None:
-        """Give some buckets of a step to one of its instances; return what is to be done, None if it has them."""
+        """Give some buckets of a step to one of its instances; return the instruction, or None if it already has them."""
         return self._tell(changes.Move(step, buckets, to, protocol))
 
     def rebalance(self, step: str, protocol: ProtocolChoice | None = None) -> Instruction | None:
-        """Even out the load of a step's instances; return what is to be done, None if it is as even as can be."""
+        """Even out the load of a step's instances; return the instruction, or None if the load is as even as it can be."""
         return self._tell(changes.Rebalance(step, protocol))
 
     def pause(self) -> None:
@@ -128,22 +128,22 @@ class Reconfiguring:
             self._tell(changes.Due())
 
     def committed(self, manifest: Manifest) -> None:
-        """Hear that an epoch has happened."""
+        """Note that an epoch has happened."""
         self._carry_out(self._decisions.handle(changes.Committed(manifest)))
 
     def recovered(self, manifest: Manifest, fixed: Collection[str]) -> None:
-        """Hear that lost state was rebuilt."""
+        """Note that lost state was rebuilt."""
         self._carry_out(self._decisions.handle(changes.Recovered(manifest, fixed)))
 
     def measured(self, snapshot: Snapshot) -> None:
-        """Hear what an epoch was like; the manager may decide what comes next."""
+        """Note what was measured of an epoch; the manager may decide what comes next."""
         moment = changes.Moment(snapshot.time, snapshot.slots, self._resources.grows())
         self._carry_out(self._decisions.handle(changes.Measured(snapshot), moment))
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _tell(self, event: changes.Event) -> Instruction | None:
-        """Look at the clock and at the slots, and do what follows from an event; return the instruction that was made of it, if any."""
+        """Look at the clock and at the slots, and do what follows from an event; return the instruction that followed, if any."""
         moment = changes.Moment(self._clock(), self._resources.slots(), self._resources.grows())
         return self._carry_out(self._decisions.handle(event, moment))
 

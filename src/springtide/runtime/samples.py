@@ -27,7 +27,7 @@ Sample = Mapping[str, str]
 
 
 def of_late(source: str, stream: str, late: pl.DataFrame, time: int | None) -> list[Sample]:
-    """Return samples of rows that came after their stream's time; `time` is that after the slice that they were in."""
+    """Return samples of rows that were late; `time` is the stream time after their slice."""
     found = late.head(MOST)
     stamps = found[TS].cast(pl.Int64).to_list() if TS in found.columns else [None] * found.height
     return [

@@ -1,4 +1,4 @@
-"""What of a plan goes to the tasks. Sinks stay in the driver: what they hold, a connection or a password, is no business of the workers'."""
+"""What of a plan goes to the tasks. Sinks stay in the driver: what they hold, such as a connection or a password, never reaches a worker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Shipped(SinkConnector):
 
 
 def for_tasks(plan: Plan) -> Plan:
-    """Return the plan with no more of its sinks than tasks need."""
+    """Return the plan with only as much of its sinks as tasks need."""
     sinks = {
         name: replace(sink, connector=Shipped(sink.connector.outbox))
         for name, sink in plan.graph.of_kind(steps.Sink).items()

@@ -1,4 +1,4 @@
-"""Standing by (SM-6): a run that waits, with Spark started and workers warm, until the one at work is gone, and then goes on.
+"""Standing by (SM-6): a run that waits, with Spark started and workers warm, until the one at work is gone, and then continues.
 
     st.Standby(after="5s")                        the signs of life in the checkpoint's own store; no further service
     st.Standby(lease="zk://host:2181/calls")      a lock in ZooKeeper, which notices by itself
@@ -29,11 +29,11 @@ from springtide.state.watching import Verdict, Watcher
 AFTER = "5s"
 _WHERE = "(standby)"
 _LOOKS = 5
-"""Looks, and signs of life, in the time after which a run is taken for dead."""
+"""How many looks, and signs of life, there are in the time after which a run is presumed dead."""
 
 
 class StandbyEnded(SpringtideError):
-    """A run that stood by is not needed: somebody stopped the query, or the waiting."""
+    """Raised when a run that stood by is not needed: somebody stopped the query, or the waiting."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class Standby:
     """
 
     after: Length = AFTER
-    """How long a run may give no sign of life before it is taken for dead."""
+    """How long a run may give no sign of life before it is presumed dead."""
     lease: str | None = None
     """A ZooKeeper that notices instead: zk://host:port/path, with several hosts separated by commas."""
     told: Callable[[str], None] | None = field(default=None, compare=False, repr=False)
-    """Hears, in words, what this run waits for."""
+    """Called with a sentence that says what this run waits for."""
     cancelled: Callable[[], bool] | None = field(default=None, compare=False, repr=False)
     """Asked now and then while it waits: True ends the waiting with `StandbyEnded`."""
 
@@ -58,11 +58,11 @@ class Standby:
         if not micros_of(_WHERE, self.after, "after") >= 100_000:
             raise QueryError(_WHERE, f"after={self.after!r} is too short", 'give at least "100ms"; "5s" is usual')
         if self.lease is not None and not self.lease.startswith("zk://"):
-            raise QueryError(_WHERE, f"lease={self.lease!r} is not understood", 'write it like "zk://host:2181/path"')
+            raise QueryError(_WHERE, f"lease={self.lease!r} is not an address of ZooKeeper", 'write it like "zk://host:2181/path"')
 
     @property
     def seconds(self) -> float:
-        """The time after which a run is taken for dead."""
+        """The time after which a run is presumed dead."""
         return micros_of(_WHERE, self.after, "after") / 1e6
 
     @property
@@ -72,14 +72,14 @@ class Standby:
 
 
 def standby_of(given: bool | Standby | None) -> Standby | None:
-    """Understand what a user gives: nothing, yes, or all of it."""
+    """Take what a user gives: nothing, True, or all settings."""
     if given is None or given is False:
         return None
     return Standby() if given is True else given
 
 
 class Lead(Protocol):
-    """Who is at work, as those see it who stand by."""
+    """Who is at work, as seen by a run that stands by."""
 
     def wait(self, keep_warm: Callable[[], None]) -> Sighting:
         """Wait until it is this run's turn; call `keep_warm` now and then."""
@@ -91,7 +91,7 @@ class Lead(Protocol):
 
 
 def lead_of(standby: Standby, checkpoint: Checkpoint, durability: Durability) -> Lead:
-    """Return what tells a run whether it is its turn."""
+    """Return the object that tells a run whether it is its turn."""
     seen = Seen(checkpoint, checkpoint.remote or durability.store or checkpoint.store)
     if standby.lease is not None:
         from springtide.runtime.zookeeper import ZooKeeperLead
@@ -102,14 +102,14 @@ def lead_of(standby: Standby, checkpoint: Checkpoint, durability: Durability) ->
 
 @dataclass(frozen=True)
 class Seen:
-    """A checkpoint as somebody sees it who stands by."""
+    """A checkpoint as seen by a run that stands by."""
 
     checkpoint: Checkpoint
     store: Store
     """Where its log and the signs of life are."""
 
     def sighting(self) -> Sighting:
-        """Return what there is now: the claim is made only if it is still so."""
+        """Return what there is now: the claim succeeds only if nothing has changed by then."""
         slots = Log(self.store).slots()
         return Sighting(self.store.exists(MARKER), slots[-1] if slots else None)
 
@@ -132,7 +132,7 @@ class StoreLead:
         self._standby, self._seen, self._timer, self._sleep = standby, seen, timer, sleep
 
     def wait(self, keep_warm: Callable[[], None]) -> Sighting:
-        """Wait until the run at work is gone, or has handed over. A store that is away tells nothing: the waiting goes on."""
+        """Wait until the run at work is gone, or has handed over. A store that cannot be reached tells nothing: the waiting continues."""
         watcher, first, told = Watcher(self._standby.seconds), True, ""
         while True:
             try:
@@ -145,7 +145,7 @@ class StoreLead:
                 if verdict is Verdict.GO:
                     return sighting or self._seen.sighting()
                 if verdict is Verdict.END:
-                    raise StandbyEnded("somebody stopped the query while this run stood by; start it again to go on")
+                    raise StandbyEnded("somebody stopped the query while this run stood by; start it again to continue")
                 told, first = self._say(f"standing by for {sign.by if sign else 'another run'}", told), False
             except (OSError, CheckpointError) as error:
                 told = self._say(f"standing by; the store cannot be read: {error}", told)

@@ -1,4 +1,4 @@
-"""How the state of a query is to be read: written into the checkpoint, for `springtide state`, and for savepoints, which must fit."""
+"""Describes how to read the state of a query: written into the checkpoint, for `springtide state`, and for savepoints, which must match."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _tables(plan: Plan, name: str) -> list[str]:
 
 
 def _columns(head: steps.Step) -> str:
-    """Return which columns the state is made of, with their types: what is aggregated, or all of the tuples that are kept."""
+    """Return the columns of the state, with their types: what is aggregated, or all columns of the tuples that are kept."""
     schema = head.inputs[0].schema
     if isinstance(head, steps.Aggregate):
         values = {a.name: a.input_type or a.output_type for a in head.aggregates}

@@ -1,4 +1,4 @@
-"""The rows of state in a checkpoint, made readable. A column or a pane is told by what the checkpoint says of the step."""
+"""The rows of state in a checkpoint, made readable, using what the checkpoint says about each step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from springtide.state.segment import Segment, read_segment
 from springtide.state.tiers import Tiers
 
 StateDescription = Mapping[str, Any]
-"""What the checkpoint says of a stateful step: keys, aggregates, the window's size and advance in microseconds."""
+"""What the checkpoint says about a stateful step: keys, aggregates, the window's size and advance in microseconds."""
 
 _PARTS = {"s": "sum", "n": "count", "m": "mean", "q": "squares"}
 _TRIES = 5
@@ -41,7 +41,7 @@ def latest(checkpoint: Checkpoint) -> Manifest:
 
 
 def tables_of(state: SubqueryState, description: StateDescription) -> list[str]:
-    """Return the tables that a step has in state and that people are shown, those first that they want to see first."""
+    """Return the tables of a step's state that people are shown, the most interesting first."""
     there = dict.fromkeys(s.kind for s in state.segments)
     if "tables" in description:
         return [table for table in description["tables"] if table in there]
@@ -54,7 +54,7 @@ def tables_of(state: SubqueryState, description: StateDescription) -> list[str]:
 def rows_of(
     checkpoint: Checkpoint, step: str, description: StateDescription, kind: str | None = None
 ) -> tuple[Manifest, pl.LazyFrame]:
-    """Map the rows of a kind in the state of a step; a running query may clean a segment up meanwhile, so look again then."""
+    """Map the rows of a kind in the state of a step; if a running query removes a segment meanwhile, look again."""
     for tries in range(1, _TRIES + 1):
         manifest = latest(checkpoint)
         try:
@@ -93,7 +93,7 @@ def _map(
 
 
 def _newest(rows: pl.LazyFrame, description: StateDescription) -> pl.LazyFrame:
-    """Leave out versions of keys that are out of date, and keys of which nothing is left."""
+    """Leave out outdated versions of keys, and keys of which nothing is left."""
     schema = rows.collect_schema()
     if VERSION not in schema:
         return rows
@@ -109,7 +109,7 @@ def main_segments(state: SubqueryState, description: StateDescription) -> list[S
 
 
 def pane_width(description: StateDescription) -> int | None:
-    """Return the microseconds of a pane, where a step has panes."""
+    """Return the length of a pane in microseconds, if a step has panes."""
     return math.gcd(description["size"], description["every"]) if "size" in description else None
 
 
@@ -166,7 +166,7 @@ def readable(rows: pl.LazyFrame, description: StateDescription) -> pl.LazyFrame:
 
 
 def _part_names(parts: list[str], aggregates: list[str]) -> dict[str, str]:
-    """Turn `0.s` into the name that the user gave: `avg.sum`, or only `avg` where it is the only part."""
+    """Turn `0.s` into the name that the user gave: `avg.sum`, or only `avg` if it is the only part."""
     numbers = [part.partition(".")[0] for part in parts]
     names = {}
     for part, number in zip(parts, numbers, strict=True):

@@ -31,7 +31,7 @@ from springtide.state.pulse import EVERY, Pulse
 from springtide.state.relay import Relay, bring_history
 
 SWEPT = 50
-"""Every so many epochs the disk is searched for what attempts that did not count have left."""
+"""How often, in epochs, the disk is searched for what failed attempts have left."""
 
 
 class Storage:
@@ -49,7 +49,7 @@ class Storage:
     ) -> None:
         """Take the checkpoint; an empty one is filled from its backup.
 
-        Somebody who stood by has a `sighting`. Whoever stands by is to see `signs` of life so often, in seconds.
+        A run that stood by has a `sighting`. Others that stand by see `signs` of life at this interval, in seconds.
         """
         self.checkpoint, self._retain, self._note = checkpoint, durability.retain, note
         store = checkpoint.remote or durability.store
@@ -66,10 +66,10 @@ class Storage:
         self.persister = Persister(self.tiers, durability.seconds, timer, note)
         self._relay: Relay | None = None
         self.leaving: set[str] = set()
-        """Files of epochs that were forgotten with the last one. The disk may remember those until the next record is made."""
+        """Files of epochs that were forgotten with the last one. The disk may still remember their records until the next one is made."""
         if checkpoint.remote is not None:
             bring_history(checkpoint.remote, checkpoint.root)
-        if self._signs is not None:  # from now on: whoever stands by is to see at once that there is a run again
+        if self._signs is not None:  # from now on: others that stand by must see at once that there is a run again
             self._pulse = Pulse(store or checkpoint.store, self._signs, lambda: self.lease.is_lost())
         try:
             self.kept: list[Manifest] = checkpoint.history()
@@ -108,7 +108,7 @@ class Storage:
         if self.checkpoint.remote is not None:
             self._relay = Relay(self.checkpoint.remote, self.checkpoint.root, lambda: self.lease)
         left = self.checkpoint.left(_needed(self.kept), self.manifest.epoch)
-        self.check()  # after the look: what a newer run writes is not among it, however late it is removed
+        self.check()  # after the listing: what a newer run writes is not in it, however late this is removed
         self.checkpoint.sweep(left)
 
     def _make_whole(self, recover: Callable[[], None]) -> None:
@@ -135,7 +135,7 @@ class Storage:
         self.persister.whole.add(self.manifest.epoch)
 
     def _make_whole_there(self, recover: Callable[[], None]) -> None:
-        """Have all state of the last epoch in the store; what is in no cache of a node that is still there is rebuilt."""
+        """Bring all state of the last epoch to the store; what no remaining node has in its cache is rebuilt."""
         if lost(self.tiers, self.manifest):
             recover()
         self.tiers.persist(self.manifest.segments())
@@ -147,7 +147,7 @@ class Storage:
     # ── with every epoch ──────────────────────────────────────────────────────────────────────────────────────────
 
     def commit(self, manifest: Manifest) -> None:
-        """Let an epoch have happened. Doing it again changes nothing."""
+        """Commit an epoch. Doing so again changes nothing."""
         if self._mirror is not None:
             self._mirror.offsets(manifest, self.lease)
         self._flush_names(manifest)
@@ -159,7 +159,7 @@ class Storage:
 
     @cached_property
     def lineage(self) -> Lineage:
-        """Which checkpoint it is, and of which others it was made: that stays while a run has it."""
+        """Which checkpoint it is, and from which others it was made: that does not change during a run."""
         return self.checkpoint.lineage()
 
     @property
@@ -168,7 +168,7 @@ class Storage:
         return read_published(self.checkpoint.root)
 
     def remember(self, published: Published, *, durable: bool) -> None:
-        """Remember what sinks have; what is not `durable` yet is not needed for anything but to give them nothing twice."""
+        """Remember what sinks have; until it is `durable`, it only saves them from getting rows twice."""
         try:
             if self._mirror is None and self.lease.is_lost():
                 return  # a newer run knows better
@@ -179,7 +179,7 @@ class Storage:
             self._note(f"what was published could not be recorded: {error}")
 
     def _flush_names(self, manifest: Manifest) -> None:
-        """Have the names of the files that are new with an epoch there for good, where the log is."""
+        """Make the names of an epoch's new files durable, in the place where the log is."""
         known = self.manifest.files() | self.manifest.buffers()
         files = manifest.files() if self.tiers.shared_memory is None else set()
         new = (files | manifest.buffers()) - known | {d.file for d in manifest.outbox}
@@ -193,7 +193,7 @@ class Storage:
         store.flush_names(sorted(new))
 
     def _copy(self, manifest: Manifest, data: bytes) -> None:
-        """Let the folder have what its backup has. It needs it for nothing but a quick start: when that fails the query goes on."""
+        """Copy to the folder what its backup has. That only speeds up the next start: if it fails, the query continues."""
         assert self._mirror is not None
         try:
             again = self._mirror.copy(manifest, self.lease, data)
@@ -205,18 +205,18 @@ class Storage:
             self._note(f"the checkpoint's folder could not be written: {error}")
 
     def check(self) -> None:
-        """Refuse to go on if another run has taken the checkpoint."""
+        """Refuse to continue if another run has taken the checkpoint."""
         self.lease.check()
 
     def settle(self) -> None:
-        """Take note that the last epoch is with the sinks: make its state durable if it is time, and remove what is out of use."""
+        """Take note that the sinks have the last epoch: make its state durable if it is time, and remove what is no longer used."""
         self.persister.committed(self.manifest)
         self._clean(self.kept[-2] if len(self.kept) > 1 else None)
 
     def _clean(self, before: Manifest | None) -> None:
-        """Remove what no manifest that is kept speaks of. What an epoch leaves behind is gone some epochs later.
+        """Remove what no kept manifest names. What an epoch leaves behind is gone some epochs later.
 
-        Records go before their files, and by one epoch: nobody is to find a manifest without them, after a power cut either.
+        Records go before their files, and one epoch earlier: nobody must find a manifest without its files, not even after a power cut.
         """
         stay, go = kept_after(self.kept, self._retain, self.persister.whole)
         gone = self.leaving - self.persister.pinned
@@ -256,7 +256,7 @@ class Storage:
                 self._mirror.remove(self.lease, gone)
 
     def _left_by_attempts(self) -> set[str]:
-        """Return the segments of epochs that are over which no manifest names: of tasks that failed, or that Spark ran again.
+        """Return segments of past epochs that no manifest names: from tasks that failed, or that Spark ran again.
 
         Those of the last epoch are left: a task that is late may still write one, and it is found next time.
         """
@@ -272,7 +272,7 @@ class Storage:
     # ── when something is lost ────────────────────────────────────────────────────────────────────────────────────
 
     def has_lost(self, *, quickly: bool = False) -> bool:
-        """Return whether state is lost; `quickly`: whether files are away, without a look into those that are there."""
+        """Return whether state is lost; `quickly`: whether files are missing, without looking into those that exist."""
         if self.manifest.epoch < 0 or (quickly and self.tiers.cache is not None):
             return False  # files are on other nodes: tasks find out
         return bool(missing(self.tiers, self.manifest) if quickly else lost(self.tiers, self.manifest))
@@ -293,7 +293,7 @@ class Storage:
         return manifest.epoch
 
     def close(self, *, stopped: bool = False) -> None:
-        """Make the state durable, and let the checkpoint go; `stopped`: nobody who stands by is to go on."""
+        """Make the state durable, and release the checkpoint; `stopped`: no run that stands by should continue."""
         try:
             if self.in_background and self.manifest.epoch not in self.persister.whole:
                 self.make_durable()
@@ -309,7 +309,7 @@ class Storage:
         self.release(stopped=stopped)
 
     def release(self, *, stopped: bool = False) -> None:
-        """Let another run have the checkpoint."""
+        """Release the checkpoint for another run."""
         if self._pulse is not None:
             self._pulse.close(stopped=stopped)
         self.lease.release()

@@ -73,7 +73,7 @@ class Work:
 
     @property
     def start(self) -> int:
-        """Where this task begins to deal tuples out in turn: not where its neighbours do."""
+        """Where this task begins to distribute tuples in turn: its neighbours begin elsewhere."""
         return self.epoch.number * 31 + self.instance
 
     def emit(
@@ -101,13 +101,13 @@ class Work:
             yield from self._send(Blob(number, times, greatest, frame))
 
     def emit_nothing(self, times: Times, greatest: Mapping[str, int]) -> Iterator[Item]:
-        """Send the headers alone: no rows came, and none are made of none."""
+        """Send only the headers: no rows came, so none are produced."""
         for number, exchange in enumerate(self.plan.exchanges):
             if exchange.origin == self.subquery.name:
                 yield from self._send(Blob(number, times, greatest))
 
     def _send(self, blob: Blob) -> Iterator[Item]:
-        """Send a blob, and keep it where what went into it cannot be read again."""
+        """Send a blob, and keep it if its input cannot be read again."""
         if self.subquery.name in self.epoch.buffered:
             self.buffers.append(buffer(self.epoch, self.subquery.name, self.instance, blob))
         yield from self.send(blob)
@@ -118,7 +118,7 @@ class Work:
         own[what] = own.get(what, 0) + rows
 
     def send(self, blob: Blob) -> Iterator[Item]:
-        """Deal the tuples for an exchange out to the instances after it; each gets the header."""
+        """Distribute the tuples for an exchange to the instances after it; each gets the header."""
         exchange = self.plan.exchanges[blob.exchange]
         frame = pl.DataFrame() if blob.tuples is None else blob.tuples
         target = self.epoch.maps[exchange.target]
@@ -129,7 +129,7 @@ class Work:
         for instance, part in split_by_instance(
             frame, exchange.routing, exchange.side, target.owners, target.instances
         ):
-            if sent is None or part is not sent[0]:  # what everybody gets is written once
+            if sent is None or part is not sent[0]:  # what all instances get is written once
                 sent = part, replace(blob, tuples=part).encode()
             if part is not None:
                 self.count(EXCHANGE, said_of(exchange), "sent", part.height)
@@ -193,7 +193,7 @@ class Arrival:
     part: Slice
     read: Read
     topic: str | None = None
-    """What its rows are of, where physical streams may be taken for one that are not."""
+    """The topics of its rows, in case two physical streams are mistaken for one."""
 
 
 def source_task(plan: Plan, epoch: Epoch, partition: int) -> Iterator[Item]:
@@ -212,7 +212,7 @@ def source_task(plan: Plan, epoch: Epoch, partition: int) -> Iterator[Item]:
 
 @contextmanager
 def outside(step: str) -> Iterator[None]:
-    """Name the step that met something outside that was not there, so that the driver knows that it may be back soon."""
+    """Name the step that found something outside unavailable, so that the driver knows that it may be back soon."""
     try:
         yield
     except Exception as error:
@@ -233,7 +233,7 @@ def _read(plan: Plan, slices: Iterable[Slice]) -> Iterator[Arrival]:
 def run_prefix(
     plan: Plan, epoch: Epoch, name: str, instance: InstanceId, arrivals: Iterable[Arrival], reading: float = 0.0
 ) -> Iterator[Item]:
-    """Judge what arrived, run the stateless prefix, send blobs; `reading` took so many seconds already, and was work."""
+    """Judge what arrived, run the stateless prefix, send blobs; `reading` is how many seconds reading took, which counts as work."""
     began = time.perf_counter() - reading
     work = Work(plan, epoch, plan.subquery(name), instance, began, began)
     ranks = origin_ranks(plan, epoch.origins)
@@ -285,7 +285,7 @@ def _seen(part: Slice, got: Ingested) -> int:
     if part.exact and rows != part.rows:
         raise UserCodeError(
             f"{part.source} (source)",
-            f"a slice of the physical stream {part.stream!r} has {rows} rows, where {part.rows} were announced",
+            f"a slice of the physical stream {part.stream!r} has {rows} rows, but {part.rows} were announced",
             "read exactly the rows of the slice; if their number is not known before, give the slice exact=False",
         )
     return rows

@@ -80,7 +80,7 @@ def sources_upstream_of_side(plan: Plan, subquery: Subquery, side: int) -> tuple
 
 
 def _sources_upstream(plan: Plan, streams: Sequence[Stream]) -> tuple[str, ...]:
-    """Go back step by step: sources that are read in the same tasks need not lead to the same steps."""
+    """Go back step by step: sources that are read in the same tasks may lead to different steps."""
     todo, seen = [stream.step for stream in streams], set[Step]()
     while todo:
         step = todo.pop()
@@ -92,6 +92,6 @@ def _sources_upstream(plan: Plan, streams: Sequence[Stream]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def origin_ranks(plan: Plan, known: tuple[str, ...] = ()) -> dict[str, int]:
-    """Rank the names of everything that makes tuples: it is part of the total order. Those that are `known` keep their ranks."""
+    """Rank the names of everything that produces tuples: the rank is part of the total order. Those that are `known` keep their ranks."""
     names = {s for q in plan.subqueries for s in (*q.sources, *((q.head,) if q.head else ()))}
     return {name: rank for rank, name in enumerate((*known, *sorted(names - set(known))))}

@@ -1,4 +1,4 @@
-"""Spans of epochs for OpenTelemetry: where the time of an epoch goes, beside the spans of whatever else a system does.
+"""Spans of epochs for OpenTelemetry: where the time of an epoch goes, next to the spans of the rest of a system.
 
     epoch ┬ run ┬ calls     the tasks of a subquery, from the first start to the last end
           │     └ heavy
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class Spans:
-    """Tells nobody: how a run without traces sees it."""
+    """Does nothing: for a run without traces."""
 
     @contextmanager
     def span(self, name: str, **attributes: int | str) -> Iterator[None]:
-        """Say that what happens inside is one piece of work."""
+        """Mark what happens inside as one piece of work."""
         yield
 
     def tasks(self, reports: Sequence[TaskReport]) -> None:
@@ -35,7 +35,7 @@ class Spans:
 
 
 class Traces(Spans):
-    """Tells OpenTelemetry: a provider of its own, or the one that the program has set."""
+    """Reports to OpenTelemetry: to a given provider, or to the one that the program has set."""
 
     def __init__(self, query: str, provider: TracerProvider | None = None) -> None:
         """Begin to tell of a query."""
@@ -88,7 +88,7 @@ class Traces(Spans):
 
 
 def spans_of(query: str, traces: bool | TracerProvider) -> Spans:
-    """Return who is told of the epochs of a run: nobody, or OpenTelemetry."""
+    """Return what the epochs of a run are reported to: nothing, or OpenTelemetry."""
     if traces is False:
         return Spans()
     return Traces(query, None if traces is True else traces)

@@ -1,4 +1,4 @@
-"""A lock in ZooKeeper tells who is at work (SM-6): its server notices that a run is gone, by the session that is over."""
+"""A lock in ZooKeeper tells which run is at work (SM-6): its server notices that a run is gone when the session ends."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _CONNECT = 15.0
 class ZooKeeperLead:
     """Holds, or waits for, the lock of a query.
 
-    A run whose session is over has lost the lock, and may not know it yet. It goes on for as long as nobody has claimed its checkpoint: if ZooKeeper is
-    away, so is everybody who could be told to take over.
+    A run whose session has ended has lost the lock, and may not know it yet. It continues until another run claims its checkpoint: if ZooKeeper is
+    unavailable, nobody can be told to take over.
     """
 
     def __init__(self, standby: Standby, seen: Seen) -> None:
-        """Connect; a server that does not answer is an error now, not when it is needed."""
+        """Connect; a server that does not answer is an error now, not later."""
         self._standby, self._seen = standby, seen
         hosts, _, path = str(standby.lease).removeprefix("zk://").partition("/")
         self._client = KazooClient(hosts=hosts, timeout=standby.seconds)
