@@ -1,4 +1,4 @@
-"""The commands gathered, and errors turned into one line."""
+"""Collects the commands, and shows errors as one line."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def verification_text(found: Verified) -> str:
 
 @app.command()
 def copy(ckpt: Place, to: Target) -> None:
-    """Copy a checkpoint to another folder or store. Files that are there already are not copied again.
+    """Copy a checkpoint to another folder or store. Files that are already there are not copied again.
 
     The query may be running: then its newest epoch is copied.
     """
@@ -127,7 +127,7 @@ def restore(
 
 def _told(done: Copied, target: Store) -> str:
     new = f"{plural(done.files, 'file')}, {size(done.bytes)}" if done.files else "nothing new"
-    there = f"; {plural(done.there, 'file')} there already" if done.there else ""
+    there = f"; {plural(done.there, 'file')} already there" if done.there else ""
     return f"{target.url} has epoch {done.epochs[-1]}: {new}{there}"
 
 
@@ -143,7 +143,7 @@ def save(
 
 
 def _short(path: Path | str) -> str:
-    """Write a path as it is shortest from here; an address as it is."""
+    """Write a path as briefly as possible from here; an address stays as it is."""
     if isinstance(path, str):
         return path
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
@@ -151,7 +151,7 @@ def _short(path: Path | str) -> str:
 
 @contextmanager
 def _bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Show how far long work is, on a screen."""
+    """Show the progress of long work, on a screen."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -24,7 +24,7 @@ Protocol = Annotated[
 ]
 
 _MOST = 1 << 16
-"""No query has as many buckets."""
+"""More buckets than any query has."""
 
 
 def scale(
@@ -136,7 +136,7 @@ def _check_step(checkpoint: Checkpoint, query: str, step: str) -> None:
 
 def _changed(change: Change, epoch: int | None) -> str:
     what = f"{change.subquery}: {change}, since epoch {epoch or 0:,}"
-    if change.extra_seconds is None or change.bytes_moved is None:  # committed, and not measured yet
+    if change.extra_seconds is None or change.bytes_moved is None:  # committed, but not measured yet
         return what
     what += f" ({extra(change.extra_seconds)})"
     if not change.buckets:

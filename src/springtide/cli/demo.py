@@ -38,7 +38,7 @@ ANSWER = 0.000_75
 _LOW, _HIGH = 10_000, 30_000
 """Calls per second, at the beginning and at the end, and between them."""
 _WAVE = 0.75
-"""So much of the time the load rises and falls; then it stays low, so that instances can be seen to go."""
+"""The share of the time in which the load rises and falls; after that it stays low, so that one can watch instances go."""
 _MEAN = (_LOW + _HIGH) // 2
 _STREAMS = 2
 _PER_SECOND = 100
@@ -46,14 +46,14 @@ _PER_SECOND = 100
 _BEGIN = datetime(2024, 5, 1)
 _CALLERS = 2_000
 _HOT = ("600000170", "600001210")
-"""First the one and then the other makes an eighth of all calls."""
+"""First the one and then the other makes one call in eight."""
 _SLOTS = 8
 _SHOWN = 5
 
 
 def contracts(callers: pl.Series) -> pl.Series:
     """Ask a slow service how long the calls of these callers may be."""
-    time.sleep(len(callers) * ANSWER)  # it is made up, and answers one question after the other
+    time.sleep(len(callers) * ANSWER)  # a made-up service, which answers one question after the other
     return callers.str.slice(-1).cast(pl.Float64) * 60 + 60
 
 
@@ -70,7 +70,7 @@ def heavy_callers(calls: st.Stream, sink: Any) -> st.Query:
 
 @dataclass(frozen=True)
 class HotCallers:
-    """Call records, of which every eighth is by one caller: up to a position by the first, then by the second."""
+    """Call records, one in eight of which is by the same caller: up to a position by the first, then by the second."""
 
     records: Any
     jump: int
@@ -111,8 +111,8 @@ def demo(
     for part in (contracts, heavy_callers):
         console.print(inspect.getsource(part), markup=False, soft_wrap=True)
     console.print(
-        f"Calls come in for {plural(seconds, 'second')}: {_LOW:,} per second, soon {_HIGH:,}, and {_LOW:,} at the end. Every eighth is by "
-        "one and the same caller, half-way it becomes another one. The step [bold]heavy[/bold] has 1 to "
+        f"Calls come in for {plural(seconds, 'second')}: {_LOW:,} per second, soon {_HIGH:,}, and {_LOW:,} at the end. One call in eight is by "
+        "the same caller, who changes half-way. The step [bold]heavy[/bold] has 1 to "
         f"{_SLOTS} instances, as many as keep them busy for 60 % of the time; [bold]calls[/bold] always has 2.\n"
         f"The service is made up: it sleeps for {ANSWER * 1000:.2f} ms per answer. So this query waits more than it computes, and {_SLOTS} "
         "instances make sense on a small machine. One that computes all the time would need as many cores.\n",
@@ -181,7 +181,7 @@ def told(decisions: list[Decision]) -> list[tuple[str, str]]:
         lines.append(
             ("extra time", f"{extra(median(costs))} in the median of the switching epochs, {extra(max(costs))} at most")
         )
-        lines.append(("state", f"{size(moved)} changed hands, by name: nothing was copied"))
+        lines.append(("state", f"{size(moved)} changed owners by name: nothing was copied"))
     return lines
 
 

@@ -42,7 +42,7 @@ def parse_elastic(
     *,
     folder: Path | None = None,
 ) -> Elastic | None:
-    """Return the settings, None for none of it. A policy of the user's own is found in `folder`, or wherever Python finds modules.
+    """Return the settings, None if no option was given. A policy of the user's own is looked for in `folder`, and wherever Python finds modules.
 
     >>> parse_elastic(False, most=16, policy="sc-10").max, parse_elastic(False)
     (16, None)

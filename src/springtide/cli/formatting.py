@@ -1,4 +1,4 @@
-"""Figures for people: counts, rates, sizes, times."""
+"""Numbers for people: counts, rates, sizes, times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def count(number: float) -> str:
 
 
 def rate(per_second: float | None) -> str:
-    """Write a rate, in not more than three digits and a unit.
+    """Write a rate, in at most three digits and a unit.
 
     >>> rate(1234567), rate(98_700), rate(12.34), rate(0), rate(None)
     ('1.23 M/s', '98.7 k/s', '12.3/s', '0/s', '–')

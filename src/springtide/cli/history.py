@@ -24,7 +24,7 @@ from springtide.state.watched import watched
 
 _DAY = 86_400
 _REFUSALS = 10
-"""As many are shown if nobody says how many."""
+"""How many are shown by default."""
 
 
 def history(
@@ -85,7 +85,7 @@ def _cells(decision: Decision, running: bool) -> list[str]:
 
 
 def refusal_lines(refusals: Sequence[Refusal]) -> list[str]:
-    """Write what was wanted and not done."""
+    """Write what was proposed but refused."""
     stamp = stamps([r.time for r in refusals])
     rows = [
         [stamp(r.time), r.subquery, r.rule, f"{r.wanted}; {r.why}{f' ({r.times} times)' if r.times > 1 else ''}"]
@@ -134,7 +134,7 @@ def _traffic(traffic: Traffic | None) -> list[str]:
 
 
 def stamps(times: Sequence[float]) -> Callable[[float], str]:
-    """Choose how to write times: with the day when they are not of the last one."""
+    """Choose how to write times: with the date, unless they are from the last 24 hours."""
     if times and time.time() - min(times) > _DAY:
         return lambda at: time.strftime("%F %T", time.localtime(at))
     return clock

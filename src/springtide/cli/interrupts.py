@@ -12,7 +12,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """Notes Ctrl-C (and a polite kill) while it is entered."""
+    """Notes Ctrl-C (and SIGTERM) inside a `with` block."""
 
     def __init__(self) -> None:
         """Nothing was asked for yet."""
@@ -20,7 +20,7 @@ class Interrupts:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
-        """Take the signals over; Spark's own handler would cancel the job at work."""
+        """Take over the signals; Spark's own handler would cancel the running job."""
         self._before = {number: signal.signal(number, self._note) for number in _SIGNALS}
         return self
 

@@ -1,4 +1,4 @@
-"""Starts a query on Spark and follows it to its end. What `run` and `demo` have in common."""
+"""Starts a query on Spark and follows it to its end, for `run` and `demo`."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from springtide.runtime.spark.run import Run
 
 AVAILABLE_NOW = "available now"
-"""The trigger that works through what is there and ends."""
+"""The trigger that processes what is there and then ends."""
 LOOPBACK = "127.0.0.1"
 _DECISIONS = 100
-"""Decisions that are looked back at: no more events than that are kept."""
+"""How many of the last decisions are read: no more events than that are kept."""
 _LOOK = 0.2
 """Seconds between two looks at a run."""
 
@@ -88,7 +88,7 @@ class Finished:
     seconds: float
     """From the start of the query to its end; Spark's own start is not in it."""
     ended: bool
-    """With its input, not because somebody stopped it."""
+    """Whether it ended with its input, not because somebody stopped it."""
     checkpoint: str
 
 
@@ -173,7 +173,7 @@ def launch(
 
 
 def prepare(plan: Plan, options: RunOptions, root: str) -> Checkpoint:
-    """Make the checkpoint ready; what is wrong with it is told now, not after Spark's long start."""
+    """Prepare the checkpoint; report what is wrong with it now, not after Spark's long start."""
     durability = options.durability or Durability()
     checkpoint = durability.checkpoint(root)
     if checkpoint.remote is not None:
@@ -191,7 +191,7 @@ def prepare(plan: Plan, options: RunOptions, root: str) -> Checkpoint:
 
 
 def _told(standby: Standby | None, interrupts: Interrupts, console: Console) -> Standby | None:
-    """Have a run that stands by say what it waits for, and let Ctrl-C end that."""
+    """Show what a run that stands by waits for, and let Ctrl-C end the waiting."""
     if standby is None:
         return None
 
@@ -240,7 +240,7 @@ class RunEvents:
 
 
 def parse_instances(plan: Plan, wanted: Sequence[str]) -> dict[str, int]:
-    """Read `n` and `step=n`; return the number for each subquery that is meant."""
+    """Read `n` and `step=n`; return the number of instances for each subquery."""
     found: dict[str, int] = {}
     for text in sorted(wanted, key=lambda text: "=" in text):  # a number for all comes before exceptions
         step, equals, number = text.rpartition("=")

@@ -19,18 +19,18 @@ Event = tuple[float, str]
 """When, and what."""
 
 DECISIONS = 5
-"""As many of the last ones are shown."""
+"""How many of the last events are shown."""
 _EVENTS = 3
 _BAR = 8
 _HOT = 0.9
-"""A utilisation from which on it is shown in red."""
+"""The utilisation from which it is shown in red."""
 
 
 class LiveView:
     """Shows a run on a terminal."""
 
     def __init__(self, console: Console, query: str, places: Sequence[tuple[str, str]], hint: str) -> None:
-        """Say what is always there: the query's name, where things are, and what a person can do."""
+        """Take what never changes: the query's name, where things are, and what a person can do."""
         self._console, self._query, self._places, self._hint = console, query, places, hint
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
@@ -107,14 +107,14 @@ def _flow(progress: Progress) -> Table:
 
 
 def latency(progress: Progress) -> str:
-    """Return how long rows took from the source to the sinks; where nobody measured it, what a row that comes now will take at most."""
+    """Return how long rows took from the source to the sinks; if that was not measured, the most that a row arriving now will take."""
     if progress.waits is not None:
         return f"latency {seconds(progress.waits.p50)}, p95 {seconds(progress.waits.p95)}"
     return f"latency ≤ {seconds(longest(progress))}"
 
 
 def longest(progress: Progress) -> float | None:
-    """Return the time that a row which comes now will wait: for its turn behind the backlog, and for its epoch."""
+    """Return how long a row that arrives now will wait: for the backlog before it, and for its epoch."""
     if progress.latency is None or not progress.backlog or not progress.rate_in:
         return progress.latency
     return progress.latency + progress.backlog / progress.rate_in

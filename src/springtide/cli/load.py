@@ -1,4 +1,4 @@
-"""Finds the query in a Python file, and what else a person names: a policy, a session function."""
+"""Finds the query in a Python file, and whatever else a person names: a policy, a session function."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def load_query(where: str) -> Query:
 
 
 def module_of(where: str) -> ModuleType:
-    """Return the module that `load_query` made of `FILE` or `FILE:NAME`."""
+    """Return the module that `load_query` made from `FILE` or `FILE:NAME`."""
     return sys.modules[_module_name(_parts(where)[0])]
 
 
@@ -42,7 +42,7 @@ def file_of(where: str) -> Path:
 
 
 def load_module(file: Path) -> ModuleType:
-    """Run a Python file as a module; what goes wrong in it is told with its line."""
+    """Run a Python file as a module; report an error in it with its line."""
     if not file.is_file():
         raise CommandError(f"there is no file {file}" if not file.exists() else f"{file} is not a file")
     spec = importlib.util.spec_from_file_location(_module_name(file), file)

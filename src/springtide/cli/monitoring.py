@@ -1,4 +1,4 @@
-"""`springtide monitoring …`: what Grafana and Prometheus are to be given."""
+"""`springtide monitoring …`: files for Grafana and Prometheus."""
 
 from __future__ import annotations
 

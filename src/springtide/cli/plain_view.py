@@ -45,7 +45,7 @@ class PlainView:
         stopping: bool,
         last: bool = False,
     ) -> None:
-        """Write what is new, if it is time; what is the last is written in any case."""
+        """Write what is new, if it is time; the last state is always written."""
         for at, text in events:
             if at > self._told:
                 self._told = at
@@ -60,7 +60,7 @@ class PlainView:
 
     def _write(self, text: str) -> None:
         self._console.print(text, markup=False, soft_wrap=True)
-        self._console.file.flush()  # who reads a pipe wants it now
+        self._console.file.flush()  # readers of a pipe want it now
 
 
 def line(progress: Progress, elapsed: float) -> str:

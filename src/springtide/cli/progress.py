@@ -1,4 +1,4 @@
-"""What there is to say about a run now: worked out from the manifests and the snapshots of its epochs. Pure."""
+"""The progress of a run, worked out from the manifests and the snapshots of its epochs. Pure."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Tracker:
     """Follows a run through its manifests."""
 
     def __init__(self, before: Manifest | None) -> None:
-        """`before` is where the checkpoint was when the run began: what it counted is not this run's."""
+        """`before` is the checkpoint's state when the run began: what it counted was not done by this run."""
         self._before = before
         self._newest = before
         self._epochs: deque[EpochMetrics] = deque(maxlen=_KEPT)
@@ -82,7 +82,7 @@ class Tracker:
         self._done = self._rows_in = self._rows_out = 0
 
     def add(self, manifests: Iterable[Manifest], snapshot: Snapshot | None = None) -> bool:
-        """Take in the manifests that are new, and the last measurements; tell whether there were any manifests."""
+        """Take in the manifests that are new, and the last measurements; return whether there were any manifests."""
         if snapshot is not None and (not self._snapshots or snapshot.epoch > self._snapshots[-1].epoch):
             self._snapshots.append(snapshot)
         newest = -1 if self._newest is None else self._newest.epoch
@@ -127,7 +127,7 @@ class Tracker:
             return [], 1.0
         epochs = list(self._epochs)
         last = epochs[-1]
-        # what is at work now has not failed to come; a pause much longer than an epoch is one
+        # an epoch that is at work is not a pause; a gap much longer than an epoch is
         end = now if now - last.at > _SPAN + last.seconds else last.at
         recent = [e for e in epochs if e.at > end - _SPAN] or ([last] if end == last.at else [])
         first = epochs.index(recent[0]) if recent else len(epochs)
@@ -151,14 +151,14 @@ class Tracker:
                 del trend[old]
 
     def _rates(self) -> tuple[float, ...]:
-        """Return the rate of each bar; the last one is not whole yet and left out."""
+        """Return the rate of each bar, without the last one, which is not complete yet."""
         if not self._bars:
             return ()
         last = max(self._bars)
         return tuple(self._bars.get(bar, 0.0) / _BAR for bar in range(max(min(self._bars), last - _BARS), last))
 
     def _spread(self, epoch: EpochMetrics) -> None:
-        """Share the rows of an epoch out over the time since the one before."""
+        """Distribute the rows of an epoch over the time since the one before."""
         start = self._epochs[-1].at if self._epochs else epoch.at - epoch.seconds
         length = max(epoch.at - start, 1e-6)
         for bar in range(int(start // _BAR), int(epoch.at // _BAR) + 1):

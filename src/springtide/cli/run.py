@@ -56,7 +56,7 @@ def run(
         typer.Option(
             metavar="FUNCTION|module:function",
             rich_help_panel=_SPARK,
-            help="Run on the Spark session that this function returns, instead of one of our own.",
+            help="Run on the Spark session that this function returns, instead of a new one.",
         ),
     ] = None,
     checkpoint: Annotated[
@@ -131,13 +131,13 @@ def run(
         typer.Option(
             "--standby",
             rich_help_panel=_STANDBY,
-            help="Wait while another run of the query is at work, and go on when it is gone.",
+            help="Wait while another run of the query is at work, and take over when it is gone.",
         ),
     ] = False,
     after: Annotated[
         str,
         typer.Option(
-            metavar="TIME", rich_help_panel=_STANDBY, help="Take a run for dead that gives no sign of life for so long."
+            metavar="TIME", rich_help_panel=_STANDBY, help="Presume a run dead after this long without a sign of life."
         ),
     ] = AFTER,
     lease: Annotated[
@@ -145,7 +145,7 @@ def run(
         typer.Option(
             metavar="zk://HOST:PORT/PATH",
             rich_help_panel=_STANDBY,
-            help="Let a ZooKeeper notice instead. Implies --standby.",
+            help="Let ZooKeeper notice instead. Implies --standby.",
         ),
     ] = None,
     replica_of: Annotated[
@@ -181,7 +181,7 @@ def run(
     standing = Standby(after, lease) if standby or lease is not None else None
     if standing is not None and checkpoint is None:
         raise CommandError(
-            "--standby needs --checkpoint: what two runs share; give a folder or an address that both see"
+            "--standby needs --checkpoint, which two runs share; give a folder or an address that both can see"
         )
     replica = _replica(replica_of, name, checkpoint)
     options = RunOptions(
@@ -221,7 +221,7 @@ def last_rows(rows: pl.DataFrame, console: Console) -> None:
     """Show the last rows of an output."""
     if rows.height:
         console.print(f"\nthe last of {plural(rows.height, 'row')} out", style="bold")
-        told = rows.drop("ts") if "window_end" in rows.columns and "ts" in rows.columns else rows  # ts says it again
+        told = rows.drop("ts") if "window_end" in rows.columns and "ts" in rows.columns else rows  # ts says the same
         for text in table_of(told.tail(_SHOWN)):
             console.print(f"  {text}", markup=False, soft_wrap=True)
 

@@ -24,7 +24,7 @@ class SessionOptions:
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Further settings by their names; there may be secrets among them."""
     function: Callable[[], Any] | None = None
-    """Makes the session instead, of whatever kind it likes."""
+    """A function that makes the session instead."""
 
 
 def parse_session(
@@ -44,7 +44,7 @@ def parse_session(
     if session is not None:
         others = {"--master": master, "--conf": conf, "--packages": packages}
         if given := [option for option, value in others.items() if value]:
-            raise CommandError(f"--session makes the session as it likes: say in {session} what {given[0]} says")
+            raise CommandError(f"--session makes the session by itself: set what {given[0]} sets in {session}")
         return SessionOptions(function=_function(session, module, folder))
     settings = dict(map(_setting, conf))
     if packages is not None:
@@ -52,14 +52,14 @@ def parse_session(
             raise CommandError(f"--packages and --conf {PACKAGES}=… say the same thing; give one of them")
         settings[PACKAGES] = packages
     if "spark.master" in settings:
-        raise CommandError("--conf spark.master=… is said by --master")
+        raise CommandError("--conf spark.master=… cannot be given: use --master")
     return SessionOptions(master or MASTER, settings)
 
 
 def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        said = f" {text!r}" if not equals else ""  # what is behind = may be a secret
+        said = f" {text!r}" if not equals else ""  # what follows the = may be a secret
         raise CommandError(f"--conf{said} is not understood; give a setting and its value: spark.executor.memory=4g")
     return name.strip(), value.strip()
 

@@ -1,4 +1,4 @@
-"""`springtide simulate`: policies against a model of a query on a cluster, under a load that somebody thought of or measured."""
+"""`springtide simulate`: policies against a model of a query on a cluster, under a made-up or a measured load."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from springtide.query.errors import nearest
 from springtide.state.history import History
 
 EPOCHS = 10_000
-"""So many are simulated at most: over a long time they are longer."""
+"""The most epochs that are simulated: over a long time they are longer."""
 SEASONAL = "seasonal"
 
 
@@ -98,7 +98,7 @@ class _Case:
     trace: Trace
     degrees: dict[str, int] | None = None
     snapshots: tuple[Snapshot, ...] = ()
-    """Of the run whose load it is."""
+    """The snapshots of the run that the load is from."""
 
 
 def _case(
@@ -118,12 +118,12 @@ def _case(
             trace = calibration.load_of(snapshots)
             return _Case(name, model, trace, calibration.first_degrees(snapshots), snapshots)
     elif what is None:
-        raise CommandError(f"say what to simulate: a query's file, {', '.join(TOPOLOGIES)}, or --from a checkpoint")
+        raise CommandError(f"name what to simulate: a query's file, {', '.join(TOPOLOGIES)}, or --from a checkpoint")
     else:
         name = what
         model = TOPOLOGIES[what].widened(instances) if what in TOPOLOGIES else _sampled(what, sample or [])
     if load is None:
-        raise CommandError(f"say --load: {', '.join(SHAPES)}, or a CSV file with time,rate")
+        raise CommandError(f"give --load: {', '.join(SHAPES)}, or a CSV file with time,rate")
     trace = _trace(load, model, instances, seed)
     pace = model.pace if run is not None else max(1.0, trace.seconds / EPOCHS)
     return _Case(name, model.paced(pace, trace.peak), trace)
@@ -149,7 +149,7 @@ def _sampled(file: str, sample: list[str]) -> Model:
     if not file.partition(":")[0].endswith(".py"):
         raise CommandError(f"there is no topology {file!r}; {nearest(file, TOPOLOGIES)}, or give a Python file")
     if not sample:
-        raise CommandError("say --sample, rows to measure what they cost with, or --from a checkpoint of the query")
+        raise CommandError("give --sample, rows to measure the costs with, or --from, a checkpoint of the query")
     query = load_query(file)
     plan = query.plan()
     seen: list[Observation] = []

@@ -1,4 +1,4 @@
-"""A Spark session for the command line: what the JVM has to say goes to a file, not to the screen."""
+"""A Spark session for the command line: the JVM's output goes to a file, not to the screen."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from springtide.query.errors import QueryError
 
 
 def start_spark(options: SessionOptions, name: str, log: Path, module: ModuleType | None = None) -> Any:
-    """Start a Spark session; its tasks can have what `module` defines."""
+    """Start a Spark session whose tasks can use what `module` defines."""
     log.parent.mkdir(parents=True, exist_ok=True)
     size = log.stat().st_size if log.exists() else 0
-    with _stderr_to(log):  # the JVM keeps the stderr that it was born with
+    with _stderr_to(log):  # the JVM keeps the stderr that it was started with
         try:
             from springtide.runtime.spark.session import session  # here: PySpark takes a second to import
             from springtide.runtime.spark.user_modules import ship
@@ -43,7 +43,7 @@ def start_spark(options: SessionOptions, name: str, log: Path, module: ModuleTyp
 
 
 def warm_up(spark: Any, tasks: int) -> None:
-    """Have Spark start so many Python workers: each takes a second until it has imported what a task needs."""
+    """Have Spark start a number of Python workers: each needs a second to import what a task needs."""
     spark.sparkContext.parallelize(range(tasks), tasks).foreachPartition(_import)
 
 
@@ -69,7 +69,7 @@ def _stderr_to(log: Path) -> Iterator[None]:
 
 def _reason(error: Exception, said: str) -> str:
     """Find the line that says why; `said` is what came on stderr."""
-    # where Java never came up, only stderr knows
+    # if Java never started, only stderr says why
     lines = (said if "JAVA_GATEWAY_EXITED" in str(error) else str(error)).splitlines()
     causes = [line for line in lines if "Exception: " in line] or [line for line in lines if ": " in line] or lines
     return causes[0].strip().rpartition("Exception: ")[2].rstrip(".") if causes else repr(error)

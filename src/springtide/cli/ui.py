@@ -17,7 +17,7 @@ from springtide.ui.gallery import Gallery
 from springtide.ui.serve import PORT, ServeOptions, open_browser, serve
 
 _KINDNESS = 10
-"""How far the page steps back for the query that it shows, where both want the same core (see nice(1))."""
+"""How much the page yields to the query that it shows when both want the same core (see nice(1))."""
 
 
 def ui(
@@ -29,10 +29,12 @@ def ui(
     ] = ServeOptions.host,
     port: Annotated[
         int | None,
-        typer.Option(metavar="PORT", min=0, max=65_535, help=f"{PORT} if not said, or a free one; 0: any free one."),
+        typer.Option(metavar="PORT", min=0, max=65_535, help=f"By default {PORT}, or a free one; 0: any free one."),
     ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, and take no commands.")] = False,
-    browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page where there is a desktop.")] = True,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, but accept no commands.")] = False,
+    browser: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open the page in a browser, if there is a desktop.")
+    ] = True,
     with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
 ) -> None:
     """Show a query in the browser: its graph, load, buckets, decisions, state; and give it commands.
@@ -51,7 +53,7 @@ def ui(
 
 
 class Page:
-    """A page beside a run, in a process of its own: what it does is not done by the driver. It ends with this process at the latest."""
+    """A page for a run, in a process of its own so as not to burden the driver. It ends with this process at the latest."""
 
     def __init__(self, root: Path) -> None:
         """Start it; `address` waits until it is there."""
@@ -82,5 +84,5 @@ class Page:
 
 
 def is_installed() -> bool:
-    """Tell whether what serves the page is installed."""
+    """Return whether what the page needs is installed."""
     return all(find_spec(name) is not None for name in ("starlette", "uvicorn"))

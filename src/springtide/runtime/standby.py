@@ -58,7 +58,9 @@ class Standby:
         if not micros_of(_WHERE, self.after, "after") >= 100_000:
             raise QueryError(_WHERE, f"after={self.after!r} is too short", 'give at least "100ms"; "5s" is usual')
         if self.lease is not None and not self.lease.startswith("zk://"):
-            raise QueryError(_WHERE, f"lease={self.lease!r} is not an address of ZooKeeper", 'write it like "zk://host:2181/path"')
+            raise QueryError(
+                _WHERE, f"lease={self.lease!r} is not an address of ZooKeeper", 'write it like "zk://host:2181/path"'
+            )
 
     @property
     def seconds(self) -> float:

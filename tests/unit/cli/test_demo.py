@@ -60,6 +60,6 @@ def test_what_was_decided_in_a_few_lines() -> None:
         ("decisions", "2 × another number of instances, 1 × the same, other buckets"),
         ("instances", "2 → 5 → 4"),
         ("extra time", "+30 ms in the median of the switching epochs, +0.30 s at most"),
-        ("state", "1.50 kB changed hands, by name: nothing was copied"),
+        ("state", "1.50 kB changed owners by name: nothing was copied"),
     ]
     assert told([]) == [("decisions", "0 × another number of instances, 0 × the same, other buckets")]

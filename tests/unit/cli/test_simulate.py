@@ -87,7 +87,7 @@ def test_a_query_of_ones_own(run: Run, program: Callable[..., Path], short: Path
     rows.write_parquet(tmp_path / "x.parquet")
     result = run("simulate", file, "--load", "5-step", "--sample", tmp_path / "x.parquet")
     assert "foresight" in policies(result)
-    assert "say --sample" in run("simulate", file, "--load", "5-step").stderr
+    assert "give --sample" in run("simulate", file, "--load", "5-step").stderr
 
 
 def test_from_a_run(run: Run, tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_from_a_run(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["linear"], "say --load: 3-step"),
-        (["--load", "5-step"], "say what to simulate"),
+        (["linear"], "give --load: 3-step"),
+        (["--load", "5-step"], "name what to simulate"),
         (["liner", "--load", "5-step"], "did you mean 'linear'?"),
         (["linear", "--load", "5-stp"], "did you mean '5-step'?"),
         (["linear", "--load", "5-step", "--policy", "ds3"], "did you mean 'ds2'?"),

@@ -143,5 +143,5 @@ def test_a_slice_with_fewer_rows_than_announced_is_an_error(tmp_path: Path) -> N
             return Read(super().read(part).rows.slice(1))
 
     query = st.Query("short", st.source("counting", Short([])).to(st.memory_sink()))
-    with pytest.raises(st.UserCodeError, match=r"step counting \(source\): .*has 5 rows, where 6 were announced"):
+    with pytest.raises(st.UserCodeError, match=r"step counting \(source\): .*has 5 rows, but 6 were announced"):
         inprocess.run(query.plan(buckets=2), tmp_path / "ckpt")

@@ -1,4 +1,4 @@
-"""Which failures of a Spark job may pass: a task met something outside that was not there, or processes died too often in a row."""
+"""Which failures of a Spark job may be temporary: a task found something outside unavailable, or processes died too often in a row."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from py4j.protocol import Py4JNetworkError
 
 from springtide.query.errors import UnavailableError
 
-GONE = "Spark is gone: its JVM has ended, or does not answer any more"
+GONE = "Spark is gone: its JVM has ended, or no longer answers"
 
 _OURS = re.compile(r"^\s*springtide\.query\.errors\.UnavailableError: (.*)$", re.MULTILINE)
 _DIED = (
@@ -21,12 +21,12 @@ _DIED = (
 
 
 def is_gone(error: BaseException) -> bool:
-    """Return whether an error of a call to Spark says that there is no Spark any more."""
+    """Return whether an error of a call to Spark says that Spark is gone."""
     return isinstance(error, Py4JNetworkError | ConnectionError | EOFError)
 
 
 def passing(error: Exception, step: str) -> UnavailableError | None:
-    """Read in what Spark says of a failed job whether it is worth another try; None if it is not.
+    """Return, from what Spark says about a failed job, why it is worth another try; None if it is not.
 
     >>> text = "Job aborted: …\\n springtide.query.errors.UnavailableError: step calls (source): OSError: gone; the next start goes on\\n at …"
     >>> passing(RuntimeError(text), "epoch 7")

@@ -28,7 +28,7 @@ def settled(before: Homes, tasks: Sequence[Sequence[Instance]], executors: Seque
     chosen: list[Executor | None] = [None] * len(tasks)
 
     def take(task: int, executor: Executor | None) -> bool:
-        """Let a task have an executor that has room for it: each takes the least share, and some one more."""
+        """Assign tasks to executors that have room: each gets an equal share, and some get one more."""
         nonlocal more
         if executor is None or loads.get(executor, least + 1) > least or (loads[executor] == least and not more):
             return False
@@ -53,7 +53,7 @@ def _most(homes: Sequence[Executor]) -> Executor | None:
 
 
 def tasks_of(names: Sequence[str], instances: Mapping[str, int], tasks: int) -> list[list[Instance]]:
-    """Return the instances of each task of a stage: partitions are dealt out to tasks in turn.
+    """Return the instances of each task of a stage: partitions are assigned to tasks in turn.
 
     >>> tasks_of(["sums", "counts"], {"sums": 2, "counts": 1}, 2)
     [[('sums', 0), ('counts', 0)], [('sums', 1)]]

@@ -25,7 +25,7 @@ from springtide.runtime.shipping import Shipped
 
 @dataclass(frozen=True)
 class Elsewhere(SourceConnector):
-    """A source as tasks know it that do not read it."""
+    """A source as seen by tasks that do not read it."""
 
     columns: Mapping[str, pl.DataType]
     positions: bool
@@ -56,7 +56,7 @@ def packed(plan: Plan, *, reads: bool) -> bytes:
 
 
 def _check(plan: Plan) -> None:
-    """Refuse a connector that cannot travel, and say which."""
+    """Refuse a connector that cannot be sent to tasks, and say which."""
     sources = {f"{name} (source)": s.connector for name, s in plan.graph.of_kind(steps.Source).items()}
     sinks = {f"{name} (sink)": s.connector for name, s in plan.graph.of_kind(steps.Sink).items()}
     for step, connector in {**sources, **sinks}.items():
@@ -67,7 +67,7 @@ def _check(plan: Plan) -> None:
                 raise QueryError(
                     step,
                     f"{connector.describe()} cannot be sent to the workers: {said(error)}",
-                    "what cannot be pickled belongs to what open() returns, or is left out by __getstate__",
+                    "put what cannot be pickled into the object that open() returns, or leave it out in __getstate__",
                 ) from error
 
 

@@ -1,4 +1,4 @@
-"""A run as a notebook shows it: a live panel where `anywidget` is installed (`springtide[notebook]`), the same as plain HTML where it is not."""
+"""A run as a notebook shows it: a live panel if `anywidget` is installed (`springtide[notebook]`), otherwise the same as plain HTML."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _EVERY = 0.5
 """Seconds between two looks at the run."""
 _EPOCHS, _DECISIONS = 60, 3
-"""Epochs that are drawn, decisions that are told."""
+"""How many epochs are drawn, and how many decisions are listed."""
 _WIDE, _HIGH = 240, 36
 
 _SCRIPT = """
@@ -89,7 +89,7 @@ def _line(title: str, values: Sequence[float]) -> str:
 
 
 def _widget(run: Run) -> dict[str, Any] | None:
-    """Make a panel that follows the run; None where there is nothing to make it with."""
+    """Make a panel that follows the run; None if `anywidget` is not installed."""
     try:
         import anywidget
         import traitlets
@@ -97,7 +97,7 @@ def _widget(run: Run) -> dict[str, Any] | None:
         return None
 
     class Panel(anywidget.AnyWidget):
-        """Shows HTML that the kernel writes anew."""
+        """Shows HTML that the kernel keeps updating."""
 
         _esm = _SCRIPT
         html = traitlets.Unicode().tag(sync=True)

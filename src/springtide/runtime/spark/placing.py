@@ -1,4 +1,4 @@
-"""Preferred locations for what comes out of a shuffle: tasks go where their state is, as far as Spark's scheduler can have it so.
+"""Preferred locations for what comes out of a shuffle: tasks go where their state is, as far as Spark's scheduler allows.
 
 Spark asks an RDD where each partition would best be computed, and goes on to the RDDs that it is made of, as long as there is no shuffle in between. An RDD of
 a collection can be given such places (`SparkContext.makeRDD`); what a shuffle gives cannot. So the two are put together: of their product, which Spark
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pyspark import RDD, SparkContext
 
 MOST = 256
-"""Partitions for which that is done: their product has the square of it, as objects of the driver."""
+"""The most partitions for which this is done: the product has the square of that, as objects in the driver."""
 
 
 class Executor(NamedTuple):
@@ -25,12 +25,12 @@ class Executor(NamedTuple):
 
     @property
     def location(self) -> str:
-        """How Spark writes it as a preferred location; the host counts where the executor is not there any more."""
+        """How Spark writes it as a preferred location; the host counts if the executor is gone."""
         return f"executor_{self.host}_{self.id}"
 
 
 class Executors:
-    """The executors that are there, asked for anew only when others are."""
+    """The executors that exist, listed again only when they have changed."""
 
     def __init__(self, context: SparkContext) -> None:
         """Name the application."""
@@ -58,7 +58,7 @@ def _age(executor: Executor) -> tuple[int, str]:
 
 
 def preferring(rdd: RDD[Any], executors: tuple[Executor, ...]) -> RDD[Any]:
-    """Return the same partitions, each to be computed on an executor if that can be had."""
+    """Return the same partitions, each to be computed on a given executor if possible."""
     context = rdd.context
     jvm: Any = context._jvm
     located, diagonal, anything = _places(context, executors)

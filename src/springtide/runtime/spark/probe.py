@@ -1,4 +1,4 @@
-"""Whether all executors of a cluster see the folders of a run, or the object store that its checkpoint is in, found out before it begins: not by segments that are lost.
+"""Whether all executors of a cluster see the folders of a run, or the object store that its checkpoint is in, checked before it begins, so that it does not show as lost segments later.
 
 The driver writes a file with a random word into each folder; tasks on every executor read it, and write one of their own. An executor that comes
 later is found out by its first task.
@@ -43,7 +43,7 @@ class Seen(NamedTuple):
 
 
 def check_executors(context: SparkContext, tiers: Tiers, durability: Durability) -> None:
-    """Refuse to start where an executor does not see the checkpoint, or the folder for what is not durable yet. In local mode all are one machine."""
+    """Refuse to start if an executor does not see the checkpoint, or the folder for state that is not durable yet. In local mode there is only one machine."""
     java: Any = context._jsc.sc()
     if java.isLocal():
         return
@@ -78,7 +78,7 @@ def _ask(
     executors: Callable[[], int],
     hint: str,
 ) -> None:
-    """Have tasks look until all executors have, and say what one of them did not see."""
+    """Have tasks look until all executors have, and report what one of them did not see."""
     tasks, places = max(1, context.defaultParallelism), set[tuple[str, str]]()
     for _ in range(_TRIES):
         for seen in context.parallelize(range(tasks), tasks).mapPartitionsWithIndex(look).collect():

@@ -1,4 +1,4 @@
-"""What Spark says of its micro-batches: its records, held against the manifest, and its progress. Nothing here changes them."""
+"""What Spark says about its micro-batches: its records, checked against the manifest, and its progress. Nothing here changes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REMEDY = f"put the folder {SPARK} back as it was, or start with a new checkpoin
 
 
 def digest(root: Path, number: int) -> str | None:
-    """Return a digest of what Spark wrote down of a micro-batch before it ran; None if it wrote nothing.
+    """Return a digest of Spark's record of a micro-batch, written before it ran; None if there is none.
 
     The offsets and the time of day are in it: a micro-batch that is repeated has the same, another one with its number has not.
     """
@@ -27,7 +27,7 @@ def digest(root: Path, number: int) -> str | None:
 
 
 def check(root: Path, manifest: Manifest) -> None:
-    """Refuse to start where Spark's records are not those with which the last micro-batch was taken."""
+    """Refuse to start if Spark's records are not those with which the last micro-batch was taken."""
     if manifest.batch is None:
         return
     found = digest(root, manifest.batch)
@@ -66,7 +66,7 @@ def is_taken(root: Path, manifest: Manifest, number: int, offsets: str | None) -
 def waiting(names: Sequence[str], progress: Mapping[str, Any] | None) -> dict[str, int]:
     """Return how many rows wait at each source after the last micro-batch, as far as Spark says.
 
-    Spark names what it reads in the order of the query; where that are more than there are sources, the first one gets it all.
+    Spark lists what it reads in the order of the query; if that is more than there are sources, the first one gets it all.
     """
     told = [rows_left(source) for source in (progress or {}).get("sources", ())]
     if len(told) == len(names):

@@ -1,4 +1,4 @@
-"""The rows of a run as they are published, for whoever wants to loop over them."""
+"""The rows of a run as they are published, to loop over."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _follow(kept: Kept, finished: Event, end: Callable[[], object]) -> Iterator[
     given = set(kept.before)
     while True:
         last = finished.is_set()  # asked first: what was published before the end is given below
-        for epoch in sorted({*list(kept.sink.epochs)} - given):  # a copy: the run goes on adding
+        for epoch in sorted({*list(kept.sink.epochs)} - given):  # a copy: the run keeps adding
             given.add(epoch)
             rows = kept.sink.epochs[epoch]
             if rows.height:

@@ -1,4 +1,4 @@
-"""Rows that Spark reads itself, on their way into an epoch: one struct column per source, judged and routed in Python."""
+"""Takes rows that Spark reads itself into an epoch: one struct column per source, judged and routed in Python."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def check_same(before: Mapping[str, SparkSource], plan: Plan) -> None:
 
 
 def combined(sources: Mapping[str, SparkSource]) -> DataFrame:
-    """Put all streaming DataFrames into one: a struct column each, null where the row is another's."""
+    """Put all streaming DataFrames into one: a struct column each, null if the row belongs to another."""
     frames = []
     for own, source in sources.items():
         assert source.frame is not None
@@ -178,7 +178,7 @@ class MicroBatch:
 
 
 def _keys(sources: Mapping[str, SparkSource]) -> list[Column]:
-    """Return what rows are dealt out by: their physical stream, or, where there are no positions, all that can be hashed."""
+    """Return what rows are distributed by: their physical stream or, without positions, everything that can be hashed."""
     keys = []
     for i, source in enumerate(sources.values()):
         assert source.frame is not None

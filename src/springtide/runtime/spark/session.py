@@ -1,4 +1,4 @@
-"""A Spark session with the settings that the engine likes."""
+"""A Spark session with settings that suit the engine."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "false",
-    # a task that waits for a slot beside its input leaves the other nodes idle
+    # a task that waits for a slot near its input leaves the other nodes idle
     "spark.locality.wait": "0s",
-    # but for a moment, where its state is on an executor that is about to be free
+    # except for a moment, if its state is on an executor that is about to be free
     "spark.locality.wait.process": "200ms",
     # blobs are Arrow; compressing them again costs more than it saves on one machine
     "spark.shuffle.compress": "false",
@@ -39,7 +39,7 @@ def session(master: str = "local[*,4]", *, name: str = "springtide", **settings:
     Further settings are given with `_` for `.`, `session(spark_driver_memory="4g")`, or by their own names, which are taken as they are:
     `session(**{"spark.sql.catalog.spark_catalog": "…"})`.
     """
-    from pyspark import __version__  # only who uses Spark waits for it
+    from pyspark import __version__  # only those who use Spark wait for the import
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
