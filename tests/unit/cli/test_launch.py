@@ -108,7 +108,7 @@ def test_reason_why_spark_did_not_start() -> None:
         (["--conf", "=hush"], "--conf is not understood; "),
         (["--conf", "spark.master=yarn"], "--master"),
         (["--packages", "a:b:1", "--conf", "spark.jars.packages=c:d:1"], "--packages and --conf spark.jars.packages=…"),
-        (["--session", "mine", "--conf", "a=hush"], "--session makes the session: say in mine what --conf"),
+        (["--session", "mine", "--conf", "a=hush"], "--session makes the session"),
         (["--session", "mime"], "--session: there is no function 'mime' in the file of the query; "),
         (["--session", "nowhere:mine"], "--session: the module 'nowhere' cannot be imported, "),
         (["--session", "number"], "--session number is not a function; "),
