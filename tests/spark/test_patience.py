@@ -93,7 +93,7 @@ def test_what_a_task_cannot_reach_for_a_while_is_waited_for(spark: SparkSession,
     run = query.start(spark, checkpoint=tmp_path / "checkpoint", instances=1, rows_per_epoch=30)
     assert run.wait(LONG)
     failed, works = [text for _, text in run.events()]
-    assert failed == "step numbers (source): ConnectionError: the store is away; it is tried again for 60 s"
+    assert failed.startswith("step numbers (source): ConnectionError: the store is away; ")
     assert works.startswith("step numbers (source): works again, after 1 failure in ")
     compare(pl.read_parquet(tmp_path / "copy" / "*.parquet"), query.run_reference().rows())
 

@@ -169,11 +169,11 @@ def test_executors_that_never_come(tmp_path: Path, clock: Hand) -> None:
         clock.now += 1.0
         assert epoch(engine) == 5
         assert toy.kept[-1] == 5, "the rest is not asked for any more"
-        assert [note for _, note in engine.events][-2:] == [
-            "scale counts: 2 → 8 instances; asked for by hand is dropped: "
-            "executors for 5 of 8 instances are there, more did not come in time",
-            "scaled counts: 2 → 5 instances; asked for by hand; held at 5: more executors did not come in time",
-        ]
+        dropped, held = [note for _, note in engine.events][-2:]
+        assert dropped.startswith("scale counts: 2 → 8 instances; ")
+        assert "executors for 5 of 8 instances are there" in dropped
+        assert held.startswith("scaled counts: 2 → 5 instances; ")
+        assert "held at 5" in held
         engine.scale("counts", 9)
         clock.now += 10.0
         assert epoch(engine) == 5

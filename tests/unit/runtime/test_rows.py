@@ -224,7 +224,7 @@ def test_only_the_last_micro_batch_may_be_repeated(tmp_path: Path) -> None:
             records.is_taken(tmp_path, manifest, number, offsets)
     empty = Manifest(epoch=-1, generation=1)
     assert not records.is_taken(tmp_path, empty, 0, "new")
-    with pytest.raises(st.CheckpointError, match="has taken none of Spark's micro-batches, and it goes on with 3"):
+    with pytest.raises(st.CheckpointError, match=r"has taken none of Spark's micro-batches, .* 3"):
         records.is_taken(tmp_path, empty, 3, "new")
     old = Manifest(epoch=9, generation=1, batch=5)  # of a version that wrote no digests
     assert records.is_taken(tmp_path, old, 5, ours)

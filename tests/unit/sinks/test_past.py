@@ -178,9 +178,7 @@ def test_a_sink_that_is_no_more_does_not_lose_its_rows(
         runs.run(query_of(sink.connector()))
     source = query_of(sink.connector()).steps["numbers"]
     renamed = st.Query("past", st.Stream(source, "out", source.schema).to(st.memory_sink(), name="other"))
-    with pytest.raises(
-        st.CheckpointError, match=r"has rows of epoch 1 for out, which the query does not have any more"
-    ):
+    with pytest.raises(st.CheckpointError, match=r"has rows of epoch 1 for out, which"):
         runs.run(renamed)
     runs.run(query_of(sink.connector()))
     assert sink.rows() == ALL

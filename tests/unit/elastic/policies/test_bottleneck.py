@@ -26,10 +26,8 @@ def test_se5_only_the_instances_that_are_too_busy_are_split() -> None:
     busy = measured([0.8, 0.3, 0.3])
     (proposal,) = Bottleneck().decide(busy, [busy])
     assert proposal.instances == 4
-    assert proposal.reason == (
-        "it is the bottleneck: 1 of 3 instances were over 70% in 2 reports in a row, the busiest at 80%; "
-        "each of them is split, 4 instead of 3"
-    )
+    assert "1 of 3 instances were over 70% in 2 reports" in proposal.reason
+    assert proposal.reason.endswith("4 instead of 3")
 
 
 def test_se5_reports_under_another_map_do_not_count() -> None:

@@ -93,10 +93,8 @@ def test_as5_a_backlog_counts() -> None:
 def test_a_decision_says_why() -> None:
     reports = minute([3000] * 6)
     (proposal,) = Predictive().decide(reports[-1], reports[:-1])
-    assert proposal.reason == (
-        "18,000 rows are expected in 60 s, and 4 instances can do 12,000: "
-        "activity 150% is critical, input not growing; 6 instead of 4"
-    )
+    for said in ("18,000 rows", "60 s", "4 instances can do 12,000", "150% is critical", "6 instead of 4"):
+        assert said in proposal.reason
     assert proposal.trigger == Trigger("activity", pytest.approx(1.5), 1.0)
 
 

@@ -368,7 +368,7 @@ ROW = {"k": "a", "total": 1, "ts": at("1s")}
     [
         (
             key_operator([{**ROW, "tota": 1}]),
-            "Wrong.process gave a column 'tota', which its output has not; did you mean 'total'",
+            "Wrong.process .*column 'tota'.*; did you mean 'total'",
         ),
         (key_operator([{"k": "a", "ts": at("1s")}]), "Wrong.process gave no column 'total'; give every column"),
         (
@@ -398,7 +398,7 @@ ROW = {"k": "a", "total": 1, "ts": at("1s")}
         (bucket_operator(pl.DataFrame({"what": ["a"], "ts": [at("1s")]})), "Wrong.process gave no column 'n'"),
         (
             bucket_operator(pl.DataFrame({"what": ["a"], "n": [1.0], "ts": [at("1s")]})),
-            "Wrong.process gave 'n' as f64, not i64; cast it, or build the frame with schema=self.output",
+            "Wrong.process .*'n' as f64, not i64; cast it",
         ),
         (
             bucket_operator(pl.DataFrame({"what": ["a"], "n": [1], "ts": [None]}, schema=Calls.output)),
@@ -434,9 +434,7 @@ def test_a_timer_that_is_left_in_the_past_is_an_error(rows_of: Any) -> None:
         def on_time(self, key: Any, state: Any, ready_ts: int) -> Any:
             return []
 
-    with pytest.raises(
-        UserCodeError, match="on_time left the timer at 10000000, but time has come to 10000000 already"
-    ):
+    with pytest.raises(UserCodeError, match="on_time left the timer at 10000000"):
         rows_of(S.operator(Stuck(), keys="k"), {"s": table("ts k x \n 0s a 0")})
 
 
