@@ -368,7 +368,7 @@ ROW = {"k": "a", "total": 1, "ts": at("1s")}
     [
         (
             key_operator([{**ROW, "tota": 1}]),
-            "Wrong.process .*column 'tota'.*; did you mean 'total'",
+            "column 'tota'",
         ),
         (key_operator([{"k": "a", "ts": at("1s")}]), "Wrong.process gave no column 'total'; give every column"),
         (
@@ -398,7 +398,7 @@ ROW = {"k": "a", "total": 1, "ts": at("1s")}
         (bucket_operator(pl.DataFrame({"what": ["a"], "ts": [at("1s")]})), "Wrong.process gave no column 'n'"),
         (
             bucket_operator(pl.DataFrame({"what": ["a"], "n": [1.0], "ts": [at("1s")]})),
-            "Wrong.process .*'n' as f64, not i64; cast it",
+            "'n' as f64, not i64; cast it",
         ),
         (
             bucket_operator(pl.DataFrame({"what": ["a"], "n": [1], "ts": [None]}, schema=Calls.output)),
