@@ -186,7 +186,7 @@ class Intake:
     # ── the next epoch ────────────────────────────────────────────────────────────────────────────────────────────
 
     def look(self, states: States, epoch: int = 0) -> bool:
-        """See what there is; tell whether the next epoch would do anything now: new rows, an end, or time that moves on.
+        """Look at the sources; return whether the next epoch would do anything now: new rows, an end, or time that moves on.
 
         A replica takes what was agreed upon for that epoch; if nothing was, it proposes what it sees itself.
         """
