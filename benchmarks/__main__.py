@@ -96,6 +96,11 @@ BENCHMARKS = {
         "main",
         "the driver is killed under load; a standby goes on, or a cold start",
     ),
+    "replicas": (
+        "benchmarks.recovery.replicas",
+        "main",
+        "two replicas, one is killed: the gap in the sink; what the second costs",
+    ),
     "restart": ("benchmarks.recovery.restart", "main", "the driver is killed with 10⁷ rows of state"),
     "reconfigure": ("benchmarks.elastic.reconfigure", "main", "what a change of degree costs, beside Spark's own way"),
     "imbalance": ("benchmarks.elastic.imbalance", "main", "keys whose popularity moves, with and without balancing"),

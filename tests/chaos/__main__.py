@@ -1,4 +1,4 @@
-"""Torment queries and compare what they give with the reference: python -m tests.chaos [--seconds 60] [--seed 7] [--queries join] [--cluster].
+"""Torment queries and compare what they give with the reference: python -m tests.chaos [--seconds 60] [--seed 7] [--queries join] [--cluster] [--drivers replicas].
 
 `make chaos SECONDS=600 SEED=7` does the same. It ends with 1 when a row is wrong or a run ended that should not have.
 """
@@ -15,6 +15,7 @@ from random import Random, SystemRandom
 from benchmarks.elastic.standalone import standalone
 from tests.chaos.queries import NAMES
 from tests.chaos.runner import Outcome, torment
+from tests.chaos.several import HOW, torment_several
 
 
 def main(arguments: list[str]) -> int:
@@ -23,6 +24,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=None, help="what happens, and when; without it any")
     parser.add_argument("--queries", nargs="*", choices=NAMES, default=NAMES)
     parser.add_argument("--cluster", action="store_true", help="on a standalone cluster, where executors die too")
+    parser.add_argument(
+        "--drivers", choices=HOW, help="several at once: one that stands by for another, or two replicas"
+    )
     given = parser.parse_args(arguments)
     seed = SystemRandom().randrange(10**6) if given.seed is None else given.seed
     print(f"seed {seed}", flush=True)
@@ -32,7 +36,9 @@ def main(arguments: list[str]) -> int:
         print(f"query {name}", flush=True)
         with tempfile.TemporaryDirectory(prefix="springtide-chaos-") as folder:
             seconds = given.seconds / len(given.queries)
-            if given.cluster:
+            if given.drivers:
+                total += torment_several(given.drivers, name, Path(folder), random, seconds)
+            elif given.cluster:
                 with standalone(Path(folder) / "cluster", workers=2, cores=2) as master:
                     total += torment(name, Path(folder), random, seconds, master)
             else:
@@ -40,6 +46,7 @@ def main(arguments: list[str]) -> int:
     for line in total.lines():
         print(line)
     more = ["--queries", *given.queries] * (tuple(given.queries) != NAMES) + ["--cluster"] * given.cluster
+    more += ["--drivers", given.drivers] * (given.drivers is not None)
     arguments = f' ARGS="{" ".join(more)}"' if more else ""
     print(f"again with: make chaos SECONDS={given.seconds:g} SEED={seed}{arguments}")
     return 0 if total.good else 1

@@ -14,6 +14,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -96,6 +97,23 @@ class Outcome:
 def torment(name: str, folder: Path, random: Random, seconds: float, master: str | None = None) -> Outcome:
     """Run a query for so long, and see what it gives."""
     return _Torment(name, folder, random, master).run(seconds)
+
+
+def compare_with_the_reference(
+    name: str, folder: Path, count: int, outcome: Outcome, say: Callable[[str], None]
+) -> None:
+    """Add to an outcome what the sinks of a query have, and what of it is wrong."""
+    inputs = {which: queries.rows(which, 0, count) for which in queries.INPUTS}
+    query = queries.query(name, folder)
+    expected = query.run_reference(inputs, bounded=False)
+    outcome.rows += 2 * count
+    for sink in query.of_kind(steps.Sink):
+        wanted, found = expected.rows(sink), pl.read_parquet(folder / sink / "*.parquet")
+        outcome.compared += wanted.height
+        if (said := difference(found, wanted, 0.0)) is not None:
+            outcome.wrong += sum(map(int, re.findall(r"(\d+) (?:rows? changed|missing|extra)", said)))
+            say(said)
+    say(f"{2 * count} rows read, {outcome.compared} compared, {outcome.wrong} wrong")
 
 
 class _Torment:
@@ -231,18 +249,7 @@ class _Torment:
         return True
 
     def _compare(self) -> None:
-        count = self.files * queries.ROWS
-        inputs = {which: queries.rows(which, 0, count) for which in queries.INPUTS}
-        query = queries.query(self.name, self.folder)
-        expected = query.run_reference(inputs, bounded=False)
-        self.outcome.rows += 2 * count
-        for name in query.of_kind(steps.Sink):
-            wanted, found = expected.rows(name), pl.read_parquet(self.folder / name / "*.parquet")
-            self.outcome.compared += wanted.height
-            if (said := difference(found, wanted, 0.0)) is not None:
-                self.outcome.wrong += sum(map(int, re.findall(r"(\d+) (?:rows? changed|missing|extra)", said)))
-                self._say(said)
-        self._say(f"{2 * count} rows read, {self.outcome.compared} compared, {self.outcome.wrong} wrong")
+        compare_with_the_reference(self.name, self.folder, self.files * queries.ROWS, self.outcome, self._say)
 
     # ── what is done to a run ─────────────────────────────────────────────────────────────────────────────────────
 

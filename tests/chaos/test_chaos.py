@@ -32,3 +32,10 @@ def test_queries_in_much_trouble_give_every_row_once(capsys: pytest.CaptureFixtu
 def test_executors_in_trouble_change_no_row(capsys: pytest.CaptureFixture[str]) -> None:
     said = run(capsys, "--seconds", "90", "--seed", "1", "--queries", "aggregate", "--cluster")
     assert "× executor" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["standby", "replicas"])
+def test_drivers_that_are_killed_and_paused_change_no_row(capsys: pytest.CaptureFixture[str], how: str) -> None:
+    said = run(capsys, "--seconds", "120", "--seed", "1", "--queries", "aggregate", "--drivers", how)
+    assert "× kill of a" in said
