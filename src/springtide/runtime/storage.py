@@ -150,7 +150,11 @@ class Storage:
         """Commit an epoch. Doing so again changes nothing."""
         if self._mirror is not None:
             self._mirror.offsets(manifest, self.lease)
-        self._flush_names(manifest)
+        try:
+            self._flush_names(manifest)
+        except FileNotFoundError:
+            self.check()  # a run that took over has swept the files of an epoch that it did not know of
+            raise
         data = self.lease.commit(manifest)
         if self._mirror is not None:
             self._copy(manifest, data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +10,11 @@ from pathlib import Path
 import pytest
 
 import springtide as st
-from springtide.runtime import inprocess
+from springtide.runtime import engine as engine_module
+from springtide.runtime import inprocess, publishing
 from springtide.runtime.durability import Durability
 from springtide.runtime.engine import Engine, Options
+from springtide.runtime.failpoints import PLACES
 from springtide.runtime.standby import Seen, StandbyEnded, StoreLead, standby_of
 from springtide.sinks.memory import MemorySink
 from springtide.state.checkpoint import Checkpoint
@@ -21,6 +24,7 @@ from springtide.state.names import RUNNING
 from springtide.state.pulse import Sign
 from springtide.state.stores import Store
 from tests.stores.misbehaving import Misbehaving, served
+from tests.unit.runtime.crashing import every_row_is_there_once, run_files, write_input
 from tests.unit.runtime.test_remote import URL, query
 from tests.unit.state.test_checkpoint import IDENTITY
 
@@ -172,3 +176,24 @@ def test_nor_on_another_node(tmp_path: Path) -> None:
     with served(bucket=Misbehaving(7, trouble=0.0)):
         assert epochs(URL, tmp_path / "one", 3) == [0, 1, 2]
         assert epochs(URL, tmp_path / "two", 2) == [3, 4]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_leader_that_is_overtaken_at_any_step_can_neither_commit_nor_publish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """It sleeps at that step of its third epoch while another takes over and runs to the end; then it wakes up."""
+    write_input(tmp_path)
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)  # as on two machines
+    visits = list[str]()
+
+    def sleep(at: str) -> None:
+        visits.append(at)
+        if at == place and visits.count(place) == 3:
+            run_files(tmp_path, 2, None)
+
+    for module in (engine_module, publishing):
+        monkeypatch.setattr(module, "failpoint", sleep)
+    with pytest.raises(st.SpringtideError, match=r"taken over|stale|lost rows"):
+        run_files(tmp_path, 1, None)
+    every_row_is_there_once(tmp_path)
