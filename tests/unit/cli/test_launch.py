@@ -106,7 +106,7 @@ def test_reason_why_spark_did_not_start() -> None:
     [
         (["--conf", "spark.executor.memory"], "--conf 'spark.executor.memory' is not understood; give a setting and"),
         (["--conf", "=hush"], "--conf is not understood; "),
-        (["--conf", "spark.master=yarn"], "--master"),
+        (["--conf", "spark.master=yarn"], "--conf spark.master=…"),
         (["--packages", "a:b:1", "--conf", "spark.jars.packages=c:d:1"], "--packages and --conf spark.jars.packages=…"),
         (["--session", "mine", "--conf", "a=hush"], "--session makes the session"),
         (["--session", "mime"], "--session: there is no function 'mime' in the file of the query; "),
