@@ -64,6 +64,11 @@ BENCHMARKS = {
         "main",
         "heavy callers out of a topic with 10 M records, beside Spark's Kafka source with its own aggregate and with ours",
     ),
+    "peers": (
+        "benchmarks.peers.beside",
+        "main",
+        'eight queries beside Flink, Spark\'s own operators and plain Polars; ARGS="--queries q5 --records 1000000 --rounds 5"',
+    ),
     "epoch-floor": ("benchmarks.engine.floor", "main", "an epoch with 100 rows, against a bare two-stage Python job"),
     "before-after": (
         "benchmarks.engine.before_after",

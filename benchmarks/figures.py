@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peers import table as peers
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "figures.md"
@@ -67,6 +69,11 @@ LINES: dict[str, Line] = {
         "calls of the same caller within 60 s, distance computed, 10 M records",
         lambda d: rate(d["springtide"]),
         lambda d: f"Spark's own stream-stream join at its best: {rate(d['spark'])}; {times(d['ratio_vs_spark'])}",
+    ),
+    "peers": (
+        "eight queries on the same files, same rows out, exactly once on all sides, whole runs: ours over Flink's best form, the worst query and the median ([all](#beside-flink-and-the-limit))",
+        lambda d: f"{times(d['worst_ratio_vs_flink'])}, {times(d['median_ratio_vs_flink'])}",
+        lambda d: f"Flink {d['flink']}; of plain Polars in one batch, the limit, at least {d['share_of_limit']:.0%}",
     ),
     "scalejoin": (
         "band join without an equality, windows of 5 minutes, 2 instances; pairs within the window per second",
@@ -282,7 +289,8 @@ def page() -> str:
     from benchmarks.__main__ import BENCHMARKS
 
     results = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob("*.json"))}
-    return table(results, {name: text for name, (_, _, text) in BENCHMARKS.items()})
+    said = table(results, {name: text for name, (_, _, text) in BENCHMARKS.items()})
+    return said + (peers.section(results["peers"], spread) if "peers" in results else "")
 
 
 def write() -> None:

@@ -75,7 +75,7 @@ def result(name: str, **figures: Any) -> None:
         "name": name,
         **{k: _round(v) if isinstance(v, float) else v for k, v in figures.items()},
         "machine": _machine(),
-        "revision": _revision(),
+        "revision": revision(),
     }
     folder = ROOT / "benchmarks" / "results"
     folder.mkdir(exist_ok=True)
@@ -94,7 +94,8 @@ def _machine() -> dict[str, Any]:
     return {"cores": os.cpu_count(), "memory_gb": memory_gb, **versions}
 
 
-def _revision() -> str:
+def revision() -> str:
+    """Say which commit this is."""
     found = subprocess.run(
         ["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
     )

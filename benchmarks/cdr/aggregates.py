@@ -107,14 +107,7 @@ def _spark(
     spark.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     stream = spark.readStream.schema(spark.read.parquet(str(data)).schema).option("maxFilesPerTrigger", per_batch)
-    windows = (
-        stream.parquet(str(prefix))
-        .withWatermark("ts", "0 seconds")
-        .withColumn("duration", sf.col("end") - sf.col("start"))
-        .groupBy(sf.window("ts", f"{size} seconds", f"{every} seconds"), key)
-        .agg(sf.count("*").alias("n"), sf.avg("duration").alias("avg"))
-        .select(key, sf.col("window.start").alias("window_start"), sf.col("window.end").alias("window_end"), "n", "avg")
-    )
+    windows = spark_windows(stream.parquet(str(prefix)), size, every, key)
     writer = windows.writeStream.outputMode("append").format("parquet").option("path", str(folder / "out"))
     query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
     query.awaitTermination()
@@ -125,6 +118,17 @@ def _spark(
             rates.append(rows / progress["durationMs"]["triggerExecution"] * 1000)
         done += rows
     return rates
+
+
+def spark_windows(calls: Any, size: int, every: int, key: str) -> Any:
+    """Write the query for Spark's own windowed aggregate."""
+    return (
+        calls.withWatermark("ts", "0 seconds")
+        .withColumn("duration", sf.col("end") - sf.col("start"))
+        .groupBy(sf.window("ts", f"{size} seconds", f"{every} seconds"), key)
+        .agg(sf.count("*").alias("n"), sf.avg("duration").alias("avg"))
+        .select(key, sf.col("window.start").alias("window_start"), sf.col("window.end").alias("window_end"), "n", "avg")
+    )
 
 
 def _same_rows(ours: Path, theirs: Path, key: str) -> int:

@@ -28,6 +28,10 @@ OUR_FILES, SPARK_FILES = FILES * PARTS, 20
 PER_EPOCH = 40
 RADIUS, NEAR = 6371.0, 500.0
 """Kilometres."""
+_LAT, _LON, _OTHER_LAT, _OTHER_LON = (pl.col(c).radians() for c in ("lat", "lon", "lat_right", "lon_right"))
+_ACROSS = _LAT.cos() * _OTHER_LAT.cos() * ((_OTHER_LON - _LON) / 2).sin() ** 2
+KM = 2 * RADIUS * (((_OTHER_LAT - _LAT) / 2).sin() ** 2 + _ACROSS).sqrt().arcsin()
+"""How far apart the two calls of a pair were made."""
 
 STORES = {"rocksdb": "RocksDBStateStoreProvider", "memory": "HDFSBackedStateStoreProvider"}
 
@@ -91,14 +95,12 @@ def cdr_join(files: str = str(OUR_FILES), spark_files: str = str(SPARK_FILES)) -
     )
 
 
-def query(data: Path, out: Path) -> st.Query:
+def query_to(data: Path, sink: Any) -> st.Query:
     """Write the query for Springtide."""
-    lat, lon, other_lat, other_lon = (pl.col(c).radians() for c in ("lat", "lon", "lat_right", "lon_right"))
-    square = ((other_lat - lat) / 2).sin() ** 2 + lat.cos() * other_lat.cos() * ((other_lon - lon) / 2).sin() ** 2
     calls = st.source("calls", st.parquet(data), ts="ts")
     pairs = calls.join(calls, on="src", within="60s", where=pl.col("start") < pl.col("start_right"), name="pairs")
-    near = pairs.map(km=2 * RADIUS * square.sqrt().arcsin()).filter(pl.col("km") < NEAR)
-    return st.Query("cdr-join", near.select("src", "start", "start_right", "km").to(st.parquet_sink(out)))
+    near = pairs.map(km=KM).filter(pl.col("km") < NEAR)
+    return st.Query("cdr-join", near.select("src", "start", "start_right", "km").to(sink))
 
 
 def _first(data: Path, files: int, folder: Path) -> Path:
@@ -109,7 +111,7 @@ def _first(data: Path, files: int, folder: Path) -> Path:
 
 
 def _springtide(spark: Any, data: Path, folder: Path) -> list[float]:
-    run = query(data, folder / "out").start(
+    run = query_to(data, st.parquet_sink(folder / "out")).start(
         spark, checkpoint=folder / "checkpoint", instances=2, rows_per_epoch=PER_EPOCH * ROWS_PER_FILE // PARTS
     )
     run.wait()
@@ -122,12 +124,24 @@ def _spark(spark: Any, data: Path, folder: Path, way: Way) -> list[float]:
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
     spark.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
     spark.conf.set("spark.sql.shuffle.partitions", "2")
+    near = spark_pairs(spark, data, way.per_batch)
+    writer = near.writeStream.outputMode("append").format("parquet").option("path", str(folder / "out"))
+    running = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
+    running.awaitTermination()
+    batches = []
+    for progress in running.recentProgress:
+        rows = max(source["numInputRows"] for source in progress["sources"])  # both sides read all of it
+        if rows:
+            batches.append(rows / progress["durationMs"]["triggerExecution"] * 1000)
+    return batches[1:]
+
+
+def spark_pairs(spark: Any, data: Path, per_batch: int) -> Any:
+    """Write the query for Spark's own stream-stream join."""
     columns = ["src", "start", "lat", "lon", "ts"]
 
     def calls() -> Any:
-        stream = spark.readStream.schema(spark.read.parquet(str(data)).schema).option(
-            "maxFilesPerTrigger", way.per_batch
-        )
+        stream = spark.readStream.schema(spark.read.parquet(str(data)).schema).option("maxFilesPerTrigger", per_batch)
         # With no delay it drops records of the last millisecond of the batch before.
         return stream.parquet(str(data)).select(*columns).withWatermark("ts", "1 second")
 
@@ -138,21 +152,12 @@ def _spark(spark: Any, data: Path, folder: Path, way: Way) -> list[float]:
     lat, lon, other_lat, other_lon = (sf.radians(c) for c in ("lat", "lon", "lat_right", "lon_right"))
     across = sf.cos(lat) * sf.cos(other_lat) * sf.pow(sf.sin((other_lon - lon) / 2), 2)
     square = sf.pow(sf.sin((other_lat - lat) / 2), 2) + across
-    near = (
+    return (
         left.join(right, same)
         .withColumn("km", 2 * RADIUS * sf.asin(sf.sqrt(square)))
         .filter(sf.col("km") < NEAR)
         .select(sf.greatest("ts", "ts_right").alias("ts"), "src", "start", "start_right", "km")
     )
-    writer = near.writeStream.outputMode("append").format("parquet").option("path", str(folder / "out"))
-    running = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
-    running.awaitTermination()
-    batches = []
-    for progress in running.recentProgress:
-        rows = max(source["numInputRows"] for source in progress["sources"])  # both sides read all of it
-        if rows:
-            batches.append(rows / progress["durationMs"]["triggerExecution"] * 1000)
-    return batches[1:]
 
 
 def _same_rows(ours: Path, theirs: Path, read: Path) -> int:

@@ -23,7 +23,7 @@ def make(folder: Path, files: int = FILES) -> Path:
     """Write the files if they are not all there; the same on every machine."""
     folder.mkdir(parents=True, exist_ok=True)
     if len(list(folder.glob("*.parquet"))) < files:
-        rows = _requests(files * ROWS_PER_FILE)
+        rows = requests(files * ROWS_PER_FILE)
         for number in range(files):
             path = folder / f"{number:03d}.parquet"
             part = rows[number * ROWS_PER_FILE : (number + 1) * ROWS_PER_FILE]
@@ -32,7 +32,8 @@ def make(folder: Path, files: int = FILES) -> Path:
     return folder
 
 
-def _requests(count: int) -> pl.DataFrame:
+def requests(count: int) -> pl.DataFrame:
+    """Make so many of them, in the order of time."""
     rng = np.random.default_rng(1)
     sessions = count // CLICKS + count // (CLICKS * 10)  # some more, so that enough are left within the half hour
     seconds = SECONDS * count / (FILES * ROWS_PER_FILE)

@@ -46,7 +46,7 @@ def main(files: str = str(FILES), runs: str = str(RUNS)) -> None:
     )
 
 
-def query_of(data: Path, out: Path) -> st.Query:
+def query_to(data: Path, sink: Any) -> st.Query:
     """Rank the runs of five pages of each minute."""
     clicks = st.source("clicks", st.parquet(data), ts="ts")
     patterns = (
@@ -56,11 +56,11 @@ def query_of(data: Path, out: Path) -> st.Query:
         .map(pattern=pl.col("pattern").list.join(" > "))
     )
     top = patterns.top_k(20, "pattern", window=st.tumbling("1m"), name="top")
-    return st.Query("clickstream", top.to(st.parquet_sink(out)))
+    return st.Query("clickstream", top.to(sink))
 
 
 def _springtide(spark: Any, data: Path, folder: Path) -> float:
-    query = query_of(data, folder / "out")
+    query = query_to(data, st.parquet_sink(folder / "out"))
     run = query.start(spark, checkpoint=folder / "checkpoint", instances=2, rows_per_epoch=4 * ROWS_PER_FILE)
     run.wait()
     first, *epochs = run.metrics()
@@ -69,6 +69,11 @@ def _springtide(spark: Any, data: Path, folder: Path) -> float:
 
 def plain(data: Path) -> pl.DataFrame:
     """Compute the same rows at once, with Polars."""
+    return plain_plan(data).collect()
+
+
+def plain_plan(data: Path) -> pl.LazyFrame:
+    """Say how Polars computes them."""
     rows = pl.scan_parquet(data / "*.parquet").with_columns(page=PAGE).filter(IS_PAGE).select("session", "page", "ts")
     rows = rows.sort("ts", maintain_order=True).collect().sort("session", maintain_order=True).lazy()
     pages = [pl.col("page").shift(PATTERN - 1 - i) for i in range(PATTERN)]
@@ -78,7 +83,7 @@ def plain(data: Path) -> pl.DataFrame:
     ranked = counts.sort(["window_start", "len", "pattern"], descending=[False, True, False]).with_columns(
         rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("window_start")
     )
-    return ranked.filter(pl.col("rank") <= 20).collect()
+    return ranked.filter(pl.col("rank") <= 20)
 
 
 def _same_rows(ours: Path, expected: pl.DataFrame) -> int:

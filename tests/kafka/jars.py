@@ -14,27 +14,34 @@ from pathlib import Path
 CENTRAL = "https://repo1.maven.org/maven2"
 VERSION = "4.1.2"
 FOLDER = Path(sys.prefix) / f"kafka-{VERSION}"
+LOCK = Path(__file__).with_name("jars.lock")
 
 
-def wanted() -> list[tuple[str, str]]:
+def wanted(lock: Path = LOCK) -> list[tuple[str, str]]:
     """Each jar's path in the repository, and its checksum."""
-    lines = Path(__file__).with_name("jars.lock").read_text("utf-8").splitlines()
-    return [(path, checksum) for path, checksum in (line.split() for line in lines)]
+    return [(path, checksum) for path, checksum in (line.split() for line in lock.read_text("utf-8").splitlines())]
 
 
-def missing() -> list[tuple[str, str]]:
-    return [(path, checksum) for path, checksum in wanted() if not (FOLDER / Path(path).name).exists()]
+def missing(lock: Path = LOCK, folder: Path = FOLDER) -> list[tuple[str, str]]:
+    return [(path, checksum) for path, checksum in wanted(lock) if not (folder / Path(path).name).exists()]
 
 
-def fetch(path: str, checksum: str) -> None:
+def fetch(path: str, checksum: str, folder: Path = FOLDER) -> None:
     """Get one jar, whole or not at all."""
     with urllib.request.urlopen(f"{CENTRAL}/{path}", timeout=60) as answer:
         content = answer.read()
     if hashlib.sha256(content).hexdigest() != checksum:
         raise OSError(f"{path} is not what jars.lock says")
-    part = FOLDER / f"{Path(path).name}.part"
+    part = folder / f"{Path(path).name}.part"
     part.write_bytes(content)
-    part.rename(FOLDER / Path(path).name)
+    part.rename(folder / Path(path).name)
+
+
+def fetch_all(jars: list[tuple[str, str]], folder: Path = FOLDER) -> None:
+    """Get several jars, eight at a time."""
+    folder.mkdir(exist_ok=True)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda jar: fetch(*jar, folder), jars))
 
 
 def main() -> None:
@@ -42,10 +49,8 @@ def main() -> None:
     if not todo:
         return
     print("set-up: getting a Kafka broker for the tests (45 MB)", file=sys.stderr)
-    FOLDER.mkdir(exist_ok=True)
     try:
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda jar: fetch(*jar), todo))
+        fetch_all(todo)
     except OSError as error:
         print(f"set-up: no Kafka broker, so tests that need one are skipped: {error}", file=sys.stderr)
 

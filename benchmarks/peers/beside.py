@@ -1,0 +1,222 @@
+"""The same files in, the same rows out, exactly once, on the same two cores: Springtide, Flink, Spark's own operators, and plain Polars as the limit.
+
+    make bench NAME=peers
+    make bench NAME=peers ARGS="--queries q5 q7 --records 1000000 --rounds 5"
+
+Flink runs in one JVM with parallelism 2 and exactly-once checkpoints every second, each query in SQL and as a DataStream program written by hand for it, each
+with state on the heap and in RocksDB. All sides are started once and stay warm. One run of each on a tenth of the records goes before and is not counted; its
+rows are compared too. Then all take turns, in another order every round. A run is timed as a whole, from the query that is handed over to the last row that is
+committed; reading and writing Parquet is part of it on every side.
+
+A form that has used `--seconds` on a query is not run again (its `n` says how often it was), and a run that takes more than `--longest` is ended: the rate
+that it stayed below is kept as `below`. Queries that are not asked for keep what was found for them before; each has the revision that it was measured at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+import springtide as st
+from benchmarks.measure import ROOT, result, revision, say, scratch, session, summary
+from benchmarks.peers import data, flink, picture, rows
+from benchmarks.peers import spark as spark_side
+from benchmarks.peers.queries import QUERIES
+
+FLINK = {
+    "flink-sql-heap": ("sql", "hashmap"),
+    "flink-sql-rocksdb": ("sql", "rocksdb"),
+    "flink-hand-heap": ("datastream", "hashmap"),
+    "flink-hand-rocksdb": ("datastream", "rocksdb"),
+}
+SIDES = ("springtide", *FLINK, "spark", "polars")
+ROWS_PER_EPOCH = 2_000_000
+Runner = Callable[[str, Path, Path], float]
+"""Runs a query (its name) over a folder and writes below another one; gives the seconds."""
+
+
+def main(*args: str) -> None:
+    """Run all queries on all sides, or some."""
+    parser = argparse.ArgumentParser(prog="peers")
+    parser.add_argument("--records", type=int, default=10_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--queries", nargs="+", choices=QUERIES, default=list(QUERIES))
+    parser.add_argument(
+        "--sides",
+        nargs="+",
+        choices=SIDES,
+        default=SIDES,
+        help="plain Polars always runs: it says which rows are right",
+    )
+    parser.add_argument("--seconds", type=float, default=300, help="after which a form is not run again")
+    parser.add_argument("--longest", type=float, default=1200, help="seconds of a run after which it is ended")
+    given = parser.parse_args(args)
+    found = {}
+    with _runners(given.sides, given.longest) as runners, scratch() as folder:
+        for name in given.queries:
+            found[name] = _beside(name, runners, given, folder)
+    _keep(found)
+
+
+def _beside(name: str, runners: Mapping[str, Runner], given: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Measure one query on all sides that have it."""
+    query = QUERIES[name]
+    sides = [side for side in runners if side != "spark" or name in spark_side.FORMS]
+    right: dict[int, pl.DataFrame] = {}
+    seconds: dict[str, list[float]] = {side: [] for side in sides}
+    ended: dict[str, float] = {}
+    compared: dict[str, int] = {}
+    for number in range(-1, given.rounds):
+        records = given.records if number >= 0 else max(1, given.records // 10)
+        for side in _order(sides, number):
+            if side in ended or sum(seconds[side]) > given.seconds:
+                continue
+            place = folder / f"{name}-{side}"
+            files = data.files(query.kind, records)
+            try:
+                took = runners[side](name, files, place)
+            except flink.TooLong:
+                ended[side] = records / given.longest
+                say(f"{name}, {side}: ended after {given.longest:.0f} s")
+                continue
+            finally:
+                _clean(place, ("checkpoint", "checkpoints", "in"))
+            say(
+                f"{name}, {side}: {records / took / 1e3:,.0f} k rows/s, {took:.1f} s{'' if number >= 0 else ' (warm-up)'}"
+            )
+            if records not in right:
+                limit = place if side == "polars" else folder / "right"
+                if limit != place:
+                    _polars(name, files, limit)
+                right[records] = rows.read(query, limit / "out")
+                _clean(folder / "right")
+            if number < 1:
+                compared[side] = rows.compare(query, f"{name}, {side}", rows.read(query, place / "out"), right[records])
+            _clean(place)
+            if number >= 0:
+                seconds[side].append(took)
+    say(f"{name}: {max(compared.values())} rows are the same on all sides")
+    rates = {side: summary([given.records / s for s in found]) for side, found in seconds.items() if found}
+    rates |= {side: {"below": rate} for side, rate in ended.items()}
+    return _figures(rates) | {
+        "records": given.records,
+        "rows_compared": max(compared.values()),
+        "rates": rates,
+        "revision": revision(),
+    }
+
+
+def _figures(rates: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """Compute ours over theirs; both of Flink's forms, each with the state that is faster."""
+    medians = {side: rate["median"] for side, rate in rates.items() if "median" in rate}
+    ours = medians.get("springtide")
+    if ours is None:
+        return {}
+    figures: dict[str, Any] = {}
+    for word, start in (
+        ("flink", "flink-"),
+        ("flink_sql", "flink-sql"),
+        ("flink_hand", "flink-hand"),
+        ("spark", "spark"),
+    ):
+        if theirs := {side: median for side, median in medians.items() if side.startswith(start)}:
+            figures[f"ratio_vs_{word}"] = _short(ours / max(theirs.values()))
+            if word == "flink":
+                figures["flink_best"] = max(theirs, key=lambda side: theirs[side])
+    if "polars" in medians:
+        figures["share_of_limit"] = _short(ours / medians["polars"])
+    return figures
+
+
+def _keep(found: dict[str, Any]) -> None:
+    """Keep what was found, with what is known of the other queries, and draw it."""
+    kept = ROOT / "benchmarks" / "results" / "peers.json"
+    before = json.loads(kept.read_text("utf-8"))["queries"] if kept.exists() else {}
+    together = before | found
+    queries = {name: together[name] for name in QUERIES if name in together}
+    flinks = [figures["ratio_vs_flink"] for figures in queries.values() if "ratio_vs_flink" in figures]
+    shares = [figures["share_of_limit"] for figures in queries.values() if "share_of_limit" in figures]
+    figures: dict[str, Any] = {}
+    if flinks:
+        figures |= {"worst_ratio_vs_flink": min(flinks), "median_ratio_vs_flink": statistics.median(flinks)}
+    if shares:
+        figures["share_of_limit"] = min(shares)
+    picture.draw(queries)
+    result("peers", **figures, flink=flink.VERSION, queries=queries)
+
+
+# ── the sides ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def _runners(sides: list[str], longest: float) -> Iterator[dict[str, Runner]]:
+    """Start what the sides need; stop it at the end."""
+    runners: dict[str, Runner] = {}
+    cluster: flink.Flink | None = None
+    if any(side in FLINK for side in sides):
+        if reason := flink.absent():
+            raise SystemExit(f"peers: {reason}; or leave Flink out with --sides springtide spark polars")
+        cluster = flink.Flink()
+        runners |= {side: _flink(cluster, *FLINK[side], longest) for side in sides if side in FLINK}
+    if {"springtide", "spark"} & set(sides):
+        spark = session()
+        if "springtide" in sides:
+            runners["springtide"] = lambda name, files, place: _springtide(spark, name, files, place, longest)
+        if "spark" in sides:
+            runners["spark"] = lambda name, files, place: spark_side.run(spark, name, files, place, longest)
+    try:
+        yield {side: runners[side] for side in SIDES if side in runners} | {"polars": _polars}
+    finally:
+        if cluster is not None:
+            cluster.stop()
+
+
+def _springtide(spark: Any, name: str, files: Path, place: Path, longest: float) -> float:
+    begun = time.perf_counter()
+    query = QUERIES[name].springtide(files, st.parquet_sink(place / "out"))
+    run = query.start(spark, checkpoint=place / "checkpoint", instances=2, rows_per_epoch=ROWS_PER_EPOCH)
+    if not run.wait(longest):
+        run.stop()
+        raise flink.TooLong
+    return time.perf_counter() - begun
+
+
+def _flink(cluster: flink.Flink, form: str, state: str, longest: float) -> Runner:
+    def run(name: str, files: Path, place: Path) -> float:
+        return cluster.run(place, longest, query=name, form=form, state=state, **{"in": str(files)})
+
+    return run
+
+
+def _polars(name: str, files: Path, place: Path) -> float:
+    (place / "out").mkdir(parents=True)
+    begun = time.perf_counter()
+    QUERIES[name].polars(files).sink_parquet(place / "out" / "all.parquet")
+    return time.perf_counter() - begun
+
+
+# ── small things ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _order(sides: list[str], number: int) -> list[str]:
+    """Let another side begin in every round."""
+    first = (number + 1) % len(sides)
+    return sides[first:] + sides[:first]
+
+
+def _clean(place: Path, below: tuple[str, ...] = ("",)) -> None:
+    for name in below:
+        shutil.rmtree(place / name, ignore_errors=True)
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")
