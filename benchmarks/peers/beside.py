@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,7 +27,7 @@ import polars as pl
 
 import springtide as st
 from benchmarks.measure import ROOT, result, revision, say, scratch, session, summary
-from benchmarks.peers import data, flink, picture, rows
+from benchmarks.peers import data, flink, picture, ratios, rows
 from benchmarks.peers import spark as spark_side
 from benchmarks.peers.queries import QUERIES
 
@@ -107,34 +106,12 @@ def _beside(name: str, runners: Mapping[str, Runner], given: argparse.Namespace,
     say(f"{name}: {max(compared.values())} rows are the same on all sides")
     rates = {side: summary([given.records / s for s in found]) for side, found in seconds.items() if found}
     rates |= {side: {"below": rate} for side, rate in ended.items()}
-    return _figures(rates) | {
+    return ratios.of_query(rates) | {
         "records": given.records,
         "rows_compared": max(compared.values()),
         "rates": rates,
         "revision": revision(),
     }
-
-
-def _figures(rates: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
-    """Compute ours over theirs; both of Flink's forms, each with the state that is faster."""
-    medians = {side: rate["median"] for side, rate in rates.items() if "median" in rate}
-    ours = medians.get("springtide")
-    if ours is None:
-        return {}
-    figures: dict[str, Any] = {}
-    for word, start in (
-        ("flink", "flink-"),
-        ("flink_sql", "flink-sql"),
-        ("flink_hand", "flink-hand"),
-        ("spark", "spark"),
-    ):
-        if theirs := {side: median for side, median in medians.items() if side.startswith(start)}:
-            figures[f"ratio_vs_{word}"] = _short(ours / max(theirs.values()))
-            if word == "flink":
-                figures["flink_best"] = max(theirs, key=lambda side: theirs[side])
-    if "polars" in medians:
-        figures["share_of_limit"] = _short(ours / medians["polars"])
-    return figures
 
 
 def _keep(found: dict[str, Any]) -> None:
@@ -143,15 +120,8 @@ def _keep(found: dict[str, Any]) -> None:
     before = json.loads(kept.read_text("utf-8"))["queries"] if kept.exists() else {}
     together = before | found
     queries = {name: together[name] for name in QUERIES if name in together}
-    flinks = [figures["ratio_vs_flink"] for figures in queries.values() if "ratio_vs_flink" in figures]
-    shares = [figures["share_of_limit"] for figures in queries.values() if "share_of_limit" in figures]
-    figures: dict[str, Any] = {}
-    if flinks:
-        figures |= {"worst_ratio_vs_flink": min(flinks), "median_ratio_vs_flink": statistics.median(flinks)}
-    if shares:
-        figures["share_of_limit"] = min(shares)
     picture.draw(queries)
-    result("peers", **figures, flink=flink.VERSION, queries=queries)
+    result("peers", **ratios.of_all(queries), flink=flink.VERSION, queries=queries)
 
 
 # ── the sides ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -216,7 +186,3 @@ def _order(sides: list[str], number: int) -> list[str]:
 def _clean(place: Path, below: tuple[str, ...] = ("",)) -> None:
     for name in below:
         shutil.rmtree(place / name, ignore_errors=True)
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")

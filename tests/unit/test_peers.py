@@ -8,8 +8,9 @@ import polars as pl
 import pytest
 
 import springtide as st
+from benchmarks import figures
 from benchmarks.clickstream.data import requests
-from benchmarks.peers import nexmark
+from benchmarks.peers import nexmark, ratios, table
 from benchmarks.peers.queries import QUERIES
 from benchmarks.peers.rows import compare, uniform
 from springtide.runtime import inprocess
@@ -106,3 +107,40 @@ def test_ids_of_persons_and_auctions_go_up_one_by_one() -> None:
     assert events["person_id"].drop_nulls().to_list() == list(range(1_000, 1_200))
     assert events["auction_id"].drop_nulls().to_list() == list(range(1_000, 1_600))
     assert events["bid_auction"].drop_nulls().min() >= 1_000
+
+
+def spread(median: float) -> dict[str, float]:
+    return {"min": median / 2, "median": median, "max": median * 2, "n": 3}
+
+
+def test_ours_over_the_better_of_each_of_their_forms() -> None:
+    rates = {
+        "springtide": spread(3e6),
+        "flink-sql-heap": spread(2e5),
+        "flink-sql-rocksdb": spread(5e4),
+        "flink-hand-heap": spread(1e6),
+        "flink-hand-rocksdb": {"below": 9e3},
+        "polars": spread(6e6),
+    }
+    found = ratios.of_query(rates)
+    assert found == {
+        "flink_best": "flink-hand-heap",
+        "ratio_vs_flink": 3,
+        "ratio_vs_flink_sql": 15,
+        "ratio_vs_flink_hand": 3,
+        "share_of_limit": 0.5,
+    }
+    queries = {"q5": found, "q7": {"ratio_vs_flink": 2.0, "share_of_limit": 0.7}, "q8": {}}
+    over = {"worst_ratio_vs_flink": 2, "median_ratio_vs_flink": 2.5}
+    assert ratios.of_all(queries) == {**over, "share_of_limit": 0.5}
+    page = table.section(
+        {"flink": "2.3.0", "queries": {"q5": found | {"records": 10_000_000, "rates": rates}}}, figures.spread
+    )
+    row = "| `q5`, 10 M records | 3 M (1.5 M–6 M) | 200 k (100 k–400 k) | 50 k (25 k–100 k) | 1 M (500 k–2 M) | below 9,000 |  |"
+    assert row in page
+    assert page.splitlines()[-3].endswith("| 15 × | 3 × | 50% |")
+
+
+def test_without_ours_there_are_no_ratios() -> None:
+    assert ratios.of_query({"polars": spread(1e6)}) == {}
+    assert ratios.of_all({"q5": {}}) == {}

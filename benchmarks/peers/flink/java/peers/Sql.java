@@ -61,15 +61,15 @@ final class Sql {
                             LAG(page, 4) OVER (PARTITION BY session ORDER BY rowtime) AS page4
                         FROM pages
                     ), patterns AS (
-                        SELECT rowtime, CONCAT_WS(' > ', page4, page3, page2, page1, page) AS pattern FROM steps WHERE page4 IS NOT NULL
+                        SELECT rowtime, CONCAT_WS(' > ', page4, page3, page2, page1, page) AS `pattern` FROM steps WHERE page4 IS NOT NULL
                     ), counts AS (
-                        SELECT window_start, window_end, pattern, COUNT(*) AS `count`
+                        SELECT window_start, window_end, `pattern`, COUNT(*) AS `count`
                         FROM TABLE(TUMBLE(TABLE patterns, DESCRIPTOR(rowtime), INTERVAL '1' MINUTE))
-                        GROUP BY window_start, window_end, pattern
+                        GROUP BY window_start, window_end, `pattern`
                     )
-                    SELECT window_start, `rank`, pattern, `count` FROM (
+                    SELECT window_start, `rank`, `pattern`, `count` FROM (
                         SELECT *, ROW_NUMBER() OVER (
-                            PARTITION BY window_start, window_end ORDER BY `count` DESC, pattern ASC
+                            PARTITION BY window_start, window_end ORDER BY `count` DESC, `pattern` ASC
                         ) AS `rank` FROM counts
                     ) WHERE `rank` <= 20
                     """;
@@ -90,13 +90,13 @@ final class Sql {
             case "q7" ->
                     """
                     WITH bids AS (
-                        SELECT bid_auction AS auction, bid_bidder AS bidder, bid_price AS price, ts AS at, rowtime FROM input WHERE kind = 2
+                        SELECT bid_auction AS auction, bid_bidder AS bidder, bid_price AS price, ts AS `at`, rowtime FROM input WHERE kind = 2
                     ), highest AS (
                         SELECT window_time AS until, MAX(price) AS price
                         FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(rowtime), INTERVAL '10' SECOND))
                         GROUP BY window_start, window_end, window_time
                     )
-                    SELECT b.auction, b.bidder, b.price, b.at FROM bids b JOIN highest h
+                    SELECT b.auction, b.bidder, b.price, b.`at` FROM bids b JOIN highest h
                         ON b.price = h.price AND b.rowtime BETWEEN h.until - INTERVAL '9.999' SECOND AND h.until
                     """;
             case "q8" ->
