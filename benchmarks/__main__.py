@@ -29,6 +29,11 @@ BENCHMARKS = {
         "main",
         "most visited language versions every 30 s: page views/s on two cores, and under twice that load",
     ),
+    "linear-road": (
+        "benchmarks.linear_road.rating",
+        "main",
+        'the L-rating: expressways in real time, every row judged; ARGS="--expressways 128 --phase ahead|live|judge --trials 256,128"',
+    ),
     "user-operator": (
         "benchmarks.operators.fold",
         "main",

@@ -5,6 +5,7 @@ Where the specification leaves room, or public programs differ, this is what cou
 - Minute m is [60 m, 60 m + 60) seconds. What a car is told in minute m follows from the minutes before.
 - The average speed of a segment in a minute is the mean over its cars of each car's own mean speed there. LAV is the mean of these averages over the
   five minutes before, of those that have one, cut to whole miles per hour; 0 where none has. (One public validator pools all reports of the five minutes.)
+- A car that does not report when its 30 seconds are over has left the road. If it reports later it is a new one, as after an exit.
 - A car crosses into a segment when it reports from the entry lane, which every car does once when it comes, or from another segment than before. It is told the
   toll then, but not on the exit lane.
 - The toll of a segment is charged when the car crosses into the next one, also if it leaves the road there. A car that leaves in the segment itself does
@@ -130,6 +131,8 @@ class Oracle:
 
     def _take(self, report: Report) -> None:
         car = self._cars[report.vid]
+        if car.last is not None and (car.last.lane == road.EXIT or report.time != car.last.time + road.EVERY):
+            car.last, car.owed = None, 0
         self._speeds[report.time // 60, report.segment].setdefault(report.vid, []).append(report.spd)
         entered = report.lane == road.ENTRY
         crossed = entered or (car.last is not None and car.last.segment != report.segment)

@@ -70,10 +70,12 @@ class _Turn:
 class Expressway:
     """One expressway from the first second to the last."""
 
-    def __init__(self, seed: int, *, highest: int = HIGHEST, seconds: int = road.SECONDS) -> None:
-        """Begin with an empty road; `highest` reports per second are reached at the end of `seconds`."""
+    def __init__(
+        self, seed: int, *, highest: int = HIGHEST, seconds: int = road.SECONDS, ramp: int | None = None
+    ) -> None:
+        """Begin with an empty road; `highest` reports per second are reached at the end of `ramp`, or of `seconds`."""
         self._rng = np.random.default_rng(seed)
-        self._highest, self._seconds = highest, seconds
+        self._highest, self._seconds, self._ramp = highest, seconds, seconds if ramp is None else ramp
         self._turns = [_Turn.empty() for _ in range(road.EVERY)]
         self._cars = np.zeros((2, road.SEGMENTS), np.int64)
         self._next_accident = self._rng.exponential(_BETWEEN_ACCIDENTS)
@@ -93,7 +95,7 @@ class Expressway:
 
     def _second(self, t: int) -> list[npt.NDArray[np.int32]]:
         here = self._moved(self._turns[t % road.EVERY], t)
-        rate = LOWEST + (self._highest - LOWEST) * t / self._seconds
+        rate = LOWEST + (self._highest - LOWEST) * min(1.0, t / self._ramp)
         here = here.with_more(self._entering(max(0, round(rate) - len(here.vid)), t))
         left = here.lane == road.EXIT
         if left.any():

@@ -36,10 +36,22 @@ class Verdict:
 
 def judge(given: Mapping[str, pl.DataFrame], expected: Answers) -> Verdict:
     """Compare answers with the oracle's, as bags of rows; `seconds`, where there is such a column, is how long an answer took."""
+    return compare(given, frames(expected))
+
+
+def frames(expected: Answers) -> dict[str, pl.DataFrame]:
+    """Give the oracle's answers as frames."""
+    return {
+        f.name: pl.DataFrame(getattr(expected, f.name), schema=dict.fromkeys(NAMES[f.name], pl.Int64), orient="row")
+        for f in fields(Answers)
+    }
+
+
+def compare(given: Mapping[str, pl.DataFrame], expected: Mapping[str, pl.DataFrame]) -> Verdict:
+    """Compare answers with those that are expected: see `judge`."""
     rows = missing = unexpected = late = 0
-    for name in (f.name for f in fields(Answers)):
+    for name, wanted in expected.items():
         columns = list(NAMES[name])
-        wanted = pl.DataFrame(getattr(expected, name), schema=dict.fromkeys(columns, pl.Int64), orient="row")
         have = given[name].select(pl.col(columns).cast(pl.Int64))
         rows += have.height
         counted = (

@@ -1,0 +1,161 @@
+"""How many expressways two cores can do (SE-8): the L-rating, in real time.
+
+    ahead    the messages up to the last ten minutes, as fast as it goes: they bring the state there
+    live     the last ten minutes at full rate, in real time: all messages of a second come at once when the clock shows it
+    judge    every row against the oracle, of the minutes before too, and of the live ones the time from the message to the row in its exactly-once sink
+
+An expressway begins with 15 reports a second and has 1,700 after `--ramp` seconds, which stay so for the ten minutes. One is made up and has L copies under other
+numbers, as SEEP had it. `--trials` looks for an L that may do: each begins a minute before the end of the ramp with an empty state, and is a minute in real time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import springtide as st
+from benchmarks.linear_road.judging import Live, Timed, expected_of, verdict_of
+from benchmarks.linear_road.query import BUCKETS, linear_road
+from benchmarks.linear_road.source import Recording, Traffic
+from benchmarks.linear_road.validator import NAMES
+from benchmarks.measure import DATA, result, say, scratch, session
+
+SEED = 1
+HIGHEST = 1_700
+RAMP, LIVE = 900, 600
+WARM = 60
+"""So many of the last seconds before real time are left to the live run: it starts its workers with them."""
+TRIAL = 60
+"""Seconds of a trial before real time, and in it."""
+LATE = 5.0
+SEEP_MS = {"p50_ms": 153, "p95_ms": 700, "p99_ms": 1459}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One L, and where its files are."""
+
+    folder: Path
+    recording: Recording
+    expressways: int
+    begin: int
+    ahead: int
+    end: int
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "out"
+
+    @property
+    def rows_before(self) -> int:
+        """How many messages the live run does not get."""
+        return int(self.recording.before()[self.ahead - WARM]) * self.expressways
+
+    def start(self, spark: Any, until: int | None, **options: Any) -> Any:
+        """Start the query, or go on with it; up to second `until`, or to the end."""
+        traffic = Traffic(self.recording, self.expressways, 2, self.begin, self.end, self.ahead, until)
+        sinks = {name: Timed(str(self.out / name)) for name in NAMES}
+        query = linear_road(st.source("traffic", traffic, ts="ts"), sinks)
+        usual = {"instances": 2, "buckets": BUCKETS, "durability": "5s"}
+        return query.start(spark, checkpoint=self.folder / "checkpoint", **(usual | options))
+
+
+def main(*arguments: str) -> None:
+    parser = argparse.ArgumentParser(prog="linear-road")
+    parser.add_argument("--expressways", type=int, default=128)
+    parser.add_argument("--phase", choices=["all", "ahead", "live", "judge"], default="all")
+    parser.add_argument("--ramp", type=int, default=RAMP)
+    parser.add_argument("--live", type=int, default=LIVE)
+    parser.add_argument("--trials", help="some L, from the greatest on: ends with the first that keeps up")
+    given = parser.parse_args(arguments)
+    seconds = given.ramp + given.live
+    recording = Recording.of(DATA / "linear-road", SEED, highest=HIGHEST, seconds=seconds, ramp=given.ramp)
+    if given.trials:
+        _try(recording, given.ramp, [int(n) for n in given.trials.split(",")])
+        return
+    folder = DATA / "linear-road" / f"{given.expressways}-{given.ramp}-{given.live}"
+    case = Case(folder, recording, given.expressways, 0, given.ramp, seconds)
+    if given.phase in ("all", "ahead"):
+        _run_ahead(session(), case)
+    if given.phase in ("all", "live"):
+        run = case.start(session(), None)
+        run.wait()
+        (folder / "began.json").write_text(json.dumps(run.epochs()[-1].sources["traffic"].position["zero"]))
+        _report(run)
+    if given.phase in ("all", "judge"):
+        _judge(case)
+
+
+def _try(recording: Recording, ramp: int, expressways: list[int]) -> None:
+    spark = session()
+    for number in expressways:
+        with scratch() as folder:
+            case = Case(folder, recording, number, ramp - TRIAL, ramp, ramp + TRIAL)
+            run = case.start(spark, None)
+            while not run.wait(1.0):
+                seen = run.last_snapshot
+                if seen is not None and seen.latency and seen.latency.p99 > 2 * LATE and not _is_behind(run, case):
+                    run.stop()
+            say(f"L = {number}")
+            worst = _report(run)
+        if worst < LATE:
+            break
+
+
+def _is_behind(run: Any, case: Case) -> bool:
+    """Tell whether the run is still at what comes before real time."""
+    before = case.recording.before()
+    return sum(e["rows"] for e in run.metrics()) < int(before[case.ahead] - before[case.begin]) * case.expressways
+
+
+def _report(run: Any) -> float:
+    """Say what the last minutes of a run were like; return the longest wait of a row."""
+    seen = [s for s in run.snapshots() if s.latency is not None]
+    free = [s for s in seen if s.backlog > 0]
+    waits = [s.latency.p99 for s in seen[len(seen) // 2 :]]
+    rate = sum(s.rows for s in free) / max(sum(s.period for s in free), 1e-9)
+    epochs = [s.seconds for s in seen]
+    say(f"{len(seen)} epochs of {np.median(epochs):.2f} s, with a backlog {rate / 1e3:.0f} k rows/s")
+    say(f"waits, p99 of an epoch: median {np.median(waits):.2f}, worst {max(waits):.2f} s")
+    busy = {
+        name: round(float(np.mean([sum(s.subqueries[name].busy) / s.period for s in seen[len(seen) // 2 :]])), 2)
+        for name in seen[-1].subqueries
+    }
+    say(f"busy instances: {busy}")
+    return max(waits)
+
+
+def _run_ahead(spark: Any, case: Case) -> None:
+    begun = time.perf_counter()
+    run = case.start(spark, case.ahead - WARM)
+    while sum(e["rows"] for e in run.metrics()) < case.rows_before:
+        if run.wait(0.5):
+            raise AssertionError("the run ended early")
+    seconds = time.perf_counter() - begun
+    run.stop()
+    say(f"{case.rows_before / 1e6:.0f} M messages in {seconds:.0f} s: {case.rows_before / seconds / 1e3:.0f} k/s")
+    (case.folder / "ahead.json").write_text(json.dumps({"rows": case.rows_before, "seconds": seconds}))
+
+
+def _judge(case: Case) -> None:
+    say("the oracle")
+    expected = expected_of(case.recording)
+    live = Live(case.ahead, case.end, json.loads((case.folder / "began.json").read_text()))
+    found = verdict_of(case.out, expected, case.recording, case.expressways, live)
+    ahead = json.loads((case.folder / "ahead.json").read_text())
+    result(
+        "linear-road",
+        L=case.expressways if not (found["late_answers"] or found["wrong_rows"]) else 0,
+        expressways=case.expressways,
+        **found,
+        ahead_rows_per_s=ahead["rows"] / ahead["seconds"],
+        ramp_s=case.ahead,
+        live_s=case.end - case.ahead,
+        seep=SEEP_MS | {"L": 350, "vms": 50},
+    )
