@@ -28,6 +28,7 @@ ROUTING = {
     "band_join": ["", "grid(16 × 16)"],
     "hashtags": ["", "hash(each of hashtags)"],
     "kafka_to_postgres": ["", "hash(src)"],
+    "linear_road": ["", "hash(car)", "hash(segment, car)", "hash(segment)", "hash(segment)", "hash(segment)"],
 }
 ALONE = [name for name in ROUTING if name != "kafka_to_postgres"]
 """Those that need no server; the other one is run by tests/kafka/test_pipeline.py."""
@@ -60,7 +61,7 @@ def test_run(name: str, capsys: pytest.CaptureFixture[str], spark: Any) -> None:
 
 @pytest.mark.parametrize("name", ALONE)
 def test_on_the_engine(name: str, tmp_path: Path) -> None:
-    """SM-10 among them: session, last five pages, top patterns; ST-2: tweets with several hashtags; SC-13: calls of one caller from two places; and ST-6: the band join."""
+    """SM-10 among them: session, last five pages, top patterns; ST-2: tweets with several hashtags; SC-13: calls of one caller from two places; ST-6: the band join; and SE-8: tolls."""
     query = load_query(str(EXAMPLES / f"{name}.py"))
     (sink,) = query.of_kind(Sink).values()
     assert isinstance(sink.connector, MemorySink)

@@ -1,0 +1,184 @@
+"""Linear Road with instances that follow the load (SEEP, figures 6, 9 and 10; SE-10).
+
+live      from one instance of everything, the rate of an expressway up to its highest, in real time on two cores; every row is judged. Figure 6
+model     the simulator with what a row, an epoch and a change cost in that run, on a cluster with a slot for every instance, where the load is so high that
+          twenty instances are just enough: two cores cannot show what a threshold does to twenty instances. Figures 9 and 10
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import springtide as st
+from benchmarks.linear_road.judging import Live, expected_of, verdict_of
+from benchmarks.linear_road.rating import HIGHEST, SEED, Case
+from benchmarks.linear_road.source import Recording
+from benchmarks.linear_road.traffic import LOWEST
+from benchmarks.measure import DATA, result, say, scratch, session
+from benchmarks.pictures import picture
+from springtide.charts import COLOURS, INK, PALE
+from springtide.elastic.decisions import Decision
+from springtide.elastic.simulator import cluster
+from springtide.elastic.simulator.calibration import calibrated
+from springtide.elastic.simulator.model import Model
+from springtide.elastic.simulator.traces import Trace
+from springtide.elastic.snapshot import Snapshot
+
+EXPRESSWAYS = 96
+RAMP, FULL = 240, 60
+DELTA = 0.7
+NEEDED = 20
+"""Instances that are just enough in the model, at the highest rate."""
+LENGTH, PLATEAU = 1_800, 600
+"""Seconds of the model's ramp, about as in figure 6, and of the highest rate after it."""
+STARTUP = 5.0
+"""Seconds until a new instance is there: SEEP has a pool of virtual machines for that."""
+THRESHOLDS = tuple(range(10, 91, 10))
+
+
+def main(*arguments: str) -> None:
+    parser = argparse.ArgumentParser(prog="linear-road-elastic")
+    parser.add_argument("--expressways", type=int, default=EXPRESSWAYS)
+    parser.add_argument("--ramp", type=int, default=RAMP)
+    parser.add_argument("--full", type=int, default=FULL)
+    given = parser.parse_args(arguments)
+    snapshots, decisions, live = _live(given.expressways, given.ramp, given.full)
+    model = replace(calibrated(snapshots, decisions), slots=None, startup=STARTUP, rows_per_epoch=None)
+    rate = model.rate(NEEDED)
+    climbs = np.linspace(rate * LOWEST / HIGHEST, rate, LENGTH)
+    load = Trace("linear road", np.concatenate([climbs, np.full(PLATEAU, rate)]))
+    by_threshold = {delta: _dynamic(model, load, delta / 100) for delta in THRESHOLDS}
+    manual = _manual(model, load)
+    best = _best(manual)
+    chosen = by_threshold[round(DELTA * 100)]
+    _draw_thresholds(by_threshold, manual, best)
+    result(
+        "linear-road-elastic",
+        live=live,
+        model={
+            "expressways": round(rate / HIGHEST),
+            "cost_us": {name: round(step.cost * 1e6, 3) for name, step in model.steps.items()},
+            "overhead_s": round(model.overhead, 3),
+        },
+        by_threshold={str(delta): found for delta, found in by_threshold.items()},
+        manual={str(number): found for number, found in manual.items()},
+        best_manual_instances=best,
+        dynamic_instances=chosen["instances"],
+        over_manual_pct=100 * (chosen["instances"] / best - 1),
+        seep={"over_manual_pct": 25, "dynamic_vms": 25, "manual_vms": 20},
+    )
+
+
+# ── live ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _live(expressways: int, ramp: int, full: int) -> tuple[list[Snapshot], Sequence[Decision], dict[str, Any]]:
+    recording = Recording.of(DATA / "linear-road", SEED, highest=HIGHEST, seconds=ramp + full, ramp=ramp)
+    with scratch() as folder:
+        case = Case(folder, recording, expressways, 0, 0, ramp + full)
+        policy = st.Elastic(policy=st.Bottleneck(delta=DELTA, k=2), every=5.0, max=4, balancing=None)
+        run = case.start(session(), None, instances=1, elastic=policy)
+        run.wait()
+        snapshots, decisions = run.snapshots(), run.decisions()
+        began = run.epochs()[-1].sources["traffic"].position["zero"]
+        _draw_live(snapshots, expressways)
+        found = verdict_of(case.out, expected_of(recording), recording, expressways, Live(0, case.end, began))
+    last = snapshots[-1].subqueries
+    return (
+        snapshots,
+        decisions,
+        found
+        | {
+            "expressways": expressways,
+            "changes": [str(d.change) for d in decisions],
+            "instances": {name: own.instances for name, own in last.items()},
+        },
+    )
+
+
+def _draw_live(snapshots: Sequence[Snapshot], expressways: int) -> None:
+    title = f"{expressways} expressways, from one instance of everything"
+    with picture("linear-road-elastic", (1.2, 1.2, 1), title=title) as axes:
+        rates, instances, waits = axes
+        times = [s.time - snapshots[0].time for s in snapshots]
+        came = [s.rate / 1e3 for s in snapshots]
+        done = [s.rows / s.period / 1e3 for s in snapshots]
+        rates.plot(times, came, color=PALE, linewidth=3, label="messages that came")
+        rates.plot(times, done, color=INK, linewidth=1, label="processed")
+        bottom = np.zeros(len(times))
+        for (name, _), colour in zip(snapshots[0].subqueries.items(), COLOURS, strict=False):
+            degrees = np.array([s.subqueries[name].instances for s in snapshots], dtype=np.float64)
+            instances.fill_between(times, bottom, bottom + degrees, step="post", color=colour, label=name)
+            bottom += degrees
+        waits.plot(times, [s.latency.p95 if s.latency else np.nan for s in snapshots], color=COLOURS[0])
+        rates.set(ylabel="thousands per second", ylim=(0, None))
+        instances.set(ylabel="instances", ylim=(0, None))
+        waits.set(ylabel="p95 latency, s", xlabel="seconds", ylim=(0, 5))
+
+
+# ── model ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _dynamic(model: Model, load: Trace, delta: float) -> dict[str, float]:
+    policy = st.Elastic(policy=st.Bottleneck(delta=delta, k=2), every=5.0, balancing=None)
+    found = _figures(cluster.run(model, load, policy, degrees=dict.fromkeys(model.steps, 1), keep=True), load.seconds)
+    say(f"threshold {delta:.0%}: {found}")
+    return found
+
+
+def _manual(model: Model, load: Trace) -> dict[int, dict[str, float]]:
+    """Run fixed allocations: each gives one more instance to what takes the longest, as an expert would."""
+    works = model.works(load.peak)
+    degrees = dict.fromkeys(model.steps, 1)
+    found = {}
+    for number in range(len(degrees), 2 * NEEDED + 1):
+        if number >= NEEDED - 4:
+            fixed = st.Elastic(policy=st.Manual(), balancing=None)
+            found[number] = _figures(cluster.run(model, load, fixed, degrees=degrees, keep=True), load.seconds)
+        slowest = max(degrees, key=lambda name: works[name].time(degrees[name]))
+        degrees = degrees | {slowest: degrees[slowest] + 1}
+    return found
+
+
+def _best(manual: Mapping[int, Mapping[str, float]]) -> int:
+    """Find the fewest instances with which rows wait hardly longer than with many: with fewer the 95th percentile starts to rise."""
+    least = min(found["p95_s"] for found in manual.values())
+    return min(number for number, found in manual.items() if found["p95_s"] <= 1.5 * least)
+
+
+def _figures(run: cluster.Run, seconds: int) -> dict[str, float]:
+    """Say how many instances there were in the end, and how long rows waited all the time."""
+    waits = [(s.latency.p50, s.latency.p95, s.rows) for s in run.snapshots if s.latency]
+    weights = np.array([rows for _, _, rows in waits], dtype=np.float64)
+    middle, high = (np.array([w[i] for w in waits]) for i in (0, 1))
+    return {
+        "instances": int(run.degrees[-1]),
+        "p50_s": round(_quantile(middle, weights, 0.5), 3),
+        "p95_s": round(_quantile(high, weights, 0.95), 3),
+        "changes": len(run.done),
+    }
+
+
+def _quantile(values: Any, weights: Any, q: float) -> float:
+    order = np.argsort(values)
+    return float(values[order][np.searchsorted(np.cumsum(weights[order]), q * weights.sum())])
+
+
+def _draw_thresholds(
+    by_threshold: Mapping[int, Mapping[str, float]], manual: Mapping[int, Mapping[str, float]], best: int
+) -> None:
+    with picture("linear-road-threshold", (1, 1), title="the threshold of the bottleneck detector") as (degree, wait):
+        deltas = list(by_threshold)
+        degree.plot(
+            deltas, [f["instances"] for f in by_threshold.values()], color=COLOURS[0], marker="o", label="dynamic"
+        )
+        degree.axhline(best, color=PALE, linestyle=":", label=f"by hand: {best}")
+        for key, colour in (("p50_s", COLOURS[1]), ("p95_s", COLOURS[2])):
+            wait.plot(deltas, [f[key] for f in by_threshold.values()], color=colour, marker="o", label=key[:3])
+        degree.set(ylabel="instances at the end", ylim=(0, None))
+        wait.set(ylabel="latency, s", xlabel="threshold δ, %", yscale="log")
