@@ -34,6 +34,11 @@ BENCHMARKS = {
         "main",
         'the L-rating: expressways in real time, every row judged; ARGS="--expressways 128 --phase ahead|live|judge --trials 256,128"',
     ),
+    "linear-road-elastic": (
+        "benchmarks.linear_road.elastic",
+        "main",
+        "from one instance of everything along the rising traffic; thresholds, and allocations by hand, in the simulator",
+    ),
     "user-operator": (
         "benchmarks.operators.fold",
         "main",

@@ -92,6 +92,29 @@ LINES: dict[str, Line] = {
         lambda d: rate(d["springtide"], "events"),
         lambda d: f"the same in one plain Polars program: {short(d['plain_polars_events_per_s'])} events/s",
     ),
+    "topk": (
+        "the most visited language versions every 30 s, Parquet to Parquet; page views that come twice as fast as they can be processed",
+        lambda d: (
+            f"{rate(d['springtide'], 'page views')}; {d['open_ratio']:.2f} of it under twice the load, where at most {short(d['open_most_waiting'])} wait"
+        ),
+        lambda d: f"SEEP on 50 VMs: {short(d['paper_events_per_s'])}/s",
+    ),
+    "linear-road": (
+        "Linear Road: expressways whose last ten minutes, at 1,700 reports/s each, are answered in real time",
+        lambda d: (
+            f"L = {d['L']}: {d['live_rows']:,} answers, {d['late_answers']} late, {d['wrong_rows']} wrong; {d['p50_ms']:.0f} ms, p95 {d['p95_ms']:.0f}, p99 {d['p99_ms']:.0f}"
+        ),
+        lambda d: (
+            f"SEEP on {d['seep']['vms']} VMs: L = {d['seep']['L']}; {d['seep']['p50_ms']} ms, p95 {d['seep']['p95_ms']}, p99 {d['seep']['p99_ms']}"
+        ),
+    ),
+    "linear-road-elastic": (
+        "the same from one instance of everything, live; in the simulator, instances over the best allocation by hand",
+        lambda d: (
+            f"{len(d['live']['changes'])} changes, {d['live']['wrong_rows']} rows wrong, p95 {d['live']['p95_ms']:.0f} ms; {d['over_manual_pct']:.0f} % more ({d['dynamic_instances']} against {d['best_manual_instances']})"
+        ),
+        lambda d: f"SEEP: {d['seep']['over_manual_pct']} % more",
+    ),
     "user-operator": (
         "a fold in Python per key, 1 M keys",
         lambda d: rate(d["springtide"]),

@@ -62,9 +62,8 @@ def expected_of(recording: Recording) -> dict[str, pl.DataFrame]:
     return frames(Oracle().run(recording.messages()))
 
 
-def expenditures_of(recording: Recording, way: int) -> pl.DataFrame:
+def _expenditures(asked: pl.DataFrame, recording: Recording, way: int) -> pl.DataFrame:
     """Let the oracle answer the questions for past days of another expressway, whose cars have spent something else; numbers are those of the one."""
-    asked = recording.messages().filter(pl.col("type") == road.EXPENDITURE)
     shifted = road.shifted(asked, way, recording.vids, recording.qids)
     answers = frames(Oracle().run(shifted))["expenditures"]
     return answers.with_columns(pl.col("vid") - way * recording.vids, pl.col("qid") - way * recording.qids)
@@ -80,14 +79,13 @@ def verdict_of(
         name: {int(way[0]): part for way, part in rows.partition_by("way", as_dict=True).items()}  # type: ignore[call-overload]
         for name, rows in answers.items()
     }
-    others = {way for parts in by_way.values() for way in parts} - set(range(expressways))
-    found = [
-        compare(
-            {name: parts.get(way, answers[name].clear()) for name, parts in by_way.items()},
-            {**expected, "expenditures": expenditures_of(recording, way)},
-        )
-        for way in [*range(expressways), *others]
-    ]
+    asked = recording.messages().filter(pl.col("type") == road.EXPENDITURE)
+    found = []
+    for way in {*range(expressways), *(way for parts in by_way.values() for way in parts)}:
+        wanted = {**expected, "expenditures": _expenditures(asked, recording, way)}
+        if way >= expressways:
+            wanted = {name: rows.clear() for name, rows in wanted.items()}
+        found.append(compare({name: parts.get(way, answers[name].clear()) for name, parts in by_way.items()}, wanted))
     points = {f"p{q}_ms": float(waits.quantile(q / 100, "nearest") or 0) * 1000 for q in (50, 95, 99)}
     return {
         "late_answers": sum(v.late for v in found),
@@ -102,25 +100,16 @@ def verdict_of(
 
 def _answers(out: Path, name: str, live: Live, recording: Recording) -> pl.DataFrame:
     """Read the rows of a sink, with the expressway that each belongs to, its numbers as the oracle has them, and how long it took if it was live."""
-    times = [json.loads(line) for line in Path(f"{out / name}.times").read_text().splitlines()]
-    seen = pl.DataFrame(times, schema={"epoch": pl.Int64, "seen": pl.Float64}, orient="row").unique(
-        "epoch", keep="last"
-    )
-    files = sorted((out / name).glob("*.parquet"))
-    none = pl.DataFrame(schema={**dict.fromkeys(NAMES[name], pl.Int32), "file": pl.String})
-    rows = pl.read_parquet(files, include_file_paths="file") if files else none
-    epoch = pl.col("file").str.extract(r"part-(\d+)-").cast(pl.Int64)
+    times = dict(json.loads(line) for line in Path(f"{out / name}.times").read_text().splitlines())
+    files = sorted((out / name).glob("part-*.parquet"))
+    seen_at = [times[int(file.name.split("-")[1])] for file in files]
+    none = pl.DataFrame(schema={**dict.fromkeys(NAMES[name], pl.Int32), "seen": pl.Float64})
+    parts = [pl.read_parquet(f).with_columns(seen=pl.lit(at)) for f, at in zip(files, seen_at, strict=True)]
+    rows = pl.concat(parts) if parts else none
     is_live = pl.col("time").is_between(live.first, live.end, closed="left")
     way = pl.col("vid") // recording.vids
     shifted = {"vid": pl.col("vid") - way * recording.vids}
     if "qid" in rows.columns:
         shifted["qid"] = pl.col("qid") - way * recording.qids
     seconds = pl.when(is_live).then(pl.col("seen") - (pl.col("time") - live.first + live.began))
-    return (
-        rows.with_columns(epoch=epoch)
-        .drop("file")
-        .join(seen, on="epoch", how="left")
-        .with_columns(seconds=seconds)
-        .with_columns(way=way, **shifted)
-        .drop("epoch", "seen")
-    )
+    return rows.with_columns(seconds=seconds.cast(pl.Float32), way=way, **shifted).drop("seen", "ts", strict=False)

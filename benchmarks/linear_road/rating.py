@@ -28,7 +28,7 @@ from benchmarks.measure import DATA, result, say, scratch, session
 
 SEED = 1
 HIGHEST = 1_700
-RAMP, LIVE = 900, 600
+RAMP, LIVE = 600, 600
 WARM = 60
 """So many of the last seconds before real time are left to the live run: it starts its workers with them."""
 TRIAL = 60
@@ -68,7 +68,7 @@ class Case:
 
 def main(*arguments: str) -> None:
     parser = argparse.ArgumentParser(prog="linear-road")
-    parser.add_argument("--expressways", type=int, default=128)
+    parser.add_argument("--expressways", type=int, default=256)
     parser.add_argument("--phase", choices=["all", "ahead", "live", "judge"], default="all")
     parser.add_argument("--ramp", type=int, default=RAMP)
     parser.add_argument("--live", type=int, default=LIVE)

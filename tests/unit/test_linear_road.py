@@ -10,8 +10,10 @@ import pytest
 
 import springtide as st
 from benchmarks.linear_road import road
+from benchmarks.linear_road.judging import Live, Timed, expected_of, verdict_of
 from benchmarks.linear_road.oracle import Answers, Oracle
 from benchmarks.linear_road.query import linear_road
+from benchmarks.linear_road.source import Recording, Traffic
 from benchmarks.linear_road.traffic import Expressway
 from benchmarks.linear_road.validator import NAMES, Verdict, judge
 from springtide.runtime import inprocess
@@ -212,3 +214,44 @@ def test_traffic_follows_the_specification() -> None:
     assert steps["leaves"].max() == 1
     per_second = reports.group_by("time").len().sort("time")["len"]
     assert (per_second[0], per_second[-1]) == (15, 60)
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    return Recording.of(tmp_path_factory.mktemp("roads"), 3, highest=30, seconds=180, ramp=90)
+
+
+def test_copies_of_an_expressway_are_answered_as_the_one(recording: Recording, tmp_path: Path) -> None:
+    source = st.source("traffic", Traffic(recording, 3, 2, 0, 180, 180), ts="ts")
+    query = linear_road(source, {name: Timed(str(tmp_path / name)) for name in NAMES})
+    inprocess.run(query.plan(buckets=16), tmp_path / "checkpoint", Options(instances=2, rows_per_epoch=3_000))
+    expected = expected_of(recording)
+    found = verdict_of(tmp_path, expected, recording, 3, Live(0, 180, began=0.0))
+    assert found["wrong_rows"] == 0
+    assert found["rows"] == 3 * sum(answers.height for answers in expected.values())
+    assert found["late_answers"] == found["rows"], "by a clock that began in 1970 all of them are"
+    assert verdict_of(tmp_path, expected, recording, 2, Live(0, 0, 0.0))["wrong_rows"] == found["rows"] // 3
+
+
+def test_messages_come_when_the_clock_shows_their_second(recording: Recording) -> None:
+    now = [1000.0]
+    traffic = Traffic(recording, 2, 2, begin=10, end=180, ahead=60, clock=lambda: now[0])
+    first = traffic.take(None, 10**9, "ts")
+    assert first.position == {"second": 60, "zero": None}, "up to then they come as fast as they are taken"
+    second = traffic.take(first.position, 10**9, "ts")
+    assert second.position == {"second": 61, "zero": 1000.0}
+    assert traffic.take(second.position, 10**9, "ts").position == second.position
+    now[0] = 1003.5
+    third = traffic.take(second.position, 10**9, "ts")
+    assert third.position["second"] == 64
+    assert [part.arrived for part in third.slices] == [(1001.0, 1003.0)] * 2
+    assert traffic.take(second.position, 1, "ts").position["second"] == 62, "one second at least"
+    assert [len(traffic.read(part).rows.collect()) for part in third.slices] == [part.rows for part in third.slices]
+    now[0] = 1500.0
+    assert traffic.take(third.position, 10**9, "ts").ended
+
+
+def test_a_run_ahead_ends_before_the_live_part(recording: Recording) -> None:
+    ahead = Traffic(recording, 1, 1, begin=0, end=180, ahead=60, until=50)
+    assert ahead.take(None, 10**9, "ts").position == {"second": 50, "zero": None}
+    assert not ahead.take({"second": 50, "zero": None}, 10**9, "ts").slices
