@@ -111,7 +111,7 @@ LINES: dict[str, Line] = {
     "linear-road-elastic": (
         "the same from one instance of everything, live; in the simulator, instances over the best allocation by hand",
         lambda d: (
-            f"{len(d['live']['changes'])} changes, {d['live']['wrong_rows']} rows wrong, p95 {d['live']['p95_ms']:.0f} ms; {d['over_manual_pct']:.0f} % more ({d['dynamic_instances']} against {d['best_manual_instances']})"
+            f"{len(d['live']['changes'])} changes, {d['live']['wrong_rows']} rows wrong, p95 {d['live']['p95_ms']:.0f} ms; SEEP's policy {d['over_manual_pct']:.0f} % more ({d['dynamic_instances']} against {d['best_manual_instances']}), `Learned(Foresight())` {d['foresight_over_manual_pct']:.0f} %"
         ),
         lambda d: f"SEEP: {d['seep']['over_manual_pct']} % more",
     ),

@@ -23,6 +23,7 @@ from benchmarks.measure import DATA, result, say, scratch, session
 from benchmarks.pictures import picture
 from springtide.charts import COLOURS, INK, PALE
 from springtide.elastic.decisions import Decision
+from springtide.elastic.policies.policy import Policy
 from springtide.elastic.simulator import cluster
 from springtide.elastic.simulator.calibration import calibrated
 from springtide.elastic.simulator.model import Model
@@ -34,8 +35,8 @@ RAMP, FULL = 240, 60
 DELTA = 0.7
 NEEDED = 20
 """Instances that are just enough in the model, at the highest rate."""
-LENGTH, PLATEAU = 1_800, 600
-"""Seconds of the model's ramp, about as in figure 6, and of the highest rate after it."""
+LENGTH, PLATEAU = 1_200, 300
+"""Seconds of the model's ramp, and of the highest rate after it."""
 STARTUP = 5.0
 """Seconds until a new instance is there: SEEP has a pool of virtual machines for that."""
 THRESHOLDS = tuple(range(10, 91, 10))
@@ -52,8 +53,9 @@ def main(*arguments: str) -> None:
     rate = model.rate(NEEDED)
     climbs = np.linspace(rate * LOWEST / HIGHEST, rate, LENGTH)
     load = Trace("linear road", np.concatenate([climbs, np.full(PLATEAU, rate)]))
-    by_threshold = {delta: _dynamic(model, load, delta / 100) for delta in THRESHOLDS}
-    manual = _manual(model, load)
+    by_threshold = {delta: _dynamic(model, load, st.Bottleneck(delta=delta / 100, k=2)) for delta in THRESHOLDS}
+    foresight = _dynamic(model, load, st.Learned(st.Foresight()))
+    manual = _manual(model, Trace("full", np.full(PLATEAU, rate)))
     best = _best(manual)
     chosen = by_threshold[round(DELTA * 100)]
     _draw_thresholds(by_threshold, manual, best)
@@ -70,6 +72,8 @@ def main(*arguments: str) -> None:
         best_manual_instances=best,
         dynamic_instances=chosen["instances"],
         over_manual_pct=100 * (chosen["instances"] / best - 1),
+        foresight=foresight,
+        foresight_over_manual_pct=100 * (foresight["instances"] / best - 1),
         seep={"over_manual_pct": 25, "dynamic_vms": 25, "manual_vms": 20},
     )
 
@@ -124,10 +128,10 @@ def _draw_live(snapshots: Sequence[Snapshot], expressways: int) -> None:
 # ── model ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _dynamic(model: Model, load: Trace, delta: float) -> dict[str, float]:
-    policy = st.Elastic(policy=st.Bottleneck(delta=delta, k=2), every=5.0, balancing=None)
-    found = _figures(cluster.run(model, load, policy, degrees=dict.fromkeys(model.steps, 1), keep=True), load.seconds)
-    say(f"threshold {delta:.0%}: {found}")
+def _dynamic(model: Model, load: Trace, policy: Policy) -> dict[str, float]:
+    settings = st.Elastic(policy=policy, every=5.0, balancing=None)
+    found = _figures(cluster.run(model, load, settings, degrees=dict.fromkeys(model.steps, 1), keep=True))
+    say(f"{policy}: {found}")
     return found
 
 
@@ -136,10 +140,10 @@ def _manual(model: Model, load: Trace) -> dict[int, dict[str, float]]:
     works = model.works(load.peak)
     degrees = dict.fromkeys(model.steps, 1)
     found = {}
-    for number in range(len(degrees), 2 * NEEDED + 1):
-        if number >= NEEDED - 4:
+    for number in range(len(degrees), NEEDED + 13):
+        if number >= NEEDED - 2:
             fixed = st.Elastic(policy=st.Manual(), balancing=None)
-            found[number] = _figures(cluster.run(model, load, fixed, degrees=degrees, keep=True), load.seconds)
+            found[number] = _figures(cluster.run(model, load, fixed, degrees=degrees, keep=True))
         slowest = max(degrees, key=lambda name: works[name].time(degrees[name]))
         degrees = degrees | {slowest: degrees[slowest] + 1}
     return found
@@ -151,7 +155,7 @@ def _best(manual: Mapping[int, Mapping[str, float]]) -> int:
     return min(number for number, found in manual.items() if found["p95_s"] <= 1.5 * least)
 
 
-def _figures(run: cluster.Run, seconds: int) -> dict[str, float]:
+def _figures(run: cluster.Run) -> dict[str, float]:
     """Say how many instances there were in the end, and how long rows waited all the time."""
     waits = [(s.latency.p50, s.latency.p95, s.rows) for s in run.snapshots if s.latency]
     weights = np.array([rows for _, _, rows in waits], dtype=np.float64)
