@@ -91,7 +91,7 @@ def _live(expressways: int, ramp: int, full: int) -> tuple[list[Snapshot], Seque
         snapshots, decisions = run.snapshots(), run.decisions()
         began = run.epochs()[-1].sources["traffic"].position["zero"]
         _draw_live(snapshots, expressways)
-        found = verdict_of(case.out, expected_of(recording), recording, expressways, Live(0, case.end, began))
+        found = verdict_of(case.out, expected_of(recording, case.end), recording, expressways, Live(0, case.end, began))
     last = snapshots[-1].subqueries
     return (
         snapshots,

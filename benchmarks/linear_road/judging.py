@@ -57,9 +57,9 @@ class Live:
     """The time of day at which the first one came."""
 
 
-def expected_of(recording: Recording) -> dict[str, pl.DataFrame]:
-    """Let the oracle answer the messages of the one expressway."""
-    return frames(Oracle().run(recording.messages()))
+def expected_of(recording: Recording, end: int) -> dict[str, pl.DataFrame]:
+    """Let the oracle answer the messages of the one expressway, up to second `end`."""
+    return frames(Oracle().run(recording.messages().filter(pl.col("time") < end)))
 
 
 def _expenditures(asked: pl.DataFrame, recording: Recording, way: int) -> pl.DataFrame:
@@ -79,7 +79,7 @@ def verdict_of(
         name: {int(way[0]): part for way, part in rows.partition_by("way", as_dict=True).items()}  # type: ignore[call-overload]
         for name, rows in answers.items()
     }
-    asked = recording.messages().filter(pl.col("type") == road.EXPENDITURE)
+    asked = recording.messages().filter((pl.col("type") == road.EXPENDITURE) & (pl.col("time") < live.end))
     found = []
     for way in {*range(expressways), *(way for parts in by_way.values() for way in parts)}:
         wanted = {**expected, "expenditures": _expenditures(asked, recording, way)}

@@ -72,6 +72,7 @@ def main(*arguments: str) -> None:
     parser.add_argument("--phase", choices=["all", "ahead", "live", "judge"], default="all")
     parser.add_argument("--ramp", type=int, default=RAMP)
     parser.add_argument("--live", type=int, default=LIVE)
+    parser.add_argument("--for", type=int, dest="seconds", help="end after so many live seconds")
     parser.add_argument("--trials", help="some L, from the greatest on: ends with the first that keeps up")
     given = parser.parse_args(arguments)
     seconds = given.ramp + given.live
@@ -84,10 +85,7 @@ def main(*arguments: str) -> None:
     if given.phase in ("all", "ahead"):
         _run_ahead(session(), case)
     if given.phase in ("all", "live"):
-        run = case.start(session(), None)
-        run.wait()
-        (folder / "began.json").write_text(json.dumps(run.epochs()[-1].sources["traffic"].position["zero"]))
-        _report(run)
+        _run_live(session(), case, case.end if given.seconds is None else case.ahead + given.seconds)
     if given.phase in ("all", "judge"):
         _judge(case)
 
@@ -143,10 +141,21 @@ def _run_ahead(spark: Any, case: Case) -> None:
     (case.folder / "ahead.json").write_text(json.dumps({"rows": case.rows_before, "seconds": seconds}))
 
 
+def _run_live(spark: Any, case: Case, end: int) -> None:
+    run = case.start(spark, None)
+    while not run.wait(0.5):
+        epochs = run.epochs()
+        if epochs and epochs[-1].sources["traffic"].position["second"] >= end:
+            run.stop()
+    last = run.epochs()[-1].sources["traffic"].position
+    (case.folder / "live.json").write_text(json.dumps({"end": last["second"], "began": last["zero"]}))
+    _report(run)
+
+
 def _judge(case: Case) -> None:
     say("the oracle")
-    expected = expected_of(case.recording)
-    live = Live(case.ahead, case.end, json.loads((case.folder / "began.json").read_text()))
+    live = Live(case.ahead, **json.loads((case.folder / "live.json").read_text()))
+    expected = expected_of(case.recording, live.end)
     found = verdict_of(case.out, expected, case.recording, case.expressways, live)
     ahead = json.loads((case.folder / "ahead.json").read_text())
     result(
@@ -156,6 +165,6 @@ def _judge(case: Case) -> None:
         **found,
         ahead_rows_per_s=ahead["rows"] / ahead["seconds"],
         ramp_s=case.ahead,
-        live_s=case.end - case.ahead,
+        live_s=live.end - case.ahead,
         seep=SEEP_MS | {"L": 350, "vms": 50},
     )

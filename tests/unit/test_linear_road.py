@@ -225,12 +225,12 @@ def test_copies_of_an_expressway_are_answered_as_the_one(recording: Recording, t
     source = st.source("traffic", Traffic(recording, 3, 2, 0, 180, 180), ts="ts")
     query = linear_road(source, {name: Timed(str(tmp_path / name)) for name in NAMES})
     inprocess.run(query.plan(buckets=16), tmp_path / "checkpoint", Options(instances=2, rows_per_epoch=3_000))
-    expected = expected_of(recording)
+    expected = expected_of(recording, 180)
     found = verdict_of(tmp_path, expected, recording, 3, Live(0, 180, began=0.0))
     assert found["wrong_rows"] == 0
     assert found["rows"] == 3 * sum(answers.height for answers in expected.values())
     assert found["late_answers"] == found["rows"], "by a clock that began in 1970 all of them are"
-    assert verdict_of(tmp_path, expected, recording, 2, Live(0, 0, 0.0))["wrong_rows"] == found["rows"] // 3
+    assert verdict_of(tmp_path, expected, recording, 2, Live(180, 180, 0.0))["wrong_rows"] == found["rows"] // 3
 
 
 def test_messages_come_when_the_clock_shows_their_second(recording: Recording) -> None:
