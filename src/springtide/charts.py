@@ -121,7 +121,7 @@ def _load(axes: Axes, reports: Sequence[tuple[float, Snapshot]]) -> None:
 
 
 def _backlog(axes: Axes, times: Sequence[float], rows: Sequence[int]) -> None:
-    """Draw what waits behind the rates, on a scale of its own."""
+    """Draw the backlog behind the rates, on a scale of its own."""
     right = axes.twinx()
     axes.fill_between([], [], color=PALE, alpha=0.35, linewidth=0, label="backlog (right)")
     right.fill_between(times, rows, color=PALE, alpha=0.35, linewidth=0)

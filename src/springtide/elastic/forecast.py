@@ -32,14 +32,14 @@ class Series:
         return Series(np.asarray(times, dtype=np.float64), np.asarray(rates, dtype=np.float64))
 
     def last(self, seconds: float) -> Series:
-        """Keep what is not older than so many seconds before the end."""
+        """Keep what is at most a number of seconds older than the end."""
         first = int(np.searchsorted(self.times, self.times[-1] - seconds, side="right")) if self.times.size else 0
         return Series(self.times[first:], self.rates[first:])
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is to come, at each of the times that were asked for."""
+    """The forecast rate at each of the times that were asked for."""
 
     rates: tuple[float, ...]
     errors: tuple[float, ...]
@@ -50,7 +50,7 @@ class Forecast:
     """Seconds for which the load has been like this. At 0 it has just jumped, and the last report may have only a part of it."""
 
     def upper(self, deviations: float) -> tuple[float, ...]:
-        """Return rates that are exceeded only by what is farther off than so many standard deviations.
+        """Return the rates plus a number of standard deviations.
 
         >>> Forecast((100.0,), (5.0,)).upper(2)
         (110.0,)
@@ -88,20 +88,20 @@ class Linear:
         return self.window
 
     def forecast(self, past: Series, times: Sequence[float]) -> Forecast:
-        """Go on with the line; a rate is never under 0."""
+        """Extend the line; a rate is never below 0."""
         line = _line_through(past.last(self.window))
         rates = tuple(max(0.0, round(line.at(t), 9)) for t in times)
         return Forecast(rates, tuple(line.residual for _ in times), line.slope, _length(past.last(self.window)))
 
 
 BREAK = 10.0
-"""Two lines must explain so many times as much as chance would, by the F statistic, before there is a break between them."""
+"""Two lines must explain this many times as much as chance would, by the F statistic, before there is a break between them."""
 CHANCE = 2.0
-"""A slope within so many standard errors of 0 may be chance, and is taken for 0."""
+"""A slope within this many standard errors of 0 may be chance, and is treated as 0."""
 FEW = 4
 """A line through fewer points fits too well to be believed: there it is the level that counts."""
 QUIET = 0.01
-"""Noise that is taken to be there at least, as a share of the rate."""
+"""The least noise that is assumed, as a share of the rate."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Trend:
     """
 
     window: float = 120.0
-    """Seconds that a line goes through at most."""
+    """The most seconds that a line goes through."""
     lookback: float = 600.0
     """Seconds from which it learns how noisy the load is."""
     memory: InitVar[float | None] = None
@@ -131,7 +131,7 @@ class Trend:
             object.__setattr__(self, "lookback", memory)
 
     def forecast(self, past: Series, times: Sequence[float]) -> Forecast:
-        """Go on with the line since the last break."""
+        """Extend the line since the last break."""
         noise = max(_noise(past.last(self.lookback).rates), QUIET) * abs(float(past.rates[-1]))
         part, seen = _since_break(past.last(self.window), noise)
         line = _line_through(part)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from springtide.elastic.snapshot import Snapshot
 
 REPORTS = 6
-"""As many of the last ones say what a row costs."""
+"""How many of the last reports say what a row costs."""
 
 Costs = NDArray[np.float64]
 

@@ -28,7 +28,7 @@ class Manager:
     """Decides for one query."""
 
     def __init__(self, elastic: Elastic, state: ManagerState | None = None, history: Iterable[Snapshot] = ()) -> None:
-        """Begin, or go on with what was remembered and with the reports of before."""
+        """Begin, or continue with what was remembered and with earlier reports."""
         self.elastic = elastic
         self.state = state or ManagerState()
         """What must outlive the process; reports are written one by one, by whoever keeps history."""
@@ -72,7 +72,7 @@ class Manager:
         epoch: int,
         grid: tuple[int, int] | None = None,
     ) -> Instruction | None:
-        """Do what somebody asks for, whatever the policy thinks and also while elasticity is paused.
+        """Do what somebody asks for, whatever the policy thinks, even while elasticity is paused.
 
         Limits hold: a ValueError says which. Then the policy leaves the subquery alone for the grace period.
         """
@@ -111,7 +111,7 @@ class Manager:
 
     @property
     def underway(self) -> Mapping[str, Instruction]:
-        """Return the instructions that no snapshot has shown to be done; after a restart they are to be done still."""
+        """Return the instructions that no snapshot has shown to be done; after a restart they still have to be done."""
         return self.state.underway
 
     @property
@@ -128,7 +128,7 @@ class Manager:
     # ── deciding ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _decide(self, report: Snapshot, earlier: Sequence[Snapshot]) -> tuple[Instruction, ...]:
-        """Hear everybody; for each subquery the first proposal counts that no rule is against."""
+        """Collect all proposals; for each subquery, the first one that no rule forbids counts."""
         proposals = self._proposals(report, earlier)
         fewer = {p.subquery: p.instances for p in reversed(proposals) if _is_fewer(report, p)}
         for name in report.subqueries:
@@ -144,7 +144,7 @@ class Manager:
             instruction, refusal = judge(proposal, report, self.elastic, self.state, decided)
             if refusal is not None:
                 self.state = self.state.refused(refusal)
-                if refusal.rule == "confirmations":  # it will change soon: what else could be done would be for nothing
+                if refusal.rule == "confirmations":  # it will change soon: anything else would be in vain
                     waiting.add(name)
             if instruction is not None:
                 decided[name] = instruction

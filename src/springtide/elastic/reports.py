@@ -13,7 +13,7 @@ Number = TypeVar("Number", int, float)
 
 
 def merged(snapshots: Sequence[Snapshot]) -> Snapshot:
-    """Sum up the last ones that had the bucket maps of the very last: what instances did under another map says nothing.
+    """Sum up the last snapshots with the same bucket maps as the very last one: what instances did under another map says nothing.
 
     Rows and times are added, backlog and slots are those at the end, and latencies the worst.
     """
@@ -46,7 +46,7 @@ def is_due(gathered: Sequence[Snapshot], every: float) -> bool:
 
 
 def reports_of(snapshots: Iterable[Snapshot], every: float) -> list[Snapshot]:
-    """Return the reports that a run made of its snapshots: a run that goes on after it knows them too.
+    """Return the reports that a run made from its snapshots, so that a later run knows them too.
 
     >>> [r.epoch for r in reports_of([Snapshot(float(t), t, 1.0, 1.0, {}, {}) for t in range(7)], every=3.0)]
     [2, 5]
@@ -66,7 +66,7 @@ def _maps(snapshot: Snapshot) -> dict[str, tuple[int, int]]:
 
 
 def _source(epochs: Sequence[tuple[SourceLoad, float]]) -> SourceLoad:
-    """Sum up epochs that took so many seconds."""
+    """Sum up epochs, each with its seconds."""
     loads = [load for load, _ in epochs]
     unknown = all(s.arrived is None for s in loads)
     came = [s.rows if s.arrived is None else s.arrived for s in loads]

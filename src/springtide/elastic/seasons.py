@@ -19,7 +19,7 @@ class MissingForecaster(SpringtideError):
 
 
 SERIES = 8
-"""So many series of rates can share a seasonal forecaster without each being fitted anew at every report."""
+"""How many series of rates can share a seasonal forecaster without each being fitted again for every report."""
 
 
 @dataclass
@@ -33,15 +33,15 @@ class Seasonal:
     season: float
     """Seconds after which the load repeats itself."""
     bins: int = 60
-    """As many make a season."""
+    """How many bins make a season."""
     seasons: float = 4.0
-    """So many are looked back on."""
+    """How many seasons it looks back."""
     near: Trend = field(default_factory=Trend)
     _fitted: list[_Smoothing] = field(default_factory=list, init=False, repr=False, compare=False)
     """The last ones: a query may have several sources, and queries may share a forecaster."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be, and say at once if the library is missing."""
+        """Refuse impossible settings, and say at once if the library is missing."""
         if self.season <= 0 or self.bins < 4:
             raise ValueError("a season must be longer than zero and have at least 4 bins")
         _holt_winters()
@@ -52,7 +52,7 @@ class Seasonal:
         return max(self.seasons * self.season, self.near.lookback)
 
     def forecast(self, past: Series, times: Sequence[float]) -> Forecast:
-        """Go on with trend and season from where the load is now."""
+        """Extend trend and season from where the load is now."""
         near = self.near.forecast(past, times)
         width = self.season / self.bins
         edges, means = _binned(past, width)
@@ -70,7 +70,7 @@ class Seasonal:
         return Forecast(rates, errors, trend, near.seen)
 
     def _smoothing(self, edges: Floats, means: Floats, width: float) -> _Smoothing:
-        """Take the one that was fitted to the same rates, and go on with it where there are more."""
+        """Take the one that was fitted to the same rates, and update it if there are more."""
         before = next((model for model in self._fitted if model.is_of(edges, means)), None)
         if before is not None and before.end == float(edges[-1]):
             return before

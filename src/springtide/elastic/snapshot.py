@@ -1,4 +1,4 @@
-"""What the policies see: one moment of a running query, measured. Plain data, and the figures that follow from it."""
+"""What the policies see: one moment of a running query, measured. Plain data, and the numbers that follow from it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class SourceLoad:
     rows: int = 0
     """Read in this time."""
     arrived: int | None = None
-    """Came in this time, read or not; None where nobody knows, and then it is taken that all was read that came."""
+    """Rows that came in this time, read or not; None if unknown: then everything that came is assumed to have been read."""
     backlog: int = 0
-    """Were there when the last epoch began, which had no room for them."""
+    """Rows that were there when the last epoch began but did not fit into it."""
     latest: float | None = None
     """Rows per second that came in the last epoch, where there were several: after a jump it is all of it, and the average is not."""
     sooner: float | None = None
@@ -259,7 +259,7 @@ class Snapshot:
         return self.has_backlog(name)
 
     def bucket_loads(self, name: str) -> tuple[float, ...]:
-        """Share the utilisation of each instance out to its buckets: by their work, else by their rows; empty if unknown."""
+        """Divide the utilisation of each instance between its buckets: by their work, otherwise by their rows; empty if unknown."""
         own = self.subqueries[name]
         weights = own.bucket_weights
         if not weights:
@@ -306,7 +306,7 @@ class Snapshot:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Snapshot:
-        """Read what `to_json` wrote, also after a trip through JSON's lists."""
+        """Read what `to_json` wrote, even after a round trip through JSON."""
         if data["format"] != FORMAT:
             raise ValueError(f"a snapshot of format {data['format']}, this version of Springtide reads {FORMAT}")
         plain = {key: value for key, value in data.items() if key != "format"}
@@ -322,7 +322,7 @@ class Snapshot:
 
 
 def evened(rows: Floats) -> Floats:
-    """Take counts to be the same as far as they differ no more than chance would have it."""
+    """Treat counts as equal if they differ by no more than chance."""
     mean, variance = float(rows.mean()), float(rows.var())
     trust = max(0.0, 1 - mean / variance) if variance else 0.0
     found: Floats = mean + trust * (rows - mean)

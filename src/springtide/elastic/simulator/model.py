@@ -72,9 +72,9 @@ class Model:
     pause: float = 0.0
     """From the end of an epoch to the start of the next, at least."""
     startup: float = 30.0
-    """From the wish for more instances until they are there."""
+    """From the request for more instances until they are there."""
     handover: float = 1.0
-    """What the first epoch takes longer when all buckets of a subquery change hands."""
+    """How much longer the first epoch takes when all buckets of a subquery change owners."""
     recovery: float = 10.0
     """What a failure costs, besides the epoch that is done again."""
     failures: float = 0.0
@@ -86,7 +86,7 @@ class Model:
     levels: Mapping[str, int] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse a model that is none, and find the stages."""
+        """Refuse an invalid model, and find the stages."""
         for name, step in self.steps.items():
             unknown = [up for up in step.upstream if up not in self.steps]
             if unknown:

@@ -1,4 +1,4 @@
-"""The verdict on a run: how stable, how accurate, how late, how dear."""
+"""The verdict on a run: how stable, how accurate, how late, how expensive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BOUND = 30.0
 
 @dataclass(frozen=True)
 class Verdict:
-    """Figures of a run; times in seconds."""
+    """Measurements of a run; times in seconds."""
 
     reconfigurations: int
     """How often a subquery got another bucket map: fewer is more stable."""
@@ -40,7 +40,7 @@ class Verdict:
 
     @property
     def excess_pct(self) -> float:
-        """Return the instance-hours over the optimum; under 0 for who was late instead."""
+        """Return the instance-hours above the optimum; below 0 for a policy that was late instead."""
         return 100 * (self.hours / self.least_hours - 1)
 
 
