@@ -7,6 +7,7 @@ it has the epoch, by the marks of the turns before; what it has is finished unde
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -90,7 +91,8 @@ class SharedPublishing(Publishing):
                     f"has not published epoch {manifest.epoch}, which this replica's savepoint is of",
                     "start the replica that the savepoint is of, or begin with an earlier one",
                 )
-            self._wait()
+            if not self._wait():
+                raise SpringtideError("the query was stopped before it had begun")
 
     def close(self) -> None:
         """Let the sinks go, and remember what they have."""
@@ -130,7 +132,10 @@ class SharedPublishing(Publishing):
                 after=self._replica.settings.seconds,
             )
             if what is Move.WAIT:
-                self._wait()
+                if (
+                    not self._wait()
+                ):  # it is to stop, but not before somebody has published this: soon it takes the turn itself
+                    time.sleep(self._replica.pause)
             elif self._take_turn(manifest.epoch, turns, mine):
                 break
         self._pace, self._began = self._timer() - self._began, self._timer()
@@ -288,12 +293,10 @@ class SharedPublishing(Publishing):
 
     # ── small things ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _wait(self) -> None:
+    def _wait(self) -> bool:
+        """Wait for a moment; False: the run is to stop."""
         self._storage.check()
-        if not self._patience.wait(self._replica.pause):
-            raise SpringtideError(
-                "the query was stopped while another replica published; the next start goes on from here"
-            )
+        return self._patience.wait(self._replica.pause)
 
     def _ask_group(self, action: Callable[[], T]) -> T:
         return self._patience.attempt(f"{self._replica.name} (replica)", action)

@@ -123,6 +123,19 @@ def test_a_new_replica_begins_with_a_savepoint_of_another(tmp_path: Path) -> Non
     assert runs.by()[4:6] == ["b", "b"]
 
 
+def test_a_replica_that_is_stopped_leaves_no_epoch_unpublished(tmp_path: Path) -> None:
+    runs = Runs(tmp_path)
+    runs.run("a", 4)
+
+    def stop(engine: Engine) -> bool:
+        if engine.manifest.epoch == 5:
+            engine.wait_no_longer()  # while the sixth is at work
+        return engine.manifest.epoch < 6
+
+    inprocess.run(runs.query().plan(buckets=BUCKETS), tmp_path / "b", runs.options("b"), between=stop)
+    assert runs.by() == ["a"] * 4 + ["b"] * 3
+
+
 def test_a_query_that_ran_alone_becomes_the_first_replica(tmp_path: Path) -> None:
     runs = Runs(tmp_path)
     plan = runs.query().plan(buckets=BUCKETS)
