@@ -80,6 +80,11 @@ BENCHMARKS = {
         'eight queries beside Flink, Spark\'s own operators and plain Polars; ARGS="--queries q5 --records 1000000 --rounds 5"',
     ),
     "epoch-floor": ("benchmarks.engine.floor", "main", "an epoch with 100 rows, against a bare two-stage Python job"),
+    "latency": (
+        "benchmarks.latency.windows",
+        "main",
+        "1,000 rows/s, windows of a second: from a window's end to its rows in an exactly-once Parquet folder",
+    ),
     "before-after": (
         "benchmarks.engine.before_after",
         "main",

@@ -160,6 +160,11 @@ LINES: dict[str, Line] = {
             f"1 is a bare two-stage Python job on the same session, with the same workers: {d['bare_s']['median'] * 1000:.0f} ms"
         ),
     ),
+    "latency": (
+        "1,000 rows/s, windows of a second: from a window's end to its rows in an exactly-once Parquet folder",
+        lambda d: f"{d['p50_ms']:.0f} ms, 99 % within {d['p99_ms']:.0f} ms; {d['wrong_windows']} windows wrong",
+        lambda d: f"an epoch takes {spread(d['epoch_ms'], ' ms')}",
+    ),
     "growth": (
         "epoch time at 10⁵, 10⁶ and 10⁷ rows of state, the slowest over the fastest, same input",
         lambda d: times(d["time_ratio"]),
@@ -174,6 +179,7 @@ LINES: dict[str, Line] = {
         "another number of instances with 10⁶ rows of state, under load: extra time of the switching epoch over its neighbours",
         lambda d: (
             ", ".join(f"{change} {s['median']:.0f} ms" for change, s in d["by_change_ms"].items())
+            + (f"; where a new worker must come {d['cold_extra_ms']:.0f} ms" if "cold_extra_ms" in d else "")
             + f"; {d['wrong_rows']} rows wrong"
         ),
         lambda d: f"Spark's own way, stop, offline repartition, restart: {d['spark_ms'] / 1000:.0f} s",

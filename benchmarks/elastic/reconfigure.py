@@ -3,7 +3,8 @@
 Every epoch takes one minute of calls and closes one window of an hour. The extra time of the epoch in which a change takes effect is its
 time less the median of the four epochs before and the four after it; of each change the median of the runs, of these the worst. An epoch's time is from its planning until its rows
 are published and what is old is removed; the end of a micro-batch of Spark, once a second, is between epochs. More instances than cores take longer, so that a change from 2 to 8 on two
-cores has half of the difference between 2 and 8 in it: `over_those_after_ms` has it without. Spark's own operator has to be stopped, its state written anew for another
+cores has half of the difference between 2 and 8 in it: `over_those_after_ms` has it without. `cold_extra_ms` is 1 → 2 in a session of its own where every part, the reading of calls
+too, had one instance before: no two tasks ever ran at once, so that the second instance needs a second Python worker. Spark's own operator has to be stopped, its state written anew for another
 number of partitions by Spark's own tool, and started again; counted from the stop to the first batch behind it, less a usual batch.
 """
 
@@ -34,6 +35,7 @@ REPEATS = 5
 def main() -> None:
     steps = 4 + len(CHANGES)
     data = _data(FULL + steps * STEADY + 2)
+    cold = [_cold(data) for _ in range(REPEATS)]
     spark = session()
     extras: dict[str, list[float]] = {f"{a} → {b}": [] for a, b in CHANGES}
     beside: dict[str, list[float]] = {name: [] for name in extras}
@@ -49,8 +51,7 @@ def main() -> None:
             degrees = [len(m["subqueries"]["windows"]["busy"]) for m in metrics]
             assert metrics[-1]["rows"] > 0
             for a, b in CHANGES:
-                at = next(j for j in range(1, len(degrees)) if degrees[j - 1 : j + 1] == [a, b])
-                near = seconds[at - 4 : at] + seconds[at + 1 : at + 5]
+                at, near = _around(seconds, degrees, a, b)
                 extras[f"{a} → {b}"].append((seconds[at] - statistics.median(near)) * 1000)
                 beside[f"{a} → {b}"].append((seconds[at] - statistics.median(seconds[at + 1 : at + 5])) * 1000)
                 epochs += near
@@ -63,7 +64,9 @@ def main() -> None:
         "reconfigure",
         extra_ms=max(statistics.median(e) for e in extras.values()),
         wrong_rows=wrong,
+        cold_extra_ms=statistics.median(cold),
         spark_ms=theirs["total_ms"],
+        cold_ms=summary(cold),
         worst_of_four_ms=summary(worst),
         by_change_ms={name: summary(e) for name, e in extras.items()},
         over_those_after_ms={name: summary(e) for name, e in beside.items()},
@@ -72,6 +75,25 @@ def main() -> None:
         rows_compared=still.height,
         state_pane_rows=state,
     )
+
+
+def _around(seconds: list[float], degrees: list[int], before: int, after: int) -> tuple[int, list[float]]:
+    """Return the epoch in which a change took effect, and how long its neighbours took."""
+    at = next(j for j in range(1, len(degrees)) if degrees[j - 1 : j + 1] == [before, after])
+    return at, seconds[at - 4 : at] + seconds[at + 1 : at + 5]
+
+
+def _cold(data: Path) -> float:
+    """Go from 1 to 2 where no two tasks ever ran at once; return the extra time of the epoch in which that takes effect."""
+    spark = session()
+    with scratch() as folder:
+        _, metrics = _springtide(spark, data, folder, [(1, 2)], alone=True)
+    spark.stop()
+    seconds = [m["whole_seconds"] for m in metrics]
+    at, near = _around(seconds, [len(m["subqueries"]["windows"]["busy"]) for m in metrics], 1, 2)
+    extra = (seconds[at] - statistics.median(near)) * 1000
+    say(f"a new worker: {extra:.0f} ms")
+    return extra
 
 
 def _draw(seconds: list[float], degrees: list[int]) -> None:
@@ -111,22 +133,26 @@ def _query(data: Path, folder: Path) -> st.Query:
 
 
 def _springtide(
-    spark: Any, data: Path, folder: Path, changes: list[tuple[int, int]]
+    spark: Any, data: Path, folder: Path, changes: list[tuple[int, int]], *, alone: bool = False
 ) -> tuple[pl.DataFrame, list[dict[str, Any]]]:
-    """Fill the state, then go on a pane at a time, with a change after every few epochs."""
+    """Fill the state, then go on a pane at a time, with a change after every few epochs; with `alone` by one instance of everything, and no longer than is needed."""
+    prefix = 1 if alone else 2
     query, ckpt = _query(data, folder), folder / "checkpoint"
-    run = query.start(spark, checkpoint=ckpt, instances=2, rows_per_epoch=20 * PANE)
+    run = query.start(spark, checkpoint=ckpt, instances=prefix, rows_per_epoch=20 * PANE)
     while run.active and run.status()["sources"].get("calls", {"accepted": 0})["accepted"] < FULL * PANE:
         time.sleep(0.01)
     run.stop()
     first = changes[0][0] if changes else 2
-    run = query.start(spark, checkpoint=ckpt, instances={"calls": 2, "windows": first}, rows_per_epoch=PANE)
+    run = query.start(spark, checkpoint=ckpt, instances={"calls": prefix, "windows": first}, rows_per_epoch=PANE)
     degree, wanted = first, [n for a, b in changes for n in (a, b)][1:]
     for n in wanted:
         if n != degree:
             _epochs(run, STEADY)
             run.scale("windows", n)
             degree = n
+    if alone:
+        _epochs(run, STEADY)
+        run.stop()
     run.wait()
     states = [sum(s.rows for s in m.state["windows"].segments) for m in run.epochs()]
     took = {s.epoch: s.seconds for s in run.snapshots()}

@@ -1,0 +1,1 @@
+"""How soon a window's rows are with the reader."""
