@@ -68,7 +68,7 @@ class Case:
 
 def main(*arguments: str) -> None:
     parser = argparse.ArgumentParser(prog="linear-road")
-    parser.add_argument("--expressways", type=int, default=256)
+    parser.add_argument("--expressways", type=int, default=192)
     parser.add_argument("--phase", choices=["all", "ahead", "live", "judge"], default="all")
     parser.add_argument("--ramp", type=int, default=RAMP)
     parser.add_argument("--live", type=int, default=LIVE)
