@@ -122,6 +122,11 @@ BENCHMARKS = {
         "two replicas, one is killed: the gap in the sink; what the second costs",
     ),
     "restart": ("benchmarks.recovery.restart", "main", "the driver is killed with 10⁷ rows of state"),
+    "hot-swap": (
+        "benchmarks.engine.hot_swap",
+        "main",
+        'what it costs to replace a query while it runs, beside Spark\'s own way; ARGS="3" runs',
+    ),
     "reconfigure": ("benchmarks.elastic.reconfigure", "main", "what a change of degree costs, beside Spark's own way"),
     "imbalance": ("benchmarks.elastic.imbalance", "main", "keys whose popularity moves, with and without balancing"),
     "provisioning": ("benchmarks.elastic.provisioning", "main", "a ramp of load: load-aware against individual"),

@@ -175,6 +175,11 @@ LINES: dict[str, Line] = {
         lambda d: f"{spread(d['cv_balanced_pct'], ' %')} after settling",
         lambda d: f"without balancing {d['cv_plain_pct']['median']:.0f} %; chance alone {d['cv_chance_pct']:.1f} %",
     ),
+    "hot-swap": (
+        "a filter and a user's aggregate replaced with 10⁶ rows of state, under load: extra time of the swapping epoch over its neighbours",
+        lambda d: f"{spread(d['by_swap_ms'], ' ms')}; {d['wrong_rows']} rows wrong",
+        lambda d: f"Spark's own way, start again with another filter: {d['spark_ms'] / 1000:.1f} s",
+    ),
     "reconfigure": (
         "another number of instances with 10⁶ rows of state, under load: extra time of the switching epoch over its neighbours",
         lambda d: (

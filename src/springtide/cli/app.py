@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 import springtide
 from springtide.cli.checkpoint import app as checkpoint
-from springtide.cli.control import move, pause, rebalance, resume, scale, stop
+from springtide.cli.control import move, pause, rebalance, reload, resume, scale, stop
 from springtide.cli.demo import demo
 from springtide.cli.explain import explain
 from springtide.cli.history import history
@@ -61,6 +61,7 @@ for _command in (
     rebalance,
     pause,
     resume,
+    reload,
     stop,
     demo,
 ):

@@ -20,6 +20,7 @@ from springtide.state.copying import Copied, backup
 from springtide.state.copying import restore as restore_checkpoint
 from springtide.state.manifest import Manifest
 from springtide.state.read_only import opened
+from springtide.state.savepoints import release as release_savepoint
 from springtide.state.savepoints import save as save_checkpoint
 from springtide.state.savepoints import savepoints
 from springtide.state.stores import Store
@@ -129,6 +130,16 @@ def _told(done: Copied, target: Store) -> str:
     new = f"{plural(done.files, 'file')}, {size(done.bytes)}" if done.files else "nothing new"
     there = f"; {plural(done.there, 'file')} already there" if done.there else ""
     return f"{target.url} has epoch {done.epochs[-1]}: {new}{there}"
+
+
+@app.command()
+def release(
+    ckpt: Place,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the savepoint.")],
+) -> None:
+    """Remove a savepoint. The checkpoint itself, and other savepoints, keep what they need."""
+    release_savepoint(ckpt, name)
+    show(f"the savepoint {name} is gone")
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`springtide scale`, `move`, `rebalance`, `pause`, `resume` and `stop`: commands to a query that runs elsewhere."""
+"""`springtide scale`, `move`, `rebalance`, `pause`, `resume`, `reload` and `stop`: commands to a query that runs elsewhere."""
 
 from __future__ import annotations
 
@@ -65,6 +65,21 @@ def pause(ckpt: CheckpointPath, wait: Wait = 10) -> None:
 def resume(ckpt: CheckpointPath, wait: Wait = 10) -> None:
     """Let the policy of a running query decide again."""
     _switch(ckpt, "resume", "is resumed", wait)
+
+
+def reload(
+    ckpt: CheckpointPath, wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for it.")] = 60
+) -> None:
+    """Have a running query read its file again, and go on in the form that it has there.
+
+    What stays keeps its state. If it cannot be taken over, or does not run, the query goes on as it was.
+    """
+    checkpoint, query = _running(ckpt)
+    answer = _ask(checkpoint, Command("reload"), wait)
+    if answer.status == "done":
+        typer.echo(f"{query} has another form since epoch {answer.epoch:,}; springtide history says what it cost")
+    else:
+        typer.echo(f"sent to {query}; it reads its file again after the current epoch")
 
 
 def stop(

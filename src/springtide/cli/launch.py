@@ -43,6 +43,7 @@ from springtide.state.mirror import Mirror
 from springtide.state.names import SPARK_LOG
 
 if TYPE_CHECKING:
+    from springtide.cli.reloading import QueryFile
     from springtide.runtime.spark.run import Run
 
 AVAILABLE_NOW = "available now"
@@ -78,6 +79,10 @@ class RunOptions:
     """Whether, and how, it waits while another run of the query is at work."""
     replica: Replicated | None = None
     """Of which group it is a replica, and by which name."""
+    file: QueryFile | None = None
+    """What the query was read from."""
+    reload: bool = False
+    """Whether it takes the form that the file has, whenever that changes."""
 
 
 @dataclass(frozen=True)
@@ -152,10 +157,12 @@ def launch(
                 durability=options.durability,
                 standby=standby,
                 replicas=options.replica,
+                reload=None if options.file is None else options.file.read,
             )
             if standby is not None:
                 started = clock()
-            _follow(run, view, tracker, interrupts, clock)
+            changing = options.file if options.reload else None
+            _follow(run, view, tracker, interrupts, clock, changing)
             seconds = clock() - started
         except (QueryError, CheckpointError, ReplicaError):
             raise
@@ -202,7 +209,14 @@ def _told(standby: Standby | None, interrupts: Interrupts, console: Console) -> 
     return replace(standby, told=say, cancelled=lambda: interrupts.stop_wanted)
 
 
-def _follow(run: Run, view: LiveView | PlainView, tracker: Tracker, interrupts: Interrupts, clock: SteadyClock) -> None:
+def _follow(
+    run: Run,
+    view: LiveView | PlainView,
+    tracker: Tracker,
+    interrupts: Interrupts,
+    clock: SteadyClock,
+    changing: QueryFile | None = None,
+) -> None:
     events, started = RunEvents(run), clock()
 
     def look(*, last: bool) -> None:
@@ -217,6 +231,8 @@ def _follow(run: Run, view: LiveView | PlainView, tracker: Tracker, interrupts: 
             look(last=False)
             if interrupts.stop_wanted:
                 run.stop()
+            elif changing is not None:
+                changing.replace_if_changed(run)
             run.wait(_LOOK)
         look(last=True)
     run.wait()

@@ -52,7 +52,8 @@ def load_module(file: Path) -> ModuleType:
     sys.modules[module.__name__] = module  # dataclasses and pickle look there
     sys.path.insert(0, str(file.resolve().parent))  # as when Python runs the file
     try:
-        spec.loader.exec_module(module)
+        # no bytecode of before: a file that is read again may be as long as it was, and changed in the same second
+        exec(compile(file.read_bytes(), str(file), "exec", dont_inherit=True), vars(module))
     except QueryError as error:
         raise CommandError(f"{file}{_line(error, file)}: {error}") from None
     except SyntaxError as error:

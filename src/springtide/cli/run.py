@@ -13,10 +13,12 @@ from springtide.cli.errors import CommandError
 from springtide.cli.formatting import count, plural, rate, seconds
 from springtide.cli.launch import LOOPBACK, Finished, RunOptions, launch, places
 from springtide.cli.load import file_of, load_query, module_of
+from springtide.cli.reloading import QueryFile
 from springtide.cli.sessions import MASTER, parse_session
 from springtide.cli.tables import table_of
 from springtide.compiler.tables import columns
 from springtide.elastic.protocols import ProtocolChoice as Protocol
+from springtide.elastic.settings import Elastic
 from springtide.query.steps import Sink
 from springtide.runtime.durability import EPOCH, RETAIN, Durability
 from springtide.runtime.query import Query
@@ -160,6 +162,9 @@ def run(
         str | None,
         typer.Option("--as", metavar="NAME", rich_help_panel=_REPLICAS, help="What this replica is called."),
     ] = None,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Replace the running query when FILE changes and still makes sense.")
+    ] = False,
     savepoint: Annotated[
         str | None,
         typer.Option(
@@ -173,11 +178,16 @@ def run(
     """
     query = load_query(file)
     console = Console(highlight=False)
-    settings = parse_elastic(elastic, least, most, policy, protocol, folder=file_of(file).parent)
+    folder = file_of(file).parent
+
+    def elasticity() -> Elastic | None:
+        return parse_elastic(elastic, least, most, policy, protocol, folder=folder)
+
+    settings = elasticity()
     metrics = None if metrics_port is None else (metrics_host, metrics_port)
     durable = Durability(durability, backup, retain)
     module = module_of(file)
-    spark = parse_session(master, conf or (), packages, session, module=module, folder=file_of(file).parent)
+    spark = parse_session(master, conf or (), packages, session, module=module, folder=folder)
     standing = Standby(after, lease) if standby or lease is not None else None
     if standing is not None and checkpoint is None:
         raise CommandError(
@@ -198,6 +208,8 @@ def run(
         ui,
         standing,
         replica,
+        QueryFile(file, policy, elasticity),
+        reload,
     )
     finished = launch(query, options, console, module=module)
     summary(query, finished, console)

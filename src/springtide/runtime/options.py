@@ -36,8 +36,8 @@ class Options:
     """Of a run that stood by: what it has seen of the checkpoint that it takes over."""
     signs: float | None = None
     """Seconds between two signs of life for runs that stand by; None: as usual for where the checkpoint is."""
-    reload: Callable[[], Graph] | None = None
-    """Reads the query again from where it was written; None: nobody knows where that is."""
+    reload: Callable[[], tuple[Graph, Elastic | None]] | None = None
+    """Reads the query again from where it was written, and who decides about its instances; None: nobody knows where that is."""
     replica: Replicated | None = None
     """Of which group it is a replica, and by which name; None: it is the only run."""
     spans: Spans = field(default_factory=Spans)

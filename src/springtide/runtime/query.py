@@ -130,8 +130,8 @@ class Query(Graph):
         savepoint: str | Path | None = None,
         storage_options: Mapping[str, Any] | None = None,
         standby: bool | Standby | None = None,
-        reload: Callable[[], Graph] | None = None,
         replicas: Replicated | None = None,
+        reload: Callable[[], tuple[Graph, Elastic | None]] | None = None,
     ) -> Run:
         """Run the query on a Spark session, in epochs, until its input ends or it is stopped.
 
@@ -164,7 +164,8 @@ class Query(Graph):
         With `standby` (True, or `st.Standby(…)`) this waits, with Spark started and workers warm, for as long as another run of the query is at work, and returns
         when that one is gone and this run has taken over; if there is none, at once.
 
-        `reload` returns the query as it is now; `springtide reload` has it called, and the run takes that form (see `run.replace`).
+        `reload` returns the query as it is written now, and what `elastic` is to be; `springtide reload` has it called, and the run takes that form
+        (see `run.replace`).
 
         With `replicas` it is one of several that run at the same time, each with a checkpoint of its own: `st.Replicated("s3://bucket/group", name="a")`. The first to
         finish an epoch publishes it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ import springtide as st
 from springtide.connectors import Publication, Sink
 from springtide.elastic.settings import Elastic
 from springtide.runtime.engine import Engine, Options
+from springtide.runtime.failpoints import PLACES
 from springtide.runtime.identity import begin_from
 from springtide.runtime.inprocess import execute
 from springtide.state.accounts import imbalances
@@ -25,7 +27,11 @@ from springtide.state.copying import restore
 from springtide.state.errors import CheckpointError
 from springtide.state.savepoints import release, savepoints
 from springtide.state.verifying import verify
+from springtide.testing import compare
+from tests.unit.runtime import swapping
+from tests.unit.runtime.crashing import write_input
 from tests.unit.runtime.test_engine import Feed
+from tests.unit.runtime.test_inprocess import PROCESSES
 
 Rows = list[tuple[str, int]]
 
@@ -725,3 +731,29 @@ def test_a_backup_has_the_form_too(running: Callable[..., Running], tmp_path: Pa
     r.start(counted(pl.col("k") == "a"))
     r.end()
     assert r.rows("out") == [("a", 2), ("b", 1)]
+
+
+# ── dying ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_process_killed_at_any_step_of_it_goes_on_in_the_form_that_was_committed(tmp_path: Path, place: str) -> None:
+    """Before the manifest it is the old form that goes on, after it the new one; the other one is refused, and no row is lost or doubled."""
+    write_input(tmp_path)
+    visit = 3 * (swapping.AFTER + 1) + 2 if place == "during-publish" else swapping.AFTER + 2
+    child = PROCESSES.Process(target=swapping.run_and_replace, args=(tmp_path, f"{place}:{visit}"))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    done = place not in ("before-job", "after-job")
+    with pytest.raises(CheckpointError, match="another form of this query"):
+        swapping.run_on(tmp_path, is_replaced=not done)
+    swapping.run_on(tmp_path, is_replaced=done)
+    copied = pl.read_parquet(tmp_path / "copy" / "*.parquet").sort("x")
+    factors = (copied["double"] / copied["x"]).to_list()[1:]
+    assert copied["x"].to_list() == list(range(60)), "every row once"
+    assert set(factors) == ({2, 3} if done else {2})
+    assert factors == sorted(factors), "those that were read before are of the old form"
+    compare(pl.read_parquet(tmp_path / "sums" / "*.parquet"), swapping.first(tmp_path).run_reference().rows("sums"))
+    assert bool(savepoints(tmp_path / "checkpoint")), "what the step had that is gone; or a copy that nobody needs"
+    assert not verify(tmp_path / "checkpoint").lost

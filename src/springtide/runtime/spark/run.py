@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +94,7 @@ class Run:
         self._engine = Engine(plan, checkpoint, self._executor, options, resources)
         self._executor.note = self._engine.note
         if (reload := options.reload) is not None:
-            self._engine.reload = lambda: self._exchange(*self._prepare(reload()), self._engine.form.elastic)
+            self._engine.reload = partial(self._reload, reload)
         self._group = f"springtide-{plan.graph.name}-{uuid.uuid4().hex[:8]}"  # a query may run on several checkpoints
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping, self._finished = threading.Event(), threading.Event()
@@ -273,6 +274,10 @@ class Run:
         """Return what was measured in the last epochs of this run."""
         return [m.metrics.to_json() | {"epoch": m.epoch} for m in self._history]
 
+    def note(self, text: str) -> None:
+        """Put something among the events, for people."""
+        self._engine.note(text)
+
     def events(self) -> list[tuple[float, str]]:
         """Return what happened besides epochs: when, and what."""
         return list(self._engine.events)
@@ -314,6 +319,10 @@ class Run:
         while not done() and time.monotonic() < until:
             time.sleep(_POLL)
         return plan, executor
+
+    def _reload(self, read: Callable[[], tuple[Graph, Elastic | None]]) -> Manifest:
+        query, elastic = read()
+        return self._exchange(*self._prepare(query), elastic)
 
     def _exchange(self, plan: Plan, executor: SparkExecutor, elastic: Elastic | None) -> Manifest:
         """Replace the query, in an epoch."""

@@ -1,0 +1,66 @@
+"""The file of a query, read again while the query runs: when somebody asks for it, or when it has changed (`--reload`)."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from springtide.cli.load import file_of, load_query, module_of
+from springtide.elastic.settings import Elastic
+from springtide.query.errors import SpringtideError
+from springtide.runtime.query import Query
+
+if TYPE_CHECKING:
+    from springtide.runtime.spark.run import Run
+
+
+class QueryFile:
+    """`FILE` or `FILE:NAME`, with what the options say of elasticity: a policy of the user's own is read again too."""
+
+    def __init__(self, where: str, policy: str | None, settings: Callable[[], Elastic | None]) -> None:
+        """It has just been read."""
+        self._where, self._settings = where, settings
+        module, colon, _ = (policy or "").rpartition(":")
+        self._policy = module if colon else None
+        self._seen = self._digest()
+
+    def read(self) -> tuple[Query, Elastic | None]:
+        """Read it again; what is wrong with it is told, and then everything is as before."""
+        with _kept(module_of(self._where).__name__, self._policy):
+            return load_query(self._where), self._settings()
+
+    def replace_if_changed(self, run: Run) -> None:
+        """Let a run have the query as it is now, if the file is another one than before; whatever is wrong with it, the run goes on."""
+        digest = self._digest()
+        if digest == self._seen or digest is None:
+            return
+        self._seen = digest
+        try:
+            query, elastic = self.read()
+            run.replace(query, elastic=elastic)
+        except SpringtideError as error:
+            run.note(f"{file_of(self._where).name} has changed, and the query goes on as it was: {error}")
+
+    def _digest(self) -> bytes | None:
+        """Return what tells one text from another; None while there is none, as when an editor is about to put another one in its place."""
+        try:
+            return hashlib.sha256(file_of(self._where).read_bytes()).digest()
+        except OSError:
+            return None
+
+
+@contextmanager
+def _kept(name: str, policy: str | None) -> Iterator[None]:
+    """Have modules made anew, and if that fails, those of before."""
+    names = [n for n in (name, policy) if n is not None and n in sys.modules]
+    before = {n: sys.modules[n] for n in names}
+    if policy is not None:
+        sys.modules.pop(policy, None)
+    try:
+        yield
+    except BaseException:
+        sys.modules.update(before)
+        raise
