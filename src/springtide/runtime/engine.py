@@ -86,6 +86,8 @@ class Engine:
         """What the next epoch begins with where that is not the last manifest: when the query is replaced."""
         self._failure: BaseException | None = None
         """What came in between when a manifest was about to be committed, or was: this run cannot go on."""
+        self.said: Callable[[BaseException], str] = str
+        """Finds the line that matters in what tasks failed with."""
         self.reload: Callable[[], Manifest] | None = None
         """Reads the query's file again and replaces the query, where there is such a file."""
         self.observer = Observer(plan, checkpoint, options, self._resources)
@@ -488,8 +490,8 @@ class Engine:
             self._take_back(before, after, saved)
             if not begun or not isinstance(error, Exception):
                 raise
-            self.note(f"the new form of {plan.graph.name} was taken back: {error}")
-            raise TakenBackError(plan.graph.name, str(error)) from error
+            self.note(f"the new form of {plan.graph.name} was taken back: {self.said(error)}")
+            raise TakenBackError(plan.graph.name, self.said(error)) from error
         try:
             manifest = self._finish(work, started)
         except BaseException as error:

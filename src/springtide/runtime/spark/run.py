@@ -92,7 +92,7 @@ class Run:
         if isinstance(resources, SparkExecutors):
             self._executor.ready = resources.ready
         self._engine = Engine(plan, checkpoint, self._executor, options, resources)
-        self._executor.note = self._engine.note
+        self._executor.note, self._engine.said = self._engine.note, _said
         if (reload := options.reload) is not None:
             self._engine.reload = partial(self._reload, reload)
         self._group = f"springtide-{plan.graph.name}-{uuid.uuid4().hex[:8]}"  # a query may run on several checkpoints
@@ -496,17 +496,23 @@ def _seconds(spark: SparkSession, trigger: str) -> float:
 
 
 def _readable(error: BaseException) -> SpringtideError:
-    """Find the line that matters in what Spark says of a failed job."""
+    """Return what a failed job ends the run with."""
     if isinstance(error, SpringtideError):
         return error
     if is_gone(error):
         return _ended(GONE, error)
+    return _ended(f"the epoch failed and was not committed: {_said(error)}", error)
+
+
+def _said(error: BaseException) -> str:
+    """Find the line that matters in what Spark says of a failed job."""
+    if isinstance(error, SpringtideError):
+        return str(error)
     said = (line.strip() for line in str(error).splitlines())
     lines = [line for line in said if line and not line.startswith("at ")]  # Java's own steps say nothing to us
     ours = [line for line in lines if line.startswith("springtide.") and "Error: " in line]
     named = [line for line in lines if "Error" in line.partition(":")[0]]
-    last = ours[-1].partition(": ")[2] if ours else named[-1] if named else repr(error)
-    return _ended(f"the epoch failed and was not committed: {last}", error)
+    return ours[-1].partition(": ")[2] if ours else named[-1] if named else repr(error)
 
 
 def _of_spark(error: BaseException) -> SpringtideError:

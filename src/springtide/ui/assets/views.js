@@ -164,7 +164,7 @@ function story(page, found, empty) {
 }
 
 /** How events begin that are decisions and refusals, which are told elsewhere. */
-const TOLD = /^(scaled|moved|rebalanced|refused for) /;
+const TOLD = /^(scaled|moved|rebalanced|replaced|refused for) /;
 
 function events(all, most = Infinity) {
   const found = all.filter((e) => !TOLD.test(e.text)).slice(0, most);

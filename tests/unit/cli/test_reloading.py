@@ -1,0 +1,106 @@
+"""The file of a query, read again while the query runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+import springtide as st
+from springtide.cli.errors import CommandError
+from springtide.cli.load import load_query
+from springtide.cli.reloading import QueryFile
+from springtide.elastic.settings import Elastic
+
+PROGRAM = """
+    import polars as pl
+    import springtide as st
+
+    LEAST = 1
+
+    x = st.source("x", st.memory([{"n": 1}]))
+    query = st.Query("looked-at", x.filter(pl.col("n") > LEAST).to(st.memory_sink(), name="out"))
+"""
+
+
+class Run:
+    """Takes note of what it is told."""
+
+    def __init__(self) -> None:
+        self.forms: list[tuple[st.Query, Elastic | None]] = []
+        self.notes: list[str] = []
+        self.refuses = False
+
+    def replace(self, query: st.Query, *, elastic: Elastic | None) -> None:
+        if self.refuses:
+            raise st.QueryError("x (source)", "it is another one", "keep it")
+        self.forms.append((query, elastic))
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    file = tmp_path / "looked_at.py"
+    file.write_text(dedent(PROGRAM))
+    return file
+
+
+def edit(file: Path, old: str, new: str) -> None:
+    file.write_text(file.read_text().replace(old, new))
+
+
+def test_it_is_read_when_it_has_changed_and_not_before(program: Path) -> None:
+    load_query(str(program))
+    watched, run = QueryFile(str(program), None, lambda: None), Run()
+    watched.replace_if_changed(run)  # type: ignore[arg-type]
+    assert run.forms == []
+    edit(program, "LEAST = 1", "LEAST = 7")  # as long as before, and in the same second
+    watched.replace_if_changed(run)  # type: ignore[arg-type]
+    watched.replace_if_changed(run)  # type: ignore[arg-type]
+    ((query, _),) = run.forms
+    assert "n > 7" in query.explain()
+
+
+def test_a_file_that_makes_no_sense_changes_nothing(program: Path) -> None:
+    load_query(str(program))
+    watched, run = QueryFile(str(program), None, lambda: None), Run()
+    edit(program, "LEAST = 1", "LEAST =")
+    watched.replace_if_changed(run)  # type: ignore[arg-type]
+    with pytest.raises(CommandError, match=r"looked_at\.py:5: invalid syntax"):
+        watched.read()
+    program.unlink()  # an editor is about to put another one there
+    watched.replace_if_changed(run)  # type: ignore[arg-type]
+    program.write_text(dedent(PROGRAM).replace("LEAST = 1", "LEAST = 3"))
+    run.refuses = True
+    watched.replace_if_changed(run)  # type: ignore[arg-type]
+    assert run.forms == []
+    assert [note.partition(": ")[0] for note in run.notes] == [
+        "looked_at.py has changed, and the query goes on as it was"
+    ] * 2
+    assert "invalid syntax" in run.notes[0]
+    assert "it is another one; keep it" in run.notes[1]
+
+
+def test_a_policy_of_ones_own_is_read_again(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from springtide.cli.elasticity import parse_elastic
+
+    policy = tmp_path / "mine_to_reload.py"
+    policy.write_text("class Mine:\n    degree = 1\n    def decide(self, snapshot, history):\n        return []\n")
+    load_query(str(program))
+
+    def settings() -> Elastic | None:
+        return parse_elastic(True, policy="mine_to_reload:Mine", folder=tmp_path)
+
+    first: Any = settings()
+    watched = QueryFile(str(program), "mine_to_reload:Mine", settings)
+    edit(policy, "degree = 1", "degree = 22")
+    second: Any = watched.read()[1]
+    assert (first.policy.degree, second.policy.degree) == (1, 22)
+    edit(policy, "class Mine", "class Others")
+    with pytest.raises(CommandError, match="is not a policy"):
+        watched.read()
+    assert watched._policy == "mine_to_reload"
