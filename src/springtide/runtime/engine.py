@@ -547,7 +547,6 @@ class Engine:
     def _take_back(self, before: Form, after: Form, saved: str | None) -> None:
         self.form, self._begins, self.observer.plan = before, None, before.plan
         before.go_on_instead_of(after)
-        self.intake.done()
         if saved is not None:
             with suppress(SpringtideError, OSError):  # it stays, and takes some room
                 release(self.store, saved)

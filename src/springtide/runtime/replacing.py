@@ -138,7 +138,7 @@ def _misfit(was: steps.Step, now: steps.Step, before: Any, after: Any) -> str | 
         if types[0] != types[1]:
             return "its keys are of other types"
         for a, b in zip(was.aggregates, now.aggregates, strict=True):
-            if _layout(a) != _layout(b):
+            if _layout(a) != _layout(b) or _is_additive(a) != _is_additive(b):
                 return f"partial results of {a.name} have other columns ({_layout_text(a)} → {_layout_text(b)})"
         return None
     columns = [of.get("columns") for of in (before, after) if of is not None]
@@ -165,6 +165,11 @@ def _layout(bound: BoundAggregate) -> pl.Schema:
         return pl.Schema({"": dtype})
     parts = definition.partials(pl.col("x"))
     return pl.LazyFrame(schema={"x": dtype}).select(p.add.alias(n) for n, p in parts.items()).collect_schema()
+
+
+def _is_additive(bound: BoundAggregate) -> bool:
+    """Return whether running totals are kept of it."""
+    return bound.aggregate.definition is not None and bound.aggregate.definition.additive
 
 
 def _layout_text(bound: BoundAggregate) -> str:

@@ -209,8 +209,8 @@ class Manifest:
             "log": None if self.log is None else self.log.to_json(),
             "accounts": self.accounts,
         }
-        if self.form is not None:
-            body |= {"form": self.form, "origins": list(self.origins)}
+        body |= {} if self.form is None else {"form": self.form}
+        body |= {"origins": list(self.origins)} if self.origins else {}
         text = json.dumps(body, separators=(",", ":"), sort_keys=True)
         return json.dumps(
             {"format": FORMAT, "crc": zlib.crc32(text.encode()), "body": body}, separators=(",", ":"), sort_keys=True

@@ -175,6 +175,25 @@ def test_an_earlier_epoch_is_restored_in_its_own_form(running: Callable[..., Run
     assert r.rows("out") == [("a", 1), ("b", 1)]
 
 
+def test_a_savepoint_of_a_query_that_was_replaced(running: Callable[..., Running], tmp_path: Path) -> None:
+    """A query that begins with it may have other stateless steps and sinks; the ranks of its origins go along."""
+    r = running(joined("m"))
+    r.add("m", ("a", 1))
+    r.swap(joined("m", "b"))
+    r.add("b", ("a", 2))
+    origins = r.engine.manifest.origins
+    assert origins == ("counts", "m", "b")
+    r.engine.close()
+    begin_from(r.root, joined("m", "b")(r).plan(buckets=8), tmp_path / "again")
+    r.root = tmp_path / "again"
+    r.sinks.clear()
+    r.start(joined("m", "b"))
+    r.end()
+    assert r.engine.manifest.origins == origins
+    assert r.engine.manifest.form is None
+    assert r.rows("out") == [("a", 2)]
+
+
 def test_twice_in_a_row_and_back(running: Callable[..., Running]) -> None:
     r = running(counted())
     r.swap(counted(pl.col("k") == "a"))
