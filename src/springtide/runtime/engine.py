@@ -475,12 +475,13 @@ class Engine:
                 "a replica cannot be given another form while it runs: the others would not make the same rows",
                 "stop the replicas, and start them with the new query and a new group; code that makes the same rows one after the other, with this one",
             )
+        started = self.options.timer()
         check_runs(plan)
         found = self._fitting(plan)
         if self.storage.has_lost():
             self._recover()
             found = self._fitting(plan)
-        before, saved, started = self.form, self._keep(found), self.options.timer()
+        before, saved = self.form, self._keep(found)
         usual = self.reconfiguring.usual
         after = self._formed(plan, execute, elastic, found)
         try:

@@ -690,6 +690,7 @@ def test_lost_state_is_rebuilt_up_to_the_boundary_and_no_further(
 
 
 def test_another_policy_decides_from_now_on(running: Callable[..., Running]) -> None:
+    """SM-6: the manager's code is replaced while the query runs."""
     r = running(counted())
     r.add("feed", ("a", 1))
     with pytest.raises(st.QueryError, match="no such step"):
