@@ -92,12 +92,12 @@ final class Sql {
                     WITH bids AS (
                         SELECT bid_auction AS auction, bid_bidder AS bidder, bid_price AS price, ts AS `at`, rowtime FROM input WHERE kind = 2
                     ), highest AS (
-                        SELECT window_time AS until, MAX(price) AS price
+                        SELECT window_time AS close_time, MAX(price) AS price
                         FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(rowtime), INTERVAL '10' SECOND))
                         GROUP BY window_start, window_end, window_time
                     )
                     SELECT b.auction, b.bidder, b.price, b.`at` FROM bids b JOIN highest h
-                        ON b.price = h.price AND b.rowtime BETWEEN h.until - INTERVAL '9.999' SECOND AND h.until
+                        ON b.price = h.price AND b.rowtime BETWEEN h.close_time - INTERVAL '9.999' SECOND AND h.close_time
                     """;
             case "q8" ->
                     """
