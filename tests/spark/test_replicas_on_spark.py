@@ -17,7 +17,7 @@ from tests.spark.child import endless
 from tests.spark.processes import end_the_group, start_child
 from tests.spark.test_standby import _SECONDS, add, until
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def accepted(folder: Path, name: str) -> int:
