@@ -233,6 +233,28 @@ LINES: dict[str, Line] = {
             f"Spark's own operator {spread(d['spread']['spark-default'], ' s')}, with RocksDB {spread(d['spread']['spark-rocksdb'], ' s')}"
         ),
     ),
+    "object-store": (
+        "heavy callers with the checkpoint in an S3-compatible server on the same machine, state durable every 5 s, 4 instances",
+        lambda d: f"{rate(d['store'])}; {d['requests']:.0f} requests an epoch",
+        lambda d: f"with the checkpoint in a folder: {rate(d['folder'])}; {times(d['ratio'])}",
+    ),
+    "locality": (
+        "the same on four nodes that share nothing else, in steady state: the share of state that a task reads from its own node's cache",
+        lambda d: f"{d['share']:.1%}",
+        lambda d: f"{short(d['read_bytes'])} bytes read in {d['epochs']} epochs",
+    ),
+    "rescale-large": (
+        "2 → 4 → 3 instances with more than 2 GB of state on such nodes, under load: extra time of the switching epochs, time until epochs are as short as before",
+        lambda d: (
+            f"{', '.join(map(str, d['extra_ms_of_each']))} ms; {d['settled_s']:.1f} s; {d['wrong_rows']} rows wrong of {short(d['state_rows'])}"
+        ),
+        lambda d: f"bytes fetched over bytes that changed owners: {d['fetched_ratio']:.2f}",
+    ),
+    "restart-remote": (
+        "the driver and its node are lost with 10⁷ rows of state in that server; from the start on another node to the first commit",
+        lambda d: spread(d["spread"]["springtide"], " s"),
+        lambda d: f"Spark's own operator with RocksDB on the same server: {spread(d['spread']['spark'], ' s')}",
+    ),
     "soak": (
         "500 epochs, growth over the run",
         lambda d: (

@@ -21,7 +21,7 @@ def main(epochs: str = "60", callers: str = "18000") -> None:
     make = st.call_records(callers=int(callers), per_second=PER_SECOND)
     total = (FULL + int(epochs)) * PANE
     with scratch() as folder, server(folder) as s3, nodes(folder, 4) as spark:
-        calls = st.source("calls", st.generate(make, total=total), ts="ts")
+        calls = st.source("calls", st.generate(make, rate=None, total=total), ts="ts")
         windows = calls.map(duration=pl.col("end") - pl.col("start")).aggregate(
             by="src", window=st.sliding("1h", every="1m"), n=st.count(), avg=st.mean("duration"), name="windows"
         )

@@ -89,7 +89,7 @@ def main(keys: str = "12000000") -> None:
 
 
 def _query(make: Make, total: int, folder: Path) -> st.Query:
-    rows = st.source("rows", st.generate(make, total=total), ts="ts")
+    rows = st.source("rows", st.generate(make, rate=None, total=total), ts="ts")
     totals = rows.aggregate(
         by="key",
         window=st.tumbling("365d"),
