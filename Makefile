@@ -8,7 +8,7 @@ PYTHON_IN_VENV = .venv/bin/python
 WITH_SPARK = JAVA_HOME="$$(cat .venv/java-home)" PYSPARK_PYTHON="$(CURDIR)/$(PYTHON_IN_VENV)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline test sparks check format chaos contract docs bench lock clean venv java browser postgres kafka
+.PHONY: help demo pipeline test sparks check format chaos contract docs bench lock clean venv java browser postgres nodes kafka
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -19,7 +19,7 @@ demo: java ## Run a query on Spark for a minute whose instances follow the load,
 pipeline: java postgres kafka ## Run examples/kafka_to_postgres.py with a Kafka broker and a PostgreSQL of its own; kill it, and compare the rows
 	@$(WITH_SPARK) $(PYTHON_IN_VENV) -m scripts.pipeline $(ARGS)
 
-test: java browser postgres kafka ## Run all tests; the soak and chaos tests with ARGS="-m slow"
+test: java browser postgres nodes kafka ## Run all tests; the soak and chaos tests with ARGS="-m slow"
 	@$(WITH_SPARK) $(PYTHON_IN_VENV) -m pytest -n 2 --dist worksteal $(ARGS)
 
 sparks: java ## Run a suite of a few minutes on PySpark 4.0, 4.1 and 4.2, each in an environment of its own; SPARK=4.1 for one
@@ -64,6 +64,9 @@ browser: venv
 
 postgres:
 	@scripts/setup.sh postgres
+
+nodes:
+	@scripts/setup.sh nodes
 
 kafka: java
 	@scripts/setup.sh kafka

@@ -5,6 +5,7 @@
 #   scripts/setup.sh java    a Java for Spark; its home is written to .venv/java-home
 #   scripts/setup.sh postgres   a PostgreSQL for tests; without one they are skipped
 #   scripts/setup.sh browser a Chromium for the tests of the page; they are skipped where there is none
+#   scripts/setup.sh nodes   iproute2, for tests whose nodes have a network of their own; without it, or without root, they are folders
 #   scripts/setup.sh kafka   a Kafka broker and a schema registry for the tests; without them those that need one are skipped
 #   scripts/setup.sh lock    a new requirements.lock from pyproject.toml; further arguments go to `uv pip compile`
 #
@@ -165,6 +166,15 @@ setup_postgres() {
         say "no PostgreSQL: its tests are skipped (Debian: install postgresql)"
 }
 
+# ── Nodes ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+# Debian's images for containers lack it; unshare and nsenter are always there.
+setup_nodes() {
+    { command -v ip && command -v tc; } >/dev/null ||
+        { can_apt && apt_install_best iproute2; } ||
+        say "no iproute2: in the tests of nodes that share nothing, these are folders instead of namespaces (Debian: install iproute2)"
+}
+
 # ── The lock ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 # The lock is the same wherever it is made: no index, no host and no path of this machine gets into it.
@@ -187,7 +197,8 @@ case "${1:-}" in
     java) setup_java ;;
     postgres) setup_postgres ;;
     browser) setup_browser ;;
+    nodes) setup_nodes ;;
     lock) shift; setup_lock "$@" ;;
     kafka) .venv/bin/python -m tests.kafka.jars && .venv/bin/python -m tests.kafka.registry ;;
-    *) die "usage: scripts/setup.sh venv | java | browser | postgres | kafka | lock" ;;
+    *) die "usage: scripts/setup.sh venv | java | browser | postgres | nodes | kafka | lock" ;;
 esac

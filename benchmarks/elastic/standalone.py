@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 SPARK = Path(pyspark.__file__).parent
 SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For JVMs that start quickly and have little to do."""
-
+MASTER_SAYS, WORKER_SAYS = r"Starting Spark master at (spark://\S+)", r"Successfully registered with master (\S+)"
 
 SETTINGS = {
     "spark_driver_host": "127.0.0.1",
@@ -54,33 +54,39 @@ def standalone(
     started: list[subprocess.Popen[bytes]] = []
     try:
         started.append(_start(folder / "master.log", "127.0.0.1", "master.Master"))
-        master = _said(folder / "master.log", r"Starting Spark master at (spark://\S+)")
+        master = said(folder / "master.log", MASTER_SAYS)
         for n in range(workers):
             log = folder / f"worker-{n}.log"
             limits = ["--cores", str(cores), "--memory", f"{cores}g", "--work-dir", str(folder / f"work-{n}"), master]
             started.append(_start(log, f"127.0.0.{n + 2}", "worker.Worker", *limits, **environment(n)))
         for n in range(workers):
-            _said(folder / f"worker-{n}.log", r"Successfully registered with master (\S+)")
+            said(folder / f"worker-{n}.log", WORKER_SAYS)
         yield master
     finally:
         _end(started)
 
 
 def _start(log: Path, host: str, what: str, *more: str, **variables: str) -> subprocess.Popen[bytes]:
-    environment = os.environ | {
+    command, environment = daemon(host, what, *more)
+    with open(log, "wb") as file:
+        environment = os.environ | environment | variables
+        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+
+
+def daemon(host: str, what: str, *more: str) -> tuple[list[str], dict[str, str]]:
+    """Return the command and the environment of a master (`master.Master`) or a worker (`worker.Worker`) on a host."""
+    environment = {
         "SPARK_LOCAL_IP": host,  # also where the web pages listen
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": SMALL,
         "SPARK_HOME": str(SPARK),
-        **variables,
     }
     command = [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{what}"]
-    command += ["--host", host, "--port", "0", "--webui-port", "0", *more]
-    with open(log, "wb") as file:
-        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+    return [*command, "--host", host, "--port", "0", "--webui-port", "0", *more], environment
 
 
-def _said(log: Path, pattern: str, seconds: float = 180) -> str:
+def said(log: Path, pattern: str, seconds: float = 180) -> str:
+    """Wait until a log says something, and return the first group of it."""
     end = time.monotonic() + seconds
     while (found := re.search(pattern, log.read_text("utf-8", errors="replace"))) is None:
         if time.monotonic() > end:

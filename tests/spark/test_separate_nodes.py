@@ -1,0 +1,75 @@
+"""Nodes that have nothing in common but an object store: in namespaces of their own, or, where these cannot be made, as processes with folders of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.machine import LONG
+from tests.servers.nodes import inside, why_not
+
+ROOT = Path(__file__).parents[2]
+APART = """
+import sys
+from pathlib import Path
+from tests.servers.nodes import network
+
+folder = Path(sys.argv[1])
+with network(folder / "nodes", ["one", "other"], namespaces=True) as nodes:
+    for node in nodes.values():
+        log = folder / f"{node.name}.log"
+        node.start(["sh", "-c", "hostname; ls /tmp; touch /tmp/$(hostname); getent hosts other; touch tests/x"], log).wait()
+    nodes["one"].cut_off(); nodes["one"].let_back(); nodes["one"].slow_down(); nodes["one"].speed_up()
+    left = nodes["one"].start(["sleep", "1000"], folder / "sleep.log")
+    nodes["one"].kill()
+    left.wait()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize(("kind", "every"), [("namespaces", "2s"), ("namespaces", "epoch"), ("folders", "2s")])
+def test_nodes_come_and_go_the_store_is_away_and_the_driver_moves(tmp_path: Path, kind: str, every: str) -> None:
+    """Every operator gives the reference's rows: the process that does all this has compared them."""
+    if kind == "namespaces" and (reason := why_not()) is not None:
+        warnings.warn(f"no namespaces for nodes, {reason}: they are processes with folders of their own", stacklevel=1)
+        kind = "folders"
+    command = [sys.executable, "-m", "tests.spark.on_separate_nodes", "play", str(tmp_path), kind, every]
+    child = subprocess.Popen(
+        inside(command) if kind == "namespaces" else command,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        said, noise = child.communicate(timeout=6 * LONG)
+    finally:
+        child.kill()
+    assert child.returncode == 0, noise
+    told: dict[str, Any] = json.loads(said.splitlines()[-1])
+    assert len(told["results"]) == 8
+    assert min(told["results"].values()) > 0
+    assert not [f for f in tmp_path.rglob("*") if f.is_file() and b"hush-hush" in f.read_bytes()]
+
+
+def test_nodes_in_namespaces_have_names_files_and_processes_of_their_own(tmp_path: Path) -> None:
+    if (reason := why_not()) is not None:
+        pytest.skip(f"no namespaces for nodes, {reason}")
+    command = inside([sys.executable, "-c", APART, str(tmp_path)])
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, timeout=LONG)
+    for name in ("one", "other"):
+        said = (tmp_path / f"{name}.log").read_text().splitlines()
+        assert said[0] == name
+        assert said[1].split() == ["10.213.0.12", "other"], "a temporary folder of its own, which is empty"
+        assert said[2].endswith("Read-only file system")
+        assert [f.name for f in (tmp_path / "nodes" / name / "tmp").iterdir()] == [name]
