@@ -217,7 +217,7 @@ _NOT_CODE: Final = {
         "__dataclass_fields__",
         "__dataclass_params__",
     ),
-    *("__hash__", "version"),
+    *("__hash__", "version", "__slotnames__"),  # the last one is left there by whoever pickles an object of it
 }
 """Attributes of a class that say nothing about what it does."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -302,3 +303,16 @@ def test_an_expression_is_digested_whole() -> None:
     one, other = X.is_in(list(range(100))), X.is_in([*range(50), 1000, *range(51, 100)])
     assert str(one) == str(other)
     assert of_expression(one, "").digest != of_expression(other, "").digest
+
+
+class Pickled:
+    """Has been sent to a worker before."""
+
+    def process(self) -> int:
+        return 1
+
+
+def test_an_object_that_was_pickled_is_the_same_code() -> None:
+    before = of_code(Pickled())
+    pickle.dumps(Pickled())
+    assert of_code(Pickled()) == before
