@@ -18,7 +18,7 @@ STAMP=$ENVIRONMENT/springtide-stamp    # what is installed, written last
 TESTS=(
     tests/spark/test_sparks.py tests/unit/test_sparks.py
     tests/spark/test_run.py tests/spark/test_rows.py tests/spark/test_sinks.py tests/spark/test_faults.py tests/spark/test_savepoints.py
-    tests/spark/test_cli_run.py tests/spark/test_cluster.py
+    tests/spark/test_cli_run.py tests/spark/test_cluster.py tests/spark/test_lakes.py
     tests/spark/test_elastic.py::test_from_1_to_64_instances_and_back
     tests/spark/test_engine.py::test_a_query_checkpointed_at_two_instances_is_resumed_at_five
     tests/spark/test_engine.py::test_a_run_is_scaled_while_it_runs
@@ -26,7 +26,9 @@ TESTS=(
     tests/spark/test_crashes.py::test_a_worker_killed_in_the_middle_of_a_task_is_replaced
 )
 # What these tests need besides springtide and PySpark.
-NEEDS=(pytest pytest-xdist hypothesis psutil matplotlib)
+NEEDS=(pytest pytest-xdist hypothesis psutil matplotlib deltalake "pyiceberg[sql-sqlite]")
+# Who else reads lakes. PyPI has DuckDB's extensions for these versions, signed by DuckDB; the locked DuckDB is newer than any.
+NEEDS+=(duckdb==1.5.5 duckdb-extension-delta==1.5.5 duckdb-extension-avro==1.5.5 duckdb-extension-iceberg==1.5.5 pytz)
 
 # PySpark 4.0 leaves it to the garbage collector to close the sockets that results come through.
 OLD_HABITS=(-W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning)
@@ -37,14 +39,14 @@ installed() { "$PYTHON_IN_IT" -c 'import pyspark; print(pyspark.__version__)' 2>
 
 setup() {
     local wanted pip
-    wanted="$(cksum <requirements.lock) $(cksum <pyproject.toml) in $PWD"
+    wanted="$(cksum <requirements.lock) $(cksum <pyproject.toml) ${NEEDS[*]} in $PWD"
     [ "$(cat "$STAMP" 2>/dev/null)" = "$wanted" ] && installed >/dev/null && return
     say "making $ENVIRONMENT (about 700 MB, most of it PySpark $VERSION)"
     mkdir -p .venv-spark
     "${PYTHON:-.venv/bin/python}" -m venv --clear "$ENVIRONMENT"
     pip=("$PYTHON_IN_IT" -m pip install --quiet --disable-pip-version-check --constraint "$ENVIRONMENT/constraints.txt")
     # The lock as constraints: the same versions of everything but Spark.
-    grep -E '^[a-z]' requirements.lock | sed -E 's/ *\\$//' | grep -v -E '^(pyspark|py4j)==' >"$ENVIRONMENT/constraints.txt"
+    grep -E '^[a-z]' requirements.lock | sed -E 's/ *\\$//' | grep -v -E '^(pyspark|py4j|duckdb)==' >"$ENVIRONMENT/constraints.txt"
     "${pip[@]}" setuptools hatchling
     "${pip[@]}" --no-build-isolation --use-pep517 "pyspark==$VERSION$([[ $VERSION == *.*.* ]] || echo '.*')" "${NEEDS[@]}" --editable .
     printf '%s\n' "$wanted" >"$STAMP"
