@@ -121,7 +121,9 @@ class OperatorPerKey(Operator):
             problem = f"what migrate returned is no state of {type(self._operator).__name__}: {error}"
             raise caller.wrong(problem, "return a dict with the columns of `state`", None) from error
         kept = rows.select(pl.exclude(f"^{re.escape(self._prefix)}.*$"))
-        return kept.with_columns(c.alias(self._prefix + c.name) for c in columns)
+        made_now = kept.with_columns(c.alias(self._prefix + c.name) for c in columns)
+        first = [c for c in kept.columns if c != versions.VERSION]
+        return made_now.select(*first, *self._state, versions.VERSION)  # in the order of rows that are written now
 
     def _expanded(self, view: StateView, arrived: pl.DataFrame | None) -> pl.DataFrame | None:
         if arrived is None or not self._step.many:
