@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import springtide as st
-from springtide.cli.checkpoint import report
+from springtide.cli.checkpoint import verification_text
 from springtide.runtime import inprocess, tasks
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.epoch import Epoch
@@ -84,7 +84,7 @@ def test_an_accepted_row_that_came_after_its_time_is_found(tmp_path: Path, kind:
         inprocess.run(query.plan(buckets=4), tmp_path / "late", Options(2))
     found = verify(tmp_path / "late")
     assert any(said.startswith("step step: ") and "came too late" in said for said in found.unaccounted)
-    assert "rows that are not accounted for\nstep step: " in report(found)
+    assert "rows that are not accounted for\nstep step: " in verification_text(found)
 
 
 def test_rows_that_get_lost_on_the_way_are_missed(tmp_path: Path) -> None:
