@@ -47,7 +47,7 @@ def test_list(run: Run, checkpoint: Make) -> None:
 def test_list_of_nothing(run: Run, tmp_path: Path) -> None:
     result = run("checkpoint", "list", tmp_path / "nothing")
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"error: checkpoint {tmp_path / 'nothing'} is not there")
+    assert result.stderr.startswith(f"error: checkpoint {tmp_path / 'nothing'} does not exist")
 
 
 def test_verify_of_a_whole_one(run: Run, checkpoint: Make) -> None:

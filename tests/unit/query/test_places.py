@@ -61,7 +61,7 @@ def test_sources_and_sinks_take_addresses_that_are_known(
 ) -> None:
     with pytest.raises(st.QueryError) as caught:
         take(written)
-    assert "kind of store: hdfs://" in str(caught.value) or "as text" in str(caught.value)
+    assert "kind of store: hdfs://" in str(caught.value) or "as a string" in str(caught.value)
     assert hint in str(caught.value) or isinstance(written, Path)
     assert "://bucket/folder" in str(caught.value)
     assert "secret" not in str(caught.value)

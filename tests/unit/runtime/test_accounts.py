@@ -109,7 +109,7 @@ def test_rows_that_a_source_skips_are_missed(tmp_path: Path) -> None:
 
     with (
         patch.object(tasks, "run_prefix", skipping),
-        pytest.raises(st.UserCodeError, match=r"step s \(source\): .* rows, where .* were announced"),
+        pytest.raises(st.UserCodeError, match=r"step s \(source\): .* rows, but .* were announced"),
     ):
         run("last", tmp_path / "ckpt")
 

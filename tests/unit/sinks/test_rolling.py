@@ -97,7 +97,7 @@ def test_other_programs_read_folders_by_their_names(tmp_path: Path) -> None:
     [
         ({"roll": "soon"}, "neither a time nor a size"),
         ({"roll": 5}, "neither a time nor a size"),
-        ({"roll": "0s"}, "is nothing"),
+        ({"roll": "0s"}, "not above zero"),
         ({"partition_by": ["x", "x"]}, "does not name columns"),
         ({"partition_by": [1]}, "does not name columns"),
     ],
