@@ -255,7 +255,7 @@ def test_a_view_is_refused(calls: Postgres) -> None:
     with pytest.raises(st.QueryError, match=r"is a view, of which .* make a table or a materialized view of it"):
         st.source("seen", st.postgres(calls.url, "seen"))
     assert len(st.postgres(calls.url, "public.kept").read_all()['"public"."kept"']) == 40
-    with pytest.raises(st.QueryError, match="is not there"):
+    with pytest.raises(st.QueryError, match="does not exist"):
         st.source("none", st.postgres(calls.url, "none"))
 
 
