@@ -5,7 +5,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 import pytest
@@ -201,3 +201,72 @@ def test_what_spark_itself_fails_with_is_not_taken_for_the_end(spark: Any, tmp_p
     shutil.rmtree(offsets.parent)
     assert query.start(spark, checkpoint=tmp_path / "ckpt").wait(LONG)
     compare(sink.rows(), query.run_reference().rows())
+
+
+class Counted(st.KeyOperator):
+    """Counts the rows of each key."""
+
+    state: ClassVar = {"n": pl.Int64}
+    output: ClassVar = {"key": pl.String, "n": pl.Int64, "ts": st.TIME}
+    step = 1
+
+    def init(self, key: tuple[Any, ...]) -> dict[str, Any]:
+        return {"n": 0}
+
+    def process(self, key: Any, state: dict[str, Any], tuples: pl.DataFrame, ready_ts: int) -> list[dict[str, Any]]:
+        rows = []
+        for ts in tuples["ts"]:
+            state["n"] += self.step
+            rows.append({"key": key[0], "n": state["n"], "ts": ts})
+        return rows
+
+
+class ByThousands(Counted):
+    step = 1000
+
+    def migrate(self, old: dict[str, Any]) -> dict[str, Any]:
+        return {"n": old["n"] * 1000}
+
+
+class Unwilling(Counted):
+    def migrate(self, old: dict[str, Any]) -> dict[str, Any]:
+        raise ZeroDivisionError("not today")
+
+
+def test_a_query_is_replaced_while_it_runs(spark: Any, tmp_path: Path) -> None:
+    """SM-3: another filter, other code, a sink more and another policy; a form that fails is taken back; what Spark reads stays as it is."""
+    files, sink, copy = tmp_path / "in", st.memory_sink(), st.memory_sink()
+    files.mkdir()
+    write(files, 0)
+
+    def form(operator: Counted, *more: Any, keep: bool = True, extra: tuple[Any, ...] = ()) -> st.Query:
+        rows = st.source("rows", st.parquet(files, follow=True, schema=SCHEMA), ts="ts")
+        counts = rows.filter(pl.lit(keep)).operator(operator, keys="key", name="counts")
+        return st.Query("swapped", counts.to(sink, name="out"), *(rows.to(m, name="copy") for m in more), *extra)
+
+    def newest() -> dict[str, int]:
+        rows = sink.rows().group_by("key").agg(pl.col("n").max())
+        return dict(zip(rows["key"], rows["n"], strict=True))
+
+    run = form(Counted()).start(spark, checkpoint=tmp_path / "ckpt", instances=2)
+    until(run, lambda: accepted(run, "rows") == 25)
+    with pytest.raises(st.TakenBackError, match="not today"):
+        run.replace(form(Unwilling(), copy))
+    stream = spark.readStream.format("rate").load()
+    other = st.source("other", st.spark(stream), ts="timestamp").to(st.memory_sink(), name="rate")
+    with pytest.raises(st.QueryError, match=r"other .*is one that Spark reads, and was not there before"):
+        run.replace(form(Counted(), extra=(other,)))
+    run.replace(form(ByThousands(), copy), elastic=st.Elastic(max=2))
+    write(files, 1)
+    until(run, lambda: accepted(run, "rows") == 50)
+    with pytest.raises(st.QueryError, match="4 instances are not within the limits"):
+        run.scale("counts", 4)
+    run.replace(elastic=False)
+    run.scale("counts", 4)
+    run.replace(form(ByThousands(), keep=False))
+    write(files, 2)
+    until(run, lambda: accepted(run, "rows") == 75)
+    run.stop()
+    assert [d.change for d in run.decisions()].count("replaced") == 2
+    assert copy.rows()["value"].sort().to_list() == list(range(25, 50)), "while it was there"
+    assert sorted(newest().values()) == [16_000, 17_000, 17_000], "rows of the third file are not let in, but time is"
