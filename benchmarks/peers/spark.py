@@ -1,7 +1,7 @@
-"""The queries with Spark's own streaming operators, each at the batch size and with the state store that suit it best (of those that were tried).
+"""The queries with Spark's own streaming operators, with batch sizes and state stores chosen by hand.
 
 Spark keeps what is open when its input ends. So that it gives all rows, as the others do, it reads a few rows more, a day later, whose windows
-never end and which are in no result. There is no form of `clickstream`: ranking in a window, behind a second stateful step, is beyond Spark's own streaming operators.
+never end and which are in no result. There is no form of `clickstream`: nobody has written one yet.
 """
 
 from __future__ import annotations
