@@ -1,1 +1,1 @@
-"""What a user writes: streams, operators, windows, aggregates. Frozen, validated, without Spark."""
+"""What users write: streams, operators, windows and aggregates. Frozen, validated, independent of Spark."""

@@ -1,4 +1,4 @@
-"""Aggregate functions: what they take, what they give, and what the compiler may do with them."""
+"""Aggregate functions: what they take, what they return, and what the compiler may do with them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from springtide.query.usage import usage
 INPUT: Final = "_input"
 
 _PLAIN: Final = (bool, int, float, str, bytes, Decimal, date, time, timedelta, list, dict, np.generic, type(None))
-"""What a partial result may begin with."""
+"""The types of values that a partial result may start from."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class UserFunction:
 
 @dataclass(frozen=True, eq=False)
 class Aggregate:
-    """One aggregate of a query, before it meets a schema."""
+    """One aggregate of a query, not yet bound to a schema."""
 
     function: str
     input: pl.Expr | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     user: UserFunction | None = None
     definition: Function | None = None
-    """What it does, where it is none of the functions that are built in."""
+    """What it does, if it is not one of the built-in functions."""
 
     def bind(self, step: str, name: str, schema: pl.Schema) -> BoundAggregate:
         """Resolve types against the aggregate's input."""
@@ -85,7 +85,7 @@ class Aggregate:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Refuse what an aggregate does not have, and say what to write instead."""
+            """Refuse attributes that an aggregate does not have, and say what to write instead."""
             if name not in AGGREGATE:
                 raise AttributeError(f"an aggregate has no {name!r}")
             raise unknown(f"({self.function})", name, AGGREGATE, ())
@@ -114,7 +114,7 @@ class BoundAggregate:
 
 
 def overflow_text(aggregate: BoundAggregate, total: int | Decimal) -> str:
-    """Say that a sum does not fit its type: why a group is rejected."""
+    """Return the reason why a group is rejected: a sum does not fit its type."""
     number = f"{total:f}" if isinstance(total, Decimal) else f"{total}"
     return f"{aggregate} is {number}, which does not fit {type_text(aggregate.output_type)}"
 
@@ -131,9 +131,9 @@ def count(column: IntoExpr = None) -> Aggregate:
 
 @usage("st.sum('x')")
 def sum(column: IntoExpr) -> Aggregate:
-    """Add the values up, exactly; nulls are skipped, nothing adds up to 0.
+    """Add up the values, exactly; nulls are skipped, and the sum of no values is 0.
 
-    Floats are rounded once, at the end. A group whose sum of integers does not fit 64 bits is at `.rejected` of the step.
+    Floats are rounded once, at the end. A group whose sum of integers does not fit into 64 bits goes to `.rejected` of the step.
 
     >>> print(st.sum("bytes"))
     sum(bytes)
@@ -153,7 +153,7 @@ def mean(column: IntoExpr) -> Aggregate:
 
 @usage("st.min('x')")
 def min(column: IntoExpr) -> Aggregate:
-    """Take the smallest value; nulls are skipped, and NaN unless there is nothing else.
+    """Take the smallest value; nulls are skipped, and so are NaNs unless there is nothing else.
 
     >>> print(st.min("duration"))
     min(duration)
@@ -163,7 +163,7 @@ def min(column: IntoExpr) -> Aggregate:
 
 @usage("st.max('x')")
 def max(column: IntoExpr) -> Aggregate:
-    """Take the largest value; nulls are skipped, and NaN unless there is nothing else.
+    """Take the largest value; nulls are skipped, and so are NaNs unless there is nothing else.
 
     >>> print(st.max("duration"))
     max(duration)
@@ -213,7 +213,7 @@ def last(column: IntoExpr) -> Aggregate:
 
 @usage("st.count_distinct('x')")
 def count_distinct(column: IntoExpr) -> Aggregate:
-    """Count the different values that are not null, exactly.
+    """Count the distinct values that are not null, exactly.
 
     >>> print(st.count_distinct("user"))
     count_distinct(user)
@@ -233,7 +233,7 @@ def collect(column: IntoExpr) -> Aggregate:
 
 @usage("st.approx_distinct('x')")
 def approx_distinct(column: IntoExpr, *, k: int = 4096) -> Aggregate:
-    """Estimate the number of different values with a theta sketch of `k` entries, a power of two; exact up to `k` values.
+    """Estimate the number of distinct values with a theta sketch of `k` entries, a power of two; exact up to `k` values.
 
     >>> print(st.approx_distinct("user"))
     approx_distinct(user, k=4096)
@@ -243,7 +243,7 @@ def approx_distinct(column: IntoExpr, *, k: int = 4096) -> Aggregate:
 
 @usage("st.approx_quantile('x', 0.99)")
 def approx_quantile(column: IntoExpr, q: float, *, k: int = 200) -> Aggregate:
-    """Estimate the `q`-quantile from the counts of at most `k` buckets; exact up to `k` different values.
+    """Estimate the `q`-quantile from the counts of at most `k` buckets; exact up to `k` distinct values.
 
     >>> print(st.approx_quantile("latency", 0.99))
     approx_quantile(latency, q=0.99, k=200)
@@ -260,7 +260,7 @@ def approx_quantile(column: IntoExpr, q: float, *, k: int = 200) -> Aggregate:
 def approx_frequent(column: IntoExpr, n: int, *, map_size: int = 1024) -> Aggregate:
     """Estimate the `n` most frequent values with a frequent-items sketch of `map_size`, a power of two, as a list of (value, count).
 
-    Exact up to 3/4 of `map_size` different values; beyond that estimates depend on how the input was cut (docs/semantics.md says how far).
+    Exact for up to 3/4 of `map_size` distinct values; beyond that, estimates depend on how the input was cut (docs/semantics.md says by how much).
 
     >>> print(st.approx_frequent("page", 3))
     approx_frequent(page, n=3, map_size=1024)
@@ -271,7 +271,7 @@ def approx_frequent(column: IntoExpr, n: int, *, map_size: int = 1024) -> Aggreg
 
 
 def defined(name: str, definition: Function, column: IntoExpr) -> Aggregate:
-    """Make an aggregate of a function with its own definition; `name` is what people read.
+    """Make an aggregate from a function with its own definition; `name` is the name that people see.
 
     >>> from springtide.query.functions import Function, Partial
     >>> span = Function(
@@ -297,10 +297,10 @@ def user_aggregate(
     merge: Mapping[str, pl.Expr],
     finish: pl.Expr,
 ) -> Aggregate:
-    """Write your own aggregate in four parts, each over columns.
+    """Define your own aggregate in four parts, each of which works on columns.
 
-    `init` is the partial result of no tuples; `add` folds tuples into a partial result, `merge` folds partial results
-    into one, `finish` turns a partial result into the value. The order of tuples must not matter.
+    `init` is the partial result of no tuples; `add` folds tuples into a partial result; `merge` folds partial results
+    into one; `finish` turns a partial result into the value. The order of tuples must not matter.
 
     >>> geometric_mean = st.user_aggregate(
     ...     init={"n": 0, "logs": 0.0},

@@ -29,13 +29,13 @@ class Branches:
         return tuple(self._streams)
 
     def __getitem__(self, port: str) -> Stream:
-        """Return the output of that name."""
+        """Return the output with that name."""
         if not isinstance(port, str) or port not in self._streams:
             raise QueryError("(split)", f"there is no output {shown(port)}", nearest(str(port), self._streams))
         return self._streams[port]
 
     def __getattr__(self, port: str) -> Stream:
-        """Return the output of that name."""
+        """Return the output with that name."""
         streams: dict[str, Stream] = self.__dict__.get("_streams", {})
         if port not in streams:
             raise AttributeError(f"the split has no output {port!r}; {nearest(port, streams)}")

@@ -1,4 +1,4 @@
-"""What the query language needs of sources and sinks: their shape, not how they read and write."""
+"""What the query language needs to know about sources and sinks: their shape, not how they read and write."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ ONE_STREAM = "0"
 
 @dataclass(frozen=True)
 class Marker:
-    """Something that happens between two rows of a physical stream, written among the rows of a test's input."""
+    """Something that happens between two rows of a physical stream; tests write it among the rows of their input."""
 
     name: str
     time: int | None = None
 
     def __repr__(self) -> str:
-        """Write it as it is written in the input."""
+        """Return it as it is written in the input."""
         return self.name if self.time is None else f"{self.name}({self.time})"
 
 
@@ -30,7 +30,7 @@ Rows = pl.DataFrame | Sequence[Mapping[str, Any] | Marker]
 
 
 class SourceConnector(ABC):
-    """Where tuples come from, as the query language knows it. `springtide.connectors.Source` is what to derive from."""
+    """Where tuples come from, as the query language sees it. To write your own, derive from `springtide.connectors.Source`."""
 
     positions: bool = True
     """Whether rows have a place in their physical stream; if not, ties are ordered by content."""
@@ -39,15 +39,15 @@ class SourceConnector(ABC):
 
     @abstractmethod
     def schema(self) -> pl.Schema:
-        """Return names and types of the columns, found without reading the data."""
+        """Return the names and types of the columns, without reading the data."""
 
     @abstractmethod
     def describe(self) -> str:
-        """Return a short description for people, without any secret."""
+        """Return a short description for people, without any secrets."""
 
     @abstractmethod
     def read_all(self) -> Mapping[str, Rows]:
-        """Return all rows that are there now: physical stream → rows in position order."""
+        """Return all rows that exist now: physical stream → rows in position order."""
 
     def incomplete(self) -> str | None:
         """Return what the class lacks; None if it is complete."""
@@ -55,19 +55,19 @@ class SourceConnector(ABC):
 
 
 class SinkConnector(ABC):
-    """Where rows go, as the query language knows it. `springtide.connectors.Sink` is what to derive from."""
+    """Where rows go, as the query language sees it. To write your own, derive from `springtide.connectors.Sink`."""
 
     def check(self, schema: pl.Schema) -> str | None:
-        """Return what the sink cannot take of rows with these columns; None if it can take them."""
+        """Return why the sink cannot take rows with these columns; None if it can."""
         return None
 
     @abstractmethod
     def describe(self) -> str:
-        """Return a short description for people, without any secret."""
+        """Return a short description for people, without any secrets."""
 
     @property
     def place(self) -> Hashable:
-        """Where the rows go, if no two sinks can share it; None if they can."""
+        """Where the rows go, if two sinks cannot share that place; None if they can."""
         return None
 
     def incomplete(self) -> str | None:

@@ -1,4 +1,4 @@
-"""The one error that a wrong query raises: which step, what is wrong, what would be right."""
+"""The one error that a wrong query raises: which step, what is wrong, and how to put it right."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class QueryError(SpringtideError):
     """
 
     def __init__(self, step: str, problem: str, hint: str) -> None:
-        """Keep the three parts, and say them in one line."""
+        """Keep the three parts, and put them into one line."""
         self.step, self.problem, self.hint = step, problem, hint
         super().__init__(f"step {step}: {problem}; {hint}")
 
     def __reduce__(self) -> tuple[type[QueryError], tuple[str, str, str]]:
-        """Survive a trip between processes."""
+        """Return what pickle needs to rebuild the error in another process."""
         return type(self), (self.step, self.problem, self.hint)
 
 
 class MissingColumnError(QueryError):
-    """A column that is not there."""
+    """A column that does not exist."""
 
     def __init__(self, step: str, problem: str, hint: str, column: str = "") -> None:
         """Keep the parts, and the name of the column."""
@@ -57,18 +57,18 @@ class UserCodeError(SpringtideError):
     """
 
     def __init__(self, step: str, problem: str, hint: str, row: object = None) -> None:
-        """Keep the parts, and say them in one line; `row` is the first one with which it went wrong."""
+        """Keep the parts, and put them into one line; `row` is the first row that the mistake shows on."""
         self.step, self.problem, self.hint, self.row = step, problem, hint, row
         where = "" if row is None else f"; the first such row: {row}"
         super().__init__(f"step {step}: {problem}; {hint}{where}")
 
     def __reduce__(self) -> tuple[type[UserCodeError], tuple[str, str, str, object]]:
-        """Survive a trip between processes."""
+        """Return what pickle needs to rebuild the error in another process."""
         return type(self), (self.step, self.problem, self.hint, self.row)
 
 
 class UnavailableError(SpringtideError):
-    """Something that a step needs was not there for too long: the files of a source, a sink, a disk. Nothing is lost.
+    """Something that a step needs, such as the files of a source, a sink or a disk, was unavailable for too long. Nothing is lost.
 
     >>> raise st.UnavailableError("calls (source)", "OSError: no such file", "9 failures in 60.0 s")
     Traceback (most recent call last):
@@ -76,18 +76,18 @@ class UnavailableError(SpringtideError):
     """
 
     def __init__(self, step: str, problem: str, tried: str = "") -> None:
-        """Keep the parts, and say them in one line; `tried` is how often and how long."""
+        """Keep the parts, and put them into one line; `tried` says how often it was tried and for how long."""
         self.step, self.problem, self.tried = step, problem, tried
         parts = [f"step {step}: {problem}", tried, "the next start continues from the last committed epoch"]
         super().__init__("; ".join(filter(None, parts)))
 
     def __reduce__(self) -> tuple[type[UnavailableError], tuple[str, str, str]]:
-        """Survive a trip between processes."""
+        """Return what pickle needs to rebuild the error in another process."""
         return type(self), (self.step, self.problem, self.tried)
 
 
 class SinkError(SpringtideError):
-    """A sink that cannot take the rows of a run, with what to do about it: its folder is another's, say. Nothing in it was changed.
+    """A sink that cannot take the rows of a run (its folder belongs to another query, say), and what to do about it. Nothing in it was changed.
 
     >>> raise st.SinkError("out (sink)", "the folder out/ belongs to the query 'calls'", "give this one another folder")
     Traceback (most recent call last):
@@ -95,17 +95,17 @@ class SinkError(SpringtideError):
     """
 
     def __init__(self, step: str, problem: str, hint: str) -> None:
-        """Keep the three parts, and say them in one line."""
+        """Keep the three parts, and put them into one line."""
         self.step, self.problem, self.hint = step, problem, hint
         super().__init__(f"step {step}: {problem}; {hint}")
 
     def __reduce__(self) -> tuple[type[SinkError], tuple[str, str, str]]:
-        """Survive a trip between processes."""
+        """Return what pickle needs to rebuild the error in another process."""
         return type(self), (self.step, self.problem, self.hint)
 
 
 class TakenBackError(SpringtideError):
-    """Another form of a query that could not run: the old one goes on, as if nothing had been.
+    """A new form of a query that could not run: the old one goes on as if nothing had happened.
 
     >>> raise st.TakenBackError("calls", "step fold (operator): Fold.process gave no column 'n'; give every column")
     Traceback (most recent call last):
@@ -113,17 +113,17 @@ class TakenBackError(SpringtideError):
     """
 
     def __init__(self, query: str, problem: str) -> None:
-        """Keep the parts, and say them in one line."""
+        """Keep the parts, and put them into one line."""
         self.query, self.problem = query, problem
         super().__init__(f"the new form of {query} was taken back, the old one goes on: {problem}")
 
     def __reduce__(self) -> tuple[type[TakenBackError], tuple[str, str]]:
-        """Survive a trip between processes."""
+        """Return what pickle needs to rebuild the error in another process."""
         return type(self), (self.query, self.problem)
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return which of `names` was probably meant, or list them.
+    """Return a hint with the one of `names` that was probably meant, or with all of them.
 
     >>> nearest("sorce", ["ts", "source"])
     "did you mean 'source'?"
@@ -136,12 +136,12 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def no_column(step: str, name: str, names: Iterable[str], where: str = "") -> MissingColumnError:
-    """Return the error for a column that is not there, with the nearest one that is."""
+    """Return the error for a column that does not exist, with the nearest one that does."""
     return MissingColumnError(step, f"there is no column {name!r}{where}", nearest(name, names), name)
 
 
 def brief(expr: pl.Expr) -> str:
-    """Write an expression without its name, and not too long.
+    """Return an expression as text, without its name and not too long.
 
     >>> brief((pl.col("end") - pl.col("start")).alias("duration"))
     'end - start'
@@ -151,7 +151,7 @@ def brief(expr: pl.Expr) -> str:
 
 
 def shown(value: object) -> str:
-    """Write any value so that it fits into a message.
+    """Return any value as text that fits into a message.
 
     >>> shown("x > 1"), shown(pl.col("x") > 1), shown(print), shown(dict), shown(st.count("x")), shown(pl.DataFrame())
     ("'x > 1'", 'the expression x > 1', 'the function print', 'the class dict', 'count(x)', 'a DataFrame')

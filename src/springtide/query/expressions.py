@@ -24,13 +24,13 @@ from springtide.query.spelling import spell_out
 from springtide.query.types import type_text
 
 IntoExpr = pl.Expr | str | int | float | bool | datetime | timedelta | None
-"""What Polars takes for an expression; a string is a column's name, as in Polars."""
+"""What Polars accepts as an expression; a string is a column's name, as in Polars."""
 
 _SEVERAL = (list, tuple, set, frozenset, range, dict, np.ndarray, pl.Series, pl.DataFrame, pl.LazyFrame)
 
 
 def named(exprs: Sequence[IntoExpr], more: Mapping[str, IntoExpr], step: str = "(expression)") -> tuple[pl.Expr, ...]:
-    """Bring positional and named expressions into one tuple of expressions."""
+    """Return positional and named expressions as one tuple of expressions."""
     first = tuple(as_expr(step, e) for e in exprs)
     for given in exprs:
         if not isinstance(given, pl.Expr | str):
@@ -39,7 +39,7 @@ def named(exprs: Sequence[IntoExpr], more: Mapping[str, IntoExpr], step: str = "
 
 
 def as_expr(step: str, value: Any) -> pl.Expr:
-    """Take a column's name, an expression or a constant, and refuse everything else."""
+    """Return an expression for a column's name, an expression or a constant, and refuse everything else."""
     if isinstance(value, pl.Expr):
         return value
     if isinstance(value, str):
@@ -62,7 +62,7 @@ def as_expr(step: str, value: Any) -> pl.Expr:
 
 
 def resolve(step: str, schema: pl.Schema, exprs: Iterable[pl.Expr]) -> pl.Schema:
-    """Find the names and types that row-wise expressions give on rows of `schema`."""
+    """Return the names and types that row-wise expressions produce from rows of `schema`."""
     exprs = tuple(exprs)
     result = _resolve(step, schema, exprs)
     for expr in exprs:
@@ -71,7 +71,7 @@ def resolve(step: str, schema: pl.Schema, exprs: Iterable[pl.Expr]) -> pl.Schema
 
 
 def resolve_scalars(step: str, schema: pl.Schema, exprs: Iterable[pl.Expr]) -> pl.Schema:
-    """Find the names and types of expressions that fold all rows of a group into one value."""
+    """Return the names and types of expressions that fold all rows of a group into one value."""
     exprs = tuple(exprs)
     result = _resolve(step, schema, exprs)
     for expr in exprs:
@@ -85,7 +85,7 @@ def resolve_scalars(step: str, schema: pl.Schema, exprs: Iterable[pl.Expr]) -> p
 
 
 def predicate_of(step: str, schema: pl.Schema, predicate: Any) -> pl.Expr:
-    """Check a predicate, and give it with every column named."""
+    """Check a predicate, and return it with every column named."""
     if not isinstance(predicate, pl.Expr):
         hint = "write an expression, such as pl.col('x') > 1"
         if isinstance(predicate, str):
@@ -100,7 +100,7 @@ def predicate_of(step: str, schema: pl.Schema, predicate: Any) -> pl.Expr:
 
 
 def check_predicate(step: str, schema: pl.Schema, predicate: pl.Expr) -> None:
-    """Refuse a predicate that is not one truth value per row."""
+    """Refuse a predicate that does not give one truth value per row."""
     ((_, dtype),) = resolve(step, schema, [predicate.alias("predicate")]).items()
     if dtype != pl.Boolean:
         raise QueryError(
@@ -111,7 +111,7 @@ def check_predicate(step: str, schema: pl.Schema, predicate: pl.Expr) -> None:
 
 
 def check_columns(step: str, schema: pl.Schema, names: Iterable[str]) -> None:
-    """Refuse a column that is not there, naming the nearest one."""
+    """Refuse a column that does not exist, and name the nearest one that does."""
     for name in names:
         if not isinstance(name, str):
             raise QueryError(step, f"{shown(name)} is not the name of a column", name_hint(name))
@@ -120,7 +120,7 @@ def check_columns(step: str, schema: pl.Schema, names: Iterable[str]) -> None:
 
 
 def name_hint(value: Any) -> str:
-    """Return what to write in the place of something that is not a column's name."""
+    """Return what to write instead of something that is not a column's name."""
     if isinstance(value, pl.Expr):
         column = value.meta.output_name(raise_if_undetermined=False)
         if column is not None and value.meta.eq(pl.col(column)):
@@ -141,7 +141,7 @@ def _resolve(step: str, schema: pl.Schema, exprs: tuple[pl.Expr, ...]) -> pl.Sch
 
 
 def _check_types(step: str, schema: pl.Schema, exprs: tuple[pl.Expr, ...], result: pl.Schema) -> None:
-    """Evaluate on a row of nulls: Polars finds `text > 1` only then, and a wrong `return_dtype` only on values."""
+    """Evaluate on a row of nulls: only then does Polars notice `text > 1`; it notices a wrong `return_dtype` only on values."""
     row = null_row(schema)
     for expr in exprs:
         for frame in (row, made_up(schema)) if calls_python(expr) else (row,):
@@ -156,7 +156,7 @@ def _check_types(step: str, schema: pl.Schema, exprs: tuple[pl.Expr, ...], resul
             except (Exception, PanicException):
                 if not calls_python(expr):
                     raise
-                continue  # a function that cannot take made-up rows, which may never come
+                continue  # a function that cannot take made-up rows; rows like them may never come
             for name, dtype in found.items():
                 if dtype != result[name]:
                     raise QueryError(
@@ -167,7 +167,7 @@ def _check_types(step: str, schema: pl.Schema, exprs: tuple[pl.Expr, ...], resul
 
 
 def _query_error(step: str, schema: pl.Schema, exprs: tuple[pl.Expr, ...], error: BaseException) -> QueryError:
-    """Say an error of Polars in our words where we have them."""
+    """Return an error of Polars in our own words where we have them."""
     first = _first_line(error)
     quoted = re.search(r"\"([^\"]*)\"|'([^']*)'", first)
     name = next((group for group in quoted.groups() if group is not None), first) if quoted else first
@@ -193,7 +193,7 @@ def _first_line(error: BaseException) -> str:
 def _is_scalar(schema: pl.Schema, expr: pl.Expr) -> bool:
     try:
         return expr.meta.is_scalar()
-    except (PolarsError, PanicException):  # a Python function: try it out
+    except (PolarsError, PanicException):  # a Python function: try it
         try:
             return evaluate(made_up(schema), expr).height == 1
         except (Exception, PanicException):

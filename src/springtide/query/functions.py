@@ -1,4 +1,4 @@
-"""The aggregate functions by name: which types each takes and gives, and what may be done with it."""
+"""The aggregate functions by name: which types each one takes and returns, and what the compiler may do with it."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ class Partial:
     """One column of a function's partial result, one value for each group."""
 
     add: pl.Expr
-    """Makes it of the tuples of a group."""
+    """Computes it from the tuples of a group."""
     merge: Callable[[pl.Expr], pl.Expr]
-    """Makes one of the values that several partial results have in this column."""
+    """Combines the values of this column from several partial results into one."""
 
 
 @dataclass(frozen=True)
 class Function:
-    """All there is to know of an aggregate function that is written in one file (docs/contributing.md).
+    """Everything there is to know about an aggregate function that is defined in one file (docs/contributing.md).
 
-    Partial results are made by the senders, merged in any order and any number of times, and finished once. The order of tuples must not matter.
+    Partial results are computed by the senders, merged in any order and any number of times, and finished once. The order of tuples must not matter.
     """
 
     output: Callable[[pl.DataType], pl.DataType | None]
-    """The type of the result, by the type of the input; None where it cannot take that."""
+    """Returns the type of the result for a type of the input; None if the function cannot take that type."""
     takes: str
-    """What it can take, for people."""
+    """What it can take, in words."""
     partials: Callable[[pl.Expr], Mapping[str, Partial]]
-    """The columns of a partial result, by name, for an input column. `springtide state` shows them under these names."""
+    """Returns the columns of the partial result for an input column, by name. `springtide state` shows them under these names."""
     finish: Callable[[Mapping[str, pl.Expr]], pl.Expr]
-    """The value of an aggregate, from the columns of its partial result."""
+    """Computes the value of an aggregate from the columns of its partial result."""
     meaning: Callable[[list[Any]], Any]
-    """The value by plain Python, from the values that are not null: the reference interpreter calls it."""
+    """Computes the value in plain Python from the values that are not null; the reference interpreter calls it."""
     additive: bool = False
-    """Every partial column is an `Int64` that is merged by adding. Then running totals are kept, and old panes are subtracted."""
+    """Every partial column is an `Int64` that is merged by addition. Running totals are then kept, and old panes are subtracted from them."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What is true of a function wherever it is used; `Traits` says what is true of one use."""
+    """What is true of a function wherever it is used; `Traits` describes a single use."""
 
     output: Callable[[pl.DataType], pl.DataType | None]
-    """The type of the result, by the type of the input; None where it cannot take that."""
+    """Returns the type of the result for a type of the input; None if the function cannot take that type."""
     takes: str
-    """What it can take, for people."""
+    """What it can take, in words."""
     ordered: bool = False
 
 

@@ -26,10 +26,10 @@ class Edge:
 
 
 class Graph:
-    """A directed acyclic graph of steps. Steps without a name get one: their kind, numbered."""
+    """A directed acyclic graph of steps. A step without a name is named after its kind, with a number if that name is taken."""
 
     def __init__(self, name: str, *sinks: steps.Sink) -> None:
-        """Gather the steps after `sinks`; refuse cycles, names used twice and a query without sinks."""
+        """Collect the steps that lead to `sinks`; refuse cycles, names used twice and a query without sinks."""
         if not isinstance(name, str) or not name.strip():
             raise QueryError("(query)", "the query has no name", "st.Query('heavy-callers', …)")
         steps.check_name("query", name)
@@ -42,11 +42,11 @@ class Graph:
         order = _in_order(sinks)
         self._names = _name(order)
         self.steps = {self._names[step]: step for step in order}
-        """Name → step, every step after its inputs."""
+        """Name → step; every step comes after its inputs."""
         _check_places(self.of_kind(steps.Sink))
 
     def __iter__(self) -> Iterator[steps.Step]:
-        """Return the steps, every one after its inputs."""
+        """Return the steps, each one after its inputs."""
         return iter(self.steps.values())
 
     def name_of(self, step: steps.Step) -> str:
@@ -60,7 +60,7 @@ class Graph:
         return self._names[step]
 
     def step(self, name: str) -> steps.Step:
-        """Return the step of that name."""
+        """Return the step with that name."""
         if not isinstance(name, str) or name not in self.steps:
             given = name if isinstance(name, str) else shown(name)
             problem = f"the query {self.name!r} has no such step"
@@ -72,7 +72,7 @@ class Graph:
         return {name: step for name, step in self.steps.items() if isinstance(step, kind)}
 
     def with_sinks(self: GraphType, sinks: Mapping[str, steps.Sink]) -> GraphType:
-        """Return the same graph with other sinks under some names."""
+        """Return the same graph with the sinks of these names replaced."""
         other = copy.copy(self)
         other.steps = {name: sinks.get(name, step) for name, step in self.steps.items()}
         other._names = {step: name for name, step in other.steps.items()}
@@ -89,7 +89,7 @@ class Graph:
 
 
 def _check_places(sinks: Mapping[str, steps.Sink]) -> None:
-    """Refuse two sinks that write to one place: one would take the rows of the other for its own."""
+    """Refuse two sinks that write to the same place: one would take the other's rows for its own."""
     places: dict[object, str] = {}
     for name, sink in sinks.items():
         place = sink.connector.place
@@ -113,7 +113,7 @@ def _check_sink(label: str, sink: object) -> None:
 
 
 def _in_order(sinks: Sequence[steps.Sink]) -> list[steps.Step]:
-    """Put every step after its inputs (depth first, without recursion: queries can be long)."""
+    """Return the steps, each one after its inputs (depth first, without recursion because queries can be long)."""
     done: dict[steps.Step, None] = {}
     for sink in sinks:
         path: dict[steps.Step, None] = {}

@@ -1,4 +1,4 @@
-"""Names that people know from Spark, Polars, pandas and Flink and that Springtide does not have, with what to write instead."""
+"""Names that people know from Spark, Polars, pandas and Flink but that Springtide does not have, and what to write instead."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from springtide.query.errors import QueryError, nearest
 
 
 class UnknownNameError(QueryError, AttributeError):
-    """Something that has no such name. It is an `AttributeError` too, so that `hasattr` works as ever."""
+    """A name that does not exist. It is an `AttributeError` too, so that `hasattr` works as usual."""
 
 
 _AGGREGATE = "group and aggregate in one step: .aggregate(by='user', window=st.tumbling('1m'), n=st.count())"
@@ -79,7 +79,7 @@ STREAM = _table(
         "rows that do not fit the schema are at .rejected of a source, late ones at .late",
     ),
 )
-"""In place of methods of a stream."""
+"""What to write instead of methods that a stream does not have."""
 
 QUERY = _table(
     (
@@ -91,7 +91,7 @@ QUERY = _table(
         "they belong to what .start(spark, checkpoint='ckpt/') returns: run.wait(), run.scale('step', 3), run.stop()",
     ),
 )
-"""In place of methods of a query."""
+"""What to write instead of methods that a query does not have."""
 
 AGGREGATE = _table(
     ("alias name as_", "name it as an argument: .aggregate(..., n=st.count())"),
@@ -105,7 +105,7 @@ AGGREGATE = _table(
         "compute with results in a step after: .aggregate(..., n=st.count()).map(pl.col('n').cast(pl.Int32))",
     ),
 )
-"""In place of methods of an aggregate."""
+"""What to write instead of methods that an aggregate does not have."""
 
 MODULE = _table(
     (
@@ -134,11 +134,11 @@ MODULE = _table(
     ("SparkSession", "write st.spark_session('local[2]'), or give query.start your own session"),
     ("Operator ProcessFunction", "derive from st.KeyOperator or st.BucketOperator"),
 )
-"""In place of what is not in `springtide`."""
+"""What to write instead of names that `springtide` does not have."""
 
 
 def unknown(step: str, name: str, instead: dict[str, str], names: Iterable[str]) -> UnknownNameError:
-    """Return the error for a name that is not there: with what to write instead, or with the nearest one that is there.
+    """Return the error for a name that does not exist, with what to write instead or with the nearest name that does exist.
 
     >>> raise unknown("calls", "groupBy", STREAM, ["filter", "aggregate"])
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""Tables as notebooks show them: plain HTML that reads well on light and on dark."""
+"""Tables as notebooks show them: plain HTML that reads well on light and dark backgrounds."""
 
 from __future__ import annotations
 

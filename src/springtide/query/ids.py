@@ -1,16 +1,16 @@
-"""Numbers that are not to be taken for one another. They are plain integers while a query runs; the type checker tells them apart."""
+"""Kinds of numbers that must not be mixed up. They are plain integers while a query runs; the type checker tells them apart."""
 
 from __future__ import annotations
 
 from typing import NewType
 
 BucketId = NewType("BucketId", int)
-"""A hash slice of the keys of a subquery, from 0 on."""
+"""A hash slice of a subquery's keys, counted from 0."""
 InstanceId = NewType("InstanceId", int)
-"""A parallel worker of a subquery, from 0 on."""
+"""A parallel worker of a subquery, counted from 0."""
 EpochNumber = NewType("EpochNumber", int)
-"""An epoch, from 0 on; -1 before the first."""
+"""An epoch, counted from 0; -1 before the first one."""
 Generation = NewType("Generation", int)
-"""A run on a checkpoint: each has a greater one than those before it."""
+"""A run on a checkpoint; each run has a higher number than those before it."""
 Micros = NewType("Micros", int)
-"""A time or a length of time, in microseconds; times since 1970, UTC."""
+"""A point in time or a length of time, in microseconds; points in time count from 1970, UTC."""

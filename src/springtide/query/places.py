@@ -1,4 +1,4 @@
-"""Paths as people write them: a folder of a mounted file system, or an address of another one, which is never taken for a folder."""
+"""Paths as people write them: a folder in a mounted file system, or an address in another one, which is never mistaken for a folder."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _KNOWN = {
     "wasb",
     "wasbs",
 }
-"""Schemes that are known without their two slashes: a `Path` has lost one of them."""
+"""Schemes that are recognised without their two slashes, because a `Path` loses one of them."""
 
 
 def scheme_of(where: str | Path) -> str | None:
-    """Return the scheme of an address in small letters; None for what is a path.
+    """Return the scheme of an address in lower case; None for a path.
 
     >>> scheme_of("s3://bucket/out"), scheme_of(Path("s3://bucket/out")), scheme_of("dbfs:/mnt"), scheme_of("out/a:b")
     ('s3', 's3', 'dbfs', None)
@@ -43,7 +43,7 @@ def scheme_of(where: str | Path) -> str | None:
 
 
 def local(where: str | Path) -> Path | None:
-    """Return the path that is meant, as it was written; None when it is an address of another file system than a mounted one.
+    """Return the path that is meant, as it was written; None for an address in a file system that is not mounted.
 
     >>> local("out/"), local("file:///mnt/out%20put"), local("s3://bucket/out")
     (PosixPath('out'), PosixPath('/mnt/out put'), None)
@@ -58,7 +58,7 @@ def local(where: str | Path) -> Path | None:
 
 
 def without_secrets(address: str | Path) -> str:
-    """Write an address for a message: only where it leads.
+    """Return an address for a message: only where it leads.
 
     >>> without_secrets("s3://key:secret@bucket/out?secret_key=hidden")
     's3://bucket/out'

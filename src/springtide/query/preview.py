@@ -1,4 +1,4 @@
-"""A look at a stream while the query is still being written. Who knows how to run one says so here: the query language itself does not."""
+"""A look at a stream while the query is still being written. The query language cannot run a stream itself: the code that can registers here."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ if TYPE_CHECKING:
     from springtide.query.stream import Stream
 
 SAMPLE = 1_000
-"""Rows of each source that a look takes, if nothing is said."""
+"""How many rows of each source a look takes by default."""
 
 Look = Callable[["Stream", int], pl.DataFrame]
-"""Gives the rows of a stream that follow from the first so many of each source."""
+"""Returns the rows of a stream that result from the first rows of each source; the number says how many of them."""
 
 _looks: list[Look] = []
 _cards: list[Callable[[Stream], str]] = []
 
 
 def provide(look: Look, card: Callable[[Stream], str]) -> None:
-    """Say how to look at a stream, and how a notebook shows one."""
+    """Register how to look at a stream, and how a notebook shows one."""
     _looks[:], _cards[:] = [look], [card]
 
 
 def look(stream: Stream, sample: int) -> pl.DataFrame:
-    """Look at a stream."""
+    """Return the rows of a stream that result from the first `sample` rows of each source."""
     return _looks[0](stream, sample)
 
 

@@ -1,7 +1,7 @@
-"""Is an expression's value of a row made of that row alone?
+"""Does an expression's value for a row depend on that row alone?
 
 If not, the result would depend on how the input is cut. Polars is asked about every part of the expression. Where it does
-not know (Python functions, `list.eval`, literal Series), the expression is tried on made-up rows, all at once and one by one.
+not know (Python functions, `list.eval`, literal Series), the expression is tried on made-up rows, both all at once and one by one.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ def check_row_wise(step: str, schema: pl.Schema, expr: pl.Expr) -> None:
 
 
 def calls_python(expr: pl.Expr) -> bool:
-    """Return whether Python functions are in the expression."""
+    """Return whether the expression calls Python functions."""
     return "python_udf(" in str(expr)
 
 
 def null_row(schema: pl.Schema) -> pl.DataFrame:
-    """Make one row of nulls: enough to see whether types fit, and no value to fail on."""
+    """Return one row of nulls: enough to see whether types fit, with no value to fail on."""
     return pl.DataFrame({name: pl.Series(name, [None], dtype=dtype) for name, dtype in schema.items()})
 
 
 def evaluate(frame: pl.DataFrame, expr: pl.Expr) -> pl.DataFrame:
-    """Evaluate without the warnings that the user sees anyway when the query runs."""
+    """Return an expression's values, without the warnings that the user sees anyway when the query runs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return frame.select(expr)
 
 
 def made_up(schema: pl.Schema) -> pl.DataFrame:
-    """Make some rows that differ, repeat and, in the last one, are null."""
+    """Return some made-up rows: different ones, a repeated one and, at the end, one of nulls."""
     return pl.DataFrame([_column(name, dtype) for name, dtype in schema.items()])
 
 
 def _parts(expr: pl.Expr) -> Iterator[pl.Expr]:
-    """Return the expression and all parts of it that see the rows (those inside `list.eval` see a list)."""
+    """Return the expression and all of its parts that see the rows (those inside `list.eval` see a list)."""
     todo = [expr]
     while todo:
         part = todo.pop()
@@ -74,7 +74,7 @@ def _parts(expr: pl.Expr) -> Iterator[pl.Expr]:
 
 
 def _row_wise(part: pl.Expr) -> bool | None:
-    """Ask Polars about the outermost function; None if it does not know."""
+    """Return what Polars says about the outermost function; None if it does not know."""
     if part.meta.is_literal():
         return True if part.meta.is_scalar() else None
     try:
@@ -87,11 +87,11 @@ def _row_wise(part: pl.Expr) -> bool | None:
 
 
 def _same_one_by_one(schema: pl.Schema, expr: pl.Expr) -> bool:
-    """Compare the values of rows at once with those of the rows one by one; true if it cannot be tried."""
+    """Return whether rows give the same values all at once as one by one; true if it cannot be tried."""
     if not expr.meta.root_names() and not expr.meta.has_multiple_outputs():
         return expr.meta.is_scalar()
     rows = made_up(schema)
-    for frame in (rows, rows[:-1]):  # a Python function may not like nulls
+    for frame in (rows, rows[:-1]):  # a Python function may not accept nulls
         try:
             whole = evaluate(frame, expr)
         except ShapeError:
@@ -120,7 +120,7 @@ def _column(name: str, dtype: pl.DataType) -> pl.Series:
 
 
 def _samples(dtype: pl.DataType) -> list[Any]:
-    """Return three values of a type; nulls where none come to mind."""
+    """Return three sample values of a type, or nulls if we have none."""
     if isinstance(dtype, pl.List):
         one, two, _ = _samples(instance(dtype.inner))
         return [[one, two, one], [two], []]

@@ -23,11 +23,11 @@ def source(
     max_disorder: Length = "0s",
     idle_after: Length | None = None,
 ) -> Stream:
-    """Begin a query with tuples from outside.
+    """Start a query with tuples from outside.
 
-    `ts` names the column with the event time: a time (taken as UTC when it has no zone), or an integer of microseconds; in
-    the stream it is called `ts`. Rows of one physical stream may be out of order by `max_disorder`; a physical stream
-    without rows for `idle_after` no longer holds the others back.
+    `ts` names the column with the event time: a time (taken as UTC if it has no zone), or a number of microseconds as an integer;
+    in the stream it is called `ts`. Rows of one physical stream may be out of order by up to `max_disorder`; a physical
+    stream that has had no rows for `idle_after` no longer holds the others back.
 
     >>> events = st.source("events", st.memory(schema={"when": pl.Datetime("ms"), "x": pl.Int64}), ts="when")
     >>> events.schema
@@ -52,7 +52,7 @@ def source(
 
 
 def _columns(label: str, connector: SourceConnector) -> pl.Schema:
-    """Take the columns as the connector has them."""
+    """Return the columns as the connector has them."""
     if isinstance(connector, pl.DataFrame | pl.LazyFrame):
         raise QueryError(label, f"{shown(connector)} is not a source", "wrap a frame: st.memory(frame)")
     if isinstance(connector, type) or not isinstance(connector, SourceConnector):
@@ -73,7 +73,7 @@ def _columns(label: str, connector: SourceConnector) -> pl.Schema:
 
 
 def _schema(label: str, columns: pl.Schema, ts: str | None) -> pl.Schema:
-    """Return the columns of the stream: the event time is called `ts` and has the type of all times."""
+    """Return the columns of the stream: the event time is called `ts` and has the type that all event times have."""
     if ts is None:
         if TS in columns:
             raise QueryError(
@@ -102,7 +102,7 @@ def _schema(label: str, columns: pl.Schema, ts: str | None) -> pl.Schema:
 
 
 def _ts_hint(ts: object, columns: pl.Schema) -> str:
-    """Return what to write in the place of something that is not a name: no step goes before a source, so nothing can be computed there."""
+    """Return what to write instead of something that is not a name: no step comes before a source, so nothing can be computed there."""
     roots = ts.meta.root_names() if isinstance(ts, pl.Expr) else ts if isinstance(ts, list | tuple) else []
     if len(roots) == 1 and isinstance(roots[0], str) and roots[0] in columns:
         return f"write ts={roots[0]!r}: the event time is taken from a column as it is"

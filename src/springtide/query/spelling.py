@@ -1,8 +1,8 @@
 """Expressions over several columns at once (`pl.all()`, selectors, `.struct.unnest()`), spelled out one by one.
 
-What a step keeps names every column it reads: the compiler sees which columns are needed, and columns that the engine adds to
-its frames are never taken for the user's. Polars spells them out only inside its plans, so it is done here on the
-expression's JSON, and the result is compared with what Polars says of the original.
+The expressions that a step keeps name every column they read, so the compiler sees which columns are needed, and columns that the
+engine adds to its frames are never mistaken for the user's. Polars spells expressions out only inside its plans, so it is done
+here on the expression's JSON, and the result is compared with what Polars says about the original.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Node = Any
 
 
 def spell_out(step: str, schema: pl.Schema, exprs: Iterable[pl.Expr]) -> tuple[pl.Expr, ...]:
-    """Put one expression per output in the place of each expression that has several.
+    """Return the expressions, with each one that has several outputs replaced by one expression per output.
 
     >>> spelled = spell_out("", pl.Schema({"a": pl.Int64(), "b": pl.Int64(), "s": pl.String()}), [pl.col(pl.Int64) + 1])
     >>> [str(e) for e in spelled]
@@ -41,18 +41,18 @@ def _spell_out(step: str, schema: pl.Schema, expr: pl.Expr) -> list[pl.Expr]:
         problem = f"{brief(expr)} stands for several columns, which would have the same name"
         raise QueryError(step, problem, "give them a .name.suffix('_x'), or write them one by one") from None
     except PolarsError:
-        return [expr]  # whoever resolves it says what is wrong
+        return [expr]  # the code that resolves it reports what is wrong
     try:
         spelled = [_expr(node) for node in _each(frame, json.loads(expr.meta.serialize(format="json")))]
         if frame.select(spelled).collect_schema() == wanted and not any(e.meta.has_multiple_outputs() for e in spelled):
             return spelled
-    except (PolarsError, KeyError, TypeError, ValueError):  # new JSON
+    except (PolarsError, KeyError, TypeError, ValueError):  # JSON of a form that is not known here
         pass
     raise QueryError(step, f"{brief(expr)} stands for several columns", "write it once for each column, by its name")
 
 
 def _each(frame: pl.LazyFrame, node: Node) -> list[Node]:
-    """Return the expressions that one with selectors stands for."""
+    """Return the expressions that an expression with selectors stands for."""
     if isinstance(node, dict) and "Selector" in node:
         return [{"Column": name} for name in frame.select(_expr(node)).collect_schema()]
     if isinstance(node, dict) and "Function" in node:
@@ -75,7 +75,7 @@ def _each(frame: pl.LazyFrame, node: Node) -> list[Node]:
 
 
 def _side_by_side(make: Any, keys: Any, parts: list[list[Node]]) -> list[Node]:
-    """Build the first of the first parts, the second of the second ones, …; a part that is there once is in all."""
+    """Build one result from the first of each part, one from the second of each, and so on; a part with a single value goes into all."""
     many = {len(part) for part in parts} - {1}
     if len(many) > 1:
         raise ValueError("selectors of different lengths")
@@ -99,7 +99,7 @@ def _takes_any_number(function: Node) -> bool:
 
 
 def _name(function: Node) -> str:
-    """Return `Name` of `Name`, `{Name: …}` and `{GroupExpr: {Name: …}}`."""
+    """Return `Name` for `Name`, `{Name: …}` and `{GroupExpr: {Name: …}}`."""
     if isinstance(function, str):
         return function
     ((name, inner),) = function.items()

@@ -1,4 +1,4 @@
-"""The nodes of a query: one frozen class per operator. `Stream` makes them, `Graph` gathers them."""
+"""The nodes of a query: one frozen class per operator. `Stream` makes them, `Graph` collects them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LATE = "late"
 REJECTED = "rejected"
 
 REASON = "reason"
-"""The column of rejected rows that says why."""
+"""The column of rejected rows that says why they were rejected."""
 
 How = Literal["inner", "left"]
 OnError = Literal["fail", "reject"]
@@ -44,7 +44,7 @@ class Step:
 
     @property
     def combines(self) -> bool:
-        """Whether its senders fold tuples into partial results, and send those."""
+        """Whether its senders fold tuples into partial results, and send those instead."""
         return False
 
     def describe(self) -> str:
@@ -125,7 +125,7 @@ class Explode(Step):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Split(Step):
-    """Each tuple to the output of the first predicate that holds, to the rest otherwise (SC-1)."""
+    """Each tuple goes to the output of the first predicate that holds, or to the rest if none does (SC-1)."""
 
     kind: ClassVar[str] = "split"
 
@@ -152,7 +152,7 @@ class Union(Step):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Aggregate(Step):
-    """Aggregates of each group in each window."""
+    """Aggregates for each group in each window."""
 
     kind: ClassVar[str] = "aggregate"
     stateful: ClassVar[bool] = True
@@ -163,12 +163,12 @@ class Aggregate(Step):
 
     @property
     def combines(self) -> bool:
-        """Whether its senders know a tuple's window: which tuples are the last n is known only where all of a key are."""
+        """Whether its senders know a tuple's window: which tuples are the last n is known only where all tuples of a key meet."""
         return self.window.combines
 
     @property
     def rejected(self) -> pl.Schema:
-        """The columns of groups that are rejected: those of the output but for the aggregates, and why."""
+        """The columns of rejected groups: those of the output except the aggregates, and the reason."""
         values = [a.name for a in self.aggregates]
         return pl.Schema({**{n: t for n, t in self.schema.items() if n not in values}, REASON: pl.String()})
 
@@ -195,7 +195,7 @@ class TopK(Step):
 
     @property
     def combines(self) -> bool:
-        """Whether its senders send counts or sketches: always."""
+        """Always true: its senders send counts or sketches."""
         return True
 
     def describe(self) -> str:
@@ -208,7 +208,7 @@ class TopK(Step):
 
 @dataclass(frozen=True)
 class Within:
-    """A join window of time: pairs with timestamps at most this many microseconds apart."""
+    """A join window in time: pairs whose timestamps are at most this many microseconds apart."""
 
     ordered: ClassVar[bool] = False
     length: int
@@ -235,7 +235,7 @@ class Join(Step):
     how: How
     where: pl.Expr | None
     right_columns: tuple[tuple[str, str], ...]
-    """Columns of the right side in the output: (name there, name here)."""
+    """Columns of the right side in the output: (name on that side, name in the output)."""
 
     def describe(self) -> str:
         """Return the keys and the window."""
@@ -271,17 +271,17 @@ class Operate(Step):
     operator: UserOperator
     keys: tuple[str, ...]
     many: bool
-    """The one key is a list column: a tuple has several keys (ST-2)."""
+    """Whether the only key is a list column, so that a tuple has several keys (ST-2)."""
     on_error: OnError = "fail"
-    """What happens when `process` goes wrong: the query fails, or the row goes to the side output."""
+    """What happens when `process` fails: the query fails too, or the row goes to the side output."""
 
     @property
     def rejected(self) -> pl.Schema:
-        """The columns of rejected rows: the input's, and why."""
+        """The columns of rejected rows: those of the input, and the reason."""
         return pl.Schema({**self.inputs[0].schema, REASON: pl.String()})
 
     def describe(self) -> str:
-        """Return whose code runs over which keys."""
+        """Return which operator runs over which keys."""
         keys = f" by {'each of ' if self.many else ''}{', '.join(self.keys)}" if self.keys else ""
         errors = ", errors reject the row" if self.on_error == "reject" else ""
         return f"{type(self.operator).__name__}{keys}{errors}"
@@ -289,7 +289,7 @@ class Operate(Step):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sink(Step):
-    """Rows to the outside."""
+    """Rows that are sent to the outside."""
 
     kind: ClassVar[str] = "sink"
 
@@ -309,7 +309,7 @@ _COLUMN_CALLED_NAME = {
 
 
 def check_name(kind: str, name: Any) -> None:
-    """Refuse a name that cannot be a part of a path, of a command or of a report."""
+    """Refuse a name that cannot be part of a path, a command or a report."""
     if not isinstance(name, str):
         hint = f"name= is what the step is called{_COLUMN_CALLED_NAME.get(kind, '')}"
         raise QueryError(f"({kind})", f"name={shown(name)} is not a string", hint)

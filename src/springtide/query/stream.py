@@ -1,4 +1,4 @@
-"""Streams: what users chain. Every method checks its arguments at once and returns a new stream; nothing runs."""
+"""Streams, on which users chain their steps. Every method checks its arguments at once and returns a new stream; nothing runs."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class Stream:
     port: str
     schema: pl.Schema
     timed: bool = True
-    """Tuples have a timestamp and an order. Not so the `late` and `rejected` rows, and sources without `ts`."""
+    """Whether tuples have a timestamp and an order. `late` and `rejected` rows do not, nor do sources without `ts`."""
 
     def __post_init__(self) -> None:
-        """Refuse columns whose names mean something else to the engine or to Polars, and those that it cannot carry."""
+        """Refuse columns whose names mean something else to the engine or to Polars, and columns that the engine cannot carry."""
         name, inputs = self.step.name, self.step.inputs
         label = f"{name} ({self.step.kind})" if name or not inputs else f"{self.step.kind} after {label_of(inputs[0])}"
         check_carried(label, self.schema)
@@ -68,7 +68,7 @@ class Stream:
 
     @property
     def late(self) -> Stream:
-        """The rows of this source that came too late: behind their physical stream by more than `max_disorder`.
+        """The rows of this source that came too late: more than `max_disorder` behind their physical stream.
 
         >>> calls.late.to(st.memory_sink()).kind
         'sink'
@@ -82,9 +82,9 @@ class Stream:
 
     @property
     def rejected(self) -> Stream:
-        """The rows of this source that do not fit its schema, as JSON, with the reason; of an operator, those that it could not process.
+        """The rows of this source that do not fit its schema, as JSON, with the reason; for an operator, the rows that it could not process.
 
-        Of an aggregate: the groups and windows with a sum that does not fit its type.
+        For an aggregate: the groups and windows with a sum that does not fit its type.
 
         >>> list(calls.rejected.schema)
         ['source', 'stream', 'position', 'reason', 'row']
@@ -116,7 +116,7 @@ class Stream:
 
     @_usage("calls.select('src', minutes=pl.col('seconds') / 60)")
     def select(self, *exprs: IntoExpr, name: str | None = None, **more: IntoExpr) -> Stream:
-        """Keep only these columns; `ts` always stays.
+        """Keep only these columns; `ts` is always kept.
 
         >>> list(calls.select("src", minutes=pl.col("duration") / 60).schema)
         ['src', 'minutes', 'ts']
@@ -125,7 +125,7 @@ class Stream:
 
     @_usage("calls.drop('src', 'dst')")
     def drop(self, *columns: str, name: str | None = None) -> Stream:
-        """Leave columns out.
+        """Leave out columns.
 
         >>> list(calls.drop("dst").schema)
         ['src', 'duration', 'ts']
@@ -134,7 +134,7 @@ class Stream:
 
     @_usage("calls.rename({'old': 'new'})")
     def rename(self, columns: Mapping[str, str], *, name: str | None = None) -> Stream:
-        """Give columns other names.
+        """Give columns new names.
 
         >>> list(calls.rename({"src": "caller"}).schema)
         ['caller', 'dst', 'duration', 'ts']
@@ -143,7 +143,7 @@ class Stream:
 
     @_usage("calls.filter((pl.col('x') > 1) & (pl.col('y') == 'a'))")
     def filter(self, predicate: pl.Expr, *, name: str | None = None) -> Stream:
-        """Keep the tuples for which the predicate holds; null does not hold.
+        """Keep the tuples for which the predicate holds; null counts as false.
 
         >>> calls.filter(pl.col("duration") > 600).step.describe()
         'duration > 600'
@@ -152,7 +152,7 @@ class Stream:
 
     @_usage("calls.explode('tags')")
     def explode(self, column: str, *, name: str | None = None) -> Stream:
-        """Make one tuple of each element of a list column, in the list's order.
+        """Make one tuple for each element of a list column, in the list's order.
 
         >>> words = calls.map(word=pl.col("dst").str.split("-")).explode("word")
         >>> words.schema["word"]
@@ -162,7 +162,7 @@ class Stream:
 
     @_usage("calls.split(short=pl.col('duration') < 60, rest='other')")
     def split(self, *, rest: str | None = None, name: str | None = None, **predicates: pl.Expr) -> Branches:
-        """Send each tuple to the first output whose predicate holds, to `rest` if none does (SC-1: Filter).
+        """Send each tuple to the first output whose predicate holds, or to `rest` if none does (SC-1: Filter).
 
         >>> short, other = calls.split(short=pl.col("duration") < 60, rest="other")
         """
@@ -171,7 +171,7 @@ class Stream:
 
     @_usage("calls.union(other)")
     def union(self, *others: Stream, name: str | None = None) -> Stream:
-        """Put the tuples of streams with the same columns into one stream.
+        """Combine streams with the same columns into one stream.
 
         >>> a, b = calls.split(a=pl.col("duration") < 60, rest="b")
         >>> a.union(b).step.kind
@@ -187,7 +187,7 @@ class Stream:
 
     @_usage("calls.aggregate(by=['src', 'dst'], window=st.tumbling('1m'), n=st.count())")
     def aggregate(self, by: Names = (), *, window: Window, name: str | None = None, **aggregates: Aggregate) -> Stream:
-        """Compute aggregates of each group in each window (SC-2).
+        """Compute aggregates for each group in each window (SC-2).
 
         >>> busy = calls.aggregate(by="src", window=st.sliding("1h", every="1m"), n=st.count())
         >>> list(busy.schema)
@@ -209,7 +209,7 @@ class Stream:
     ) -> Stream:
         """Rank the `k` most frequent values of `by` in each window; with `weight`, the heaviest (SE-9, SM-10).
 
-        Ties go to the smaller value. `per` ranks inside groups; `sketch` counts approximately in bounded memory.
+        Ties go to the smaller value. `per` ranks within groups; `sketch` counts approximately in bounded memory.
 
         >>> list(calls.top_k(3, "dst", window=st.tumbling("1m")).schema)
         ['ts', 'window_start', 'window_end', 'rank', 'dst', 'count']
@@ -230,10 +230,10 @@ class Stream:
         suffix: str = "_right",
         name: str | None = None,
     ) -> Stream:
-        """Pair tuples with equal keys, at most `within` apart in time or among the last n of the key.
+        """Pair tuples with equal keys that are at most `within` apart in time, or among the last n of the key.
 
-        A pair carries the later `ts`; an unmatched left tuple the time at which that is certain. Columns of the right
-        side whose names are taken get `suffix`; `where` says more about a pair.
+        A pair carries the later `ts` of the two; an unmatched left tuple carries the time at which it is certain to stay
+        unmatched. Columns of the right side whose names are taken get `suffix`; `where` is a further condition on a pair.
 
         >>> pairs = calls.join(calls, on="src", within="60s", where=pl.col("dst") < pl.col("dst_right"))
         >>> list(pairs.schema)
@@ -264,7 +264,7 @@ class Stream:
         routing: steps.Routing | None = None,
         name: str | None = None,
     ) -> Stream:
-        """Pair tuples for which any predicate holds, at most `within` apart in time or among the last n (SC-1, ST-6).
+        """Pair tuples by an arbitrary predicate, at most `within` apart in time or among the last n (SC-1, ST-6).
 
         >>> near = calls.theta_join(calls, (pl.col("duration") - pl.col("duration_right")).abs() <= 10, within="5m")
         >>> near.step.describe()
@@ -285,7 +285,7 @@ class Stream:
         """Run your own code with explicit state (ST-4, SM-1).
 
         `keys` may name a list column: a tuple with three keys reaches three states (ST-2). An error in your code ends the query; with
-        `on_error="reject"` the row for which `process` went wrong goes to `.rejected` instead, and leaves no trace.
+        `on_error="reject"`, a row for which `process` fails goes to `.rejected` instead and has no other effect.
 
         >>> class Seen(st.KeyOperator):
         ...     state, output = {"n": pl.Int64}, {"n": pl.Int64, "ts": st.TIME}
@@ -305,7 +305,7 @@ class Stream:
 
     @_usage("calls.to(st.parquet_sink('out/'))")
     def to(self, sink: SinkConnector, *, name: str | None = None) -> steps.Sink:
-        """Send the rows to a sink; `st.Query` takes what this returns.
+        """Send the rows to a sink; pass what this returns to `st.Query`.
 
         >>> calls.to(st.memory_sink()).describe()
         'memory'
@@ -316,9 +316,9 @@ class Stream:
 
     @_usage("calls.head(20)")
     def head(self, n: int = 20, *, sample: int = SAMPLE) -> pl.DataFrame:
-        """Return the first rows of the stream, computed here by the reference from the first `sample` rows of each source.
+        """Return the first rows of the stream, computed in this process by the reference interpreter from the first `sample` rows of each source.
 
-        Windows that the sample does not fill are not among them, unless it is all that there is.
+        Windows that the sample does not complete are left out, unless the sample is all the input there is.
 
         >>> numbers = st.source("numbers", st.memory([{"n": 1}, {"n": 2}, {"n": 3}]))
         >>> numbers.map(pl.col("n") * 10).head(2)["n"].to_list()
@@ -344,7 +344,7 @@ class Stream:
             print(f"no rows come of the first {sample:,} of each source; more: .show(sample={100 * sample})")
 
     def _repr_html_(self) -> str:
-        """Show a notebook the columns, and some rows if they are at hand."""
+        """Return the columns as HTML for a notebook, with some rows if they are at hand."""
         return card(self)
 
     # ── what a stream is not ──────────────────────────────────────────────────────────────────────────────────────
@@ -358,7 +358,7 @@ class Stream:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Refuse what a stream does not have, and say what to write instead."""
+            """Refuse attributes that a stream does not have, and say what to write instead."""
             if name.startswith("_") or "schema" not in self.__dict__:
                 raise AttributeError(name)
             if name in self.schema:
@@ -369,7 +369,7 @@ class Stream:
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _add(self, make: Callable[..., steps.Step], *args: Any, **options: Any) -> Stream:
-        """Return the stream after the step that `make` makes."""
+        """Return the stream that comes out of the step that `make` builds."""
         step = self._make(make, *args, **options)
         return Stream(step, steps.OUT, step.schema, timed=self.timed)
 
@@ -394,7 +394,7 @@ class Stream:
 
 
 def union(*streams: Stream, name: str | None = None) -> Stream:
-    """Put the tuples of several streams into one; the same as `first.union(*others)`.
+    """Combine several streams into one; the same as `first.union(*others)`.
 
     >>> st.union(calls, calls).step.kind
     'union'
@@ -406,7 +406,7 @@ def union(*streams: Stream, name: str | None = None) -> Stream:
 
 
 def _times_before(stream: Stream) -> set[str]:
-    """Return what the event times of the sources upstream of a stream were called there."""
+    """Return the names that the event time has in the sources upstream of a stream."""
     if isinstance(stream.step, steps.Source):
         return {stream.step.ts} if stream.step.ts else set()
     return set().union(*(_times_before(above) for above in stream.step.inputs))

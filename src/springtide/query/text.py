@@ -11,7 +11,7 @@ _PAIRS = {"(": ")", "[": "]"}
 
 
 def expr_text(expr: pl.Expr) -> str:
-    """Write an expression as Polars does, less its noise.
+    """Return an expression as Polars writes it, without the noise.
 
     >>> expr_text((pl.col("a") + 1).alias("b"))
     'b = a + 1'
@@ -32,7 +32,7 @@ def expr_text(expr: pl.Expr) -> str:
 
 
 def _plain(text: str) -> str:
-    """Turn Polars' `[(a) + (b)]` into `(a + b)` and `f([x])` into `f(x)`, inside out."""
+    """Turn Polars' `[(a) + (b)]` into `(a + b)` and `f([x])` into `f(x)`, at every level."""
     out, at = "", 0
     while at < len(text):
         wrapped = text.startswith("([(", at)
@@ -47,7 +47,7 @@ def _plain(text: str) -> str:
         ):
             out += f"({_plain(text[at + 2 : end - 1])})"
             at = end + 1
-        elif text[at] == '"' and (end := text.find('"', at + 1)) > 0:  # a text stays as it is
+        elif text[at] == '"' and (end := text.find('"', at + 1)) > 0:  # a string stays as it is
             out, at = out + text[at : end + 1], end + 1
         else:
             out, at = out + text[at], at + 1
@@ -64,7 +64,7 @@ def _binary(text: str, at: int) -> tuple[str, str, str, int] | None:
 
 
 def _closing(text: str, at: int) -> int:
-    """Find the bracket that closes the one at `at`, passing over quoted text."""
+    """Return the position of the bracket that closes the one at `at`, skipping quoted text."""
     depth, quoted, opening, closing = 0, False, text[at], _PAIRS[text[at]]
     for i in range(at, len(text)):
         if text[i] == '"':

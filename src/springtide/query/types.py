@@ -21,24 +21,24 @@ TIME: Final = pl.Datetime("us", "UTC")
 
 WINDOW_START: Final = "window_start"
 WINDOW_END: Final = "window_end"
-"""The columns with the bounds of a window, in what is computed of windows."""
+"""The columns with the bounds of a window, in the results of windowed steps."""
 
 RANK: Final = "rank"
 COUNT: Final = "count"
-"""The columns of a ranking: the place, and how often or how heavy."""
+"""The columns of a ranking: the rank, and the count or weight."""
 
 Names = str | Sequence[str]
 """Columns as users name them: one, or several."""
 
 END_OF_TIME: Final = 2**63 - 1
-"""The time after a bounded input has ended: later than every event."""
+"""The time once a bounded input has ended: later than every event."""
 
 FIRST_TIME: Final = -62_135_596_800_000_000
 LAST_TIME: Final = 253_402_300_799_999_999
-"""The event times that there are: from the beginning of the year 1 to the end of the year 9999, as calendars and Python have them."""
+"""The range of event times: from the beginning of the year 1 to the end of the year 9999, as in calendars and in Python."""
 
 LONGEST: Final = 366 * 86_400_000_000 * 10_000
-"""No length of time is longer. Times and lengths are so far from the ends of 64 bits that no sum of a few of them wraps."""
+"""The longest length of time. Times and lengths are so far from the limits of 64 bits that the sum of a few of them never wraps."""
 
 Length = str | timedelta
 """A length of time as users write it: `"1h30m"` or a `timedelta`."""
@@ -56,7 +56,7 @@ _PART: Final = re.compile(r"(\d+)\s*(us|ms|s|m|h|d|w)\s*")
 
 
 def micros(length: Length) -> int:
-    """Turn a length of time into microseconds.
+    """Return a length of time in microseconds.
 
     >>> st.micros("1h30m"), st.micros("250ms"), st.micros("-2s")
     (5400000000, 250000, -2000000)
@@ -85,7 +85,7 @@ def _bounded(length: Length, total: int) -> int:
 
 
 def micros_of(step: str, length: Length, option: str | None = None) -> Micros:
-    """Turn a length of time that is given to a step into microseconds, and refuse what is none.
+    """Return a length of time that is given to a step in microseconds, and refuse anything else.
 
     >>> micros_of("events (source)", "soon", "idle_after")
     Traceback (most recent call last):
@@ -99,7 +99,7 @@ def micros_of(step: str, length: Length, option: str | None = None) -> Micros:
 
 
 def length_text(length: int) -> str:
-    """Write microseconds the way a person would.
+    """Return microseconds as a person would write them.
 
     >>> length_text(5_400_000_000), length_text(250_000), length_text(0)
     ('1h30m', '250ms', '0s')
@@ -114,7 +114,7 @@ def length_text(length: int) -> str:
 
 
 def type_text(dtype: pl.DataType) -> str:
-    """Write a column type shortly.
+    """Return a short name for a column type.
 
     >>> type_text(pl.Int64()), type_text(pl.List(pl.String())), type_text(TIME)
     ('i64', 'list[str]', 'time')
@@ -153,13 +153,13 @@ def type_text(dtype: pl.DataType) -> str:
 
 
 def instance(dtype: Any) -> pl.DataType:
-    """Make `pl.Int64()` of `pl.Int64`: inside nested types both are found."""
+    """Return `pl.Int64()` for `pl.Int64`: both occur inside nested types."""
     made: pl.DataType = dtype if isinstance(dtype, pl.DataType) else dtype()
     return made
 
 
 def schema_text(schema: pl.Schema) -> str:
-    """Write a schema on one line.
+    """Return a schema as one line of text.
 
     >>> schema_text(pl.Schema({"src": pl.String(), "ts": TIME}))
     'src:str ts:time'
@@ -168,7 +168,7 @@ def schema_text(schema: pl.Schema) -> str:
 
 
 def check_carried(step: str, schema: pl.Schema) -> None:
-    """Refuse columns that cannot go from task to task: there is no Arrow type for what is in them.
+    """Refuse columns that cannot travel from task to task because Arrow has no type for their values.
 
     >>> check_carried("events (source)", pl.Schema({"x": pl.Int128()}))
     Traceback (most recent call last):
@@ -189,7 +189,7 @@ _FOREIGN: Final[dict[Any, str]] = {
 
 
 def _parts(dtype: pl.DataType) -> Iterator[type[pl.DataType]]:
-    """Return a type and all types inside of it."""
+    """Return a type and all the types inside it."""
     yield type(dtype)
     if isinstance(dtype, pl.List | pl.Array):
         yield from _parts(instance(dtype.inner))
@@ -199,14 +199,14 @@ def _parts(dtype: pl.DataType) -> Iterator[type[pl.DataType]]:
 
 
 def is_key_type(dtype: pl.DataType) -> bool:
-    """Return whether values of this type can be grouped by: equality must be plain."""
+    """Return whether rows can be grouped by values of this type: it must be clear when two are equal."""
     return (
         dtype.is_integer() or dtype.is_temporal() or dtype.is_decimal() or dtype in (pl.String, pl.Boolean, pl.Binary)
     )
 
 
 def check_keys(step: str, keys: tuple[str, ...], schema: pl.Schema) -> None:
-    """Refuse keys whose equality is not plain (floats, nested values)."""
+    """Refuse keys of types where it is not clear when two values are equal (floats, nested values)."""
     for key in keys:
         if not is_key_type(schema[key]):
             hint = "cast or round it to an integer, a string or a time first, in a map before this step"
@@ -216,7 +216,7 @@ def check_keys(step: str, keys: tuple[str, ...], schema: pl.Schema) -> None:
 
 
 def whole(step: str, option: str, value: Any) -> int:
-    """Take a whole number, also one of NumPy's, and refuse everything else.
+    """Return a whole number, which may be one of NumPy's, and refuse everything else.
 
     >>> whole("top (top_k)", "k", 3)
     3
@@ -237,7 +237,7 @@ def whole(step: str, option: str, value: Any) -> int:
 
 
 def schema_from(step: str, what: str, columns: Any) -> pl.Schema:
-    """Make a schema of names and types as users write them, and refuse what is none.
+    """Return a schema made from names and types as users write them, and refuse anything else.
 
     >>> schema_from("events (source)", "schema", {"x": pl.Int64, "name": str})
     Schema([('x', Int64), ('name', String)])

@@ -1,4 +1,4 @@
-"""Calls with missing, unknown or too many arguments: they are refused with an example of a call that is right."""
+"""Refuses calls with missing, unknown or too many arguments, and gives an example of a correct call."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Function = Callable[Parameters, Result]
 def usage(
     example: str, label: Callable[..., str] | None = None
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
-    """Refuse calls that do not fit the function's parameters with a `QueryError` in place of a `TypeError`.
+    """Refuse calls that do not fit the function's parameters, with a `QueryError` instead of a `TypeError`.
 
-    `label` says what the message calls the step, given the first argument and the function's name.
+    `label` takes the first argument and the function's name, and returns what the message calls the step.
 
     >>> @usage("add(1, to=2)")
     ... def add(number: int, *, to: int) -> int:
@@ -48,7 +48,7 @@ def usage(
 
 
 def _problem(said: str) -> str:
-    """Put into our words what `inspect` says of a call."""
+    """Return what `inspect` says about a call, in our own words."""
     quoted = re.search(r"'(\w+)'", said)
     if quoted is None:
         return "there are too many arguments without a name"

@@ -6,7 +6,7 @@ Time windows are aligned to the Unix epoch and half open:
     tumbling  |-----|-----|-----|-----|          st.tumbling("10s")
     sliding   |-----------|                      st.sliding("20s", every="10s")
                     |-----------|
-    session      x x----|      x-----|           st.session("5s"): open until nothing came for 5 s
+    session      x x----|      x-----|           st.session("5s"): open until nothing has come for 5 s
     last_n    the last n tuples of each group    st.last_n(5, every=1)
 """
 
@@ -25,39 +25,39 @@ Member = TypeVar("Member")
 
 
 class Window(ABC):
-    """What a window says of itself. The operator that runs it is registered beside it (docs/contributing.md)."""
+    """What a window says about itself. The operator that runs it is registered alongside it (docs/contributing.md)."""
 
     ordered: ClassVar[bool] = False
-    """Which tuples are in a window depends on the total order of all tuples, not on their times alone."""
+    """Whether the tuples in a window depend on the total order of all tuples, not on their times alone."""
     combines: ClassVar[bool] = True
-    """Senders can make partial results: they need not see the other tuples of a key to know where a tuple belongs."""
+    """Whether senders can compute partial results: they need not see the other tuples of a key to know where a tuple belongs."""
 
     @abstractmethod
     def check(self, step: str) -> None:
-        """Refuse a window with nothing in it; `step` names the step in the error."""
+        """Refuse a window that can hold nothing; `step` names the step in the error."""
 
     @abstractmethod
     def cut(self, members: Sequence[tuple[int, Member]], time: int) -> Iterator[tuple[int, int, list[Member]]]:
-        """Return (window_start, window_end, members) of each window of a group that is complete at the merged time `time`.
+        """Return (window_start, window_end, members) for each window of a group that is complete at the merged time `time`.
 
-        `members` are (ts, member) in the total order. This is what the window means: the reference interpreter calls it,
+        `members` are (ts, member) in the total order. This defines what the window means: the reference interpreter calls it,
         and the engine must give the same rows.
         """
 
     def lengths(self) -> Mapping[str, int]:
-        """Return the lengths that a person needs to read its state: `size` and `every` in microseconds where it has panes."""
+        """Return the lengths that a person needs to make sense of its state: `size` and `every` in microseconds if it has panes."""
         return {}
 
 
 @dataclass(frozen=True)
 class Sliding(Window):
-    """Windows `[k·every, k·every + size)` of event time, in microseconds; tumbling when both are the same."""
+    """Windows `[k·every, k·every + size)` of event time, in microseconds; tumbling when `size` and `every` are equal."""
 
     size: int
     every: int
 
     def check(self, step: str) -> None:
-        """Refuse a window without length, and one that would leave rows in no window."""
+        """Refuse windows without length, and ones that would leave some rows outside every window."""
         if self.size <= 0 or self.every <= 0:
             raise QueryError(
                 step,
@@ -98,7 +98,7 @@ class Sliding(Window):
 
 @dataclass(frozen=True)
 class LastN(Window):
-    """Windows over the tuples of one group in order: numbers `[k·every, k·every + size)`, emitted when full."""
+    """Windows over the numbered tuples of one group, in order: tuples `[k·every, k·every + size)`, emitted when full."""
 
     ordered: ClassVar[bool] = True
     combines: ClassVar[bool] = False
@@ -107,7 +107,7 @@ class LastN(Window):
     every: int
 
     def check(self, step: str) -> None:
-        """Refuse windows without tuples, and ones that would leave tuples in no window."""
+        """Refuse windows without tuples, and ones that would leave some tuples outside every window."""
         if self.size <= 0 or self.every <= 0:
             raise QueryError(
                 step, f"a window of {self.size} tuples every {self.every} has nothing in it", "give numbers above zero"
@@ -120,7 +120,7 @@ class LastN(Window):
             )
 
     def cut(self, members: Sequence[tuple[int, Member]], time: int) -> Iterator[tuple[int, int, list[Member]]]:
-        """Return the windows that are full with tuples from before `time`."""
+        """Return the windows that are full, counting only tuples from before `time`."""
         ready = [(ts, member) for ts, member in members if ts < time]
         for start in range(0, len(ready) - self.size + 1, self.every):
             inside = ready[start : start + self.size]
@@ -133,19 +133,19 @@ class LastN(Window):
 
 @dataclass(frozen=True)
 class Session(Window):
-    """Windows of one group that stay open until no tuple came for `gap` microseconds."""
+    """Windows of one group that stay open until no tuple has come for `gap` microseconds."""
 
     gap: int
 
     def check(self, step: str) -> None:
-        """Refuse a gap without length."""
+        """Refuse a gap that is not above zero."""
         if self.gap <= 0:
             raise QueryError(
                 step, f"a session with a gap of {length_text(self.gap)} has no time in it", "give a gap above zero"
             )
 
     def cut(self, members: Sequence[tuple[int, Member]], time: int) -> Iterator[tuple[int, int, list[Member]]]:
-        """Return the sessions that nothing can follow any more."""
+        """Return the sessions that no further tuple can join."""
         sessions: list[list[tuple[int, Member]]] = []
         for ts, member in members:
             if sessions and ts - sessions[-1][-1][0] < self.gap:
@@ -174,7 +174,7 @@ def tumbling(size: Length) -> Sliding:
 
 @usage("st.sliding('1h', every='1m')")
 def sliding(size: Length, *, every: Length) -> Sliding:
-    """Make windows of `size` that start every `every`; the size need not be a multiple.
+    """Make windows of length `size`, one starting every `every`; the size need not be a multiple of it.
 
     >>> print(st.sliding("1h", every="1m"))
     sliding 1h every 1m
@@ -184,7 +184,7 @@ def sliding(size: Length, *, every: Length) -> Sliding:
 
 @usage("st.last_n(5, every=1)")
 def last_n(size: int, *, every: int = 1) -> LastN:
-    """Make windows of the last `size` tuples of each group, after every `every` of them.
+    """Make a window of the last `size` tuples of each group after every `every` tuples.
 
     >>> print(st.last_n(5))
     last 5 every 1
@@ -194,7 +194,7 @@ def last_n(size: int, *, every: int = 1) -> LastN:
 
 @usage("st.session('30m')")
 def session(gap: Length) -> Session:
-    """Make windows that end when a group had no tuple for `gap`.
+    """Make windows that end when a group has had no tuple for `gap`.
 
     >>> print(st.session("30m"))
     session gap 30m

@@ -1,1 +1,1 @@
-"""The steps that the methods of `Stream` make: arguments checked, one module per family."""
+"""Builds the steps for the methods of `Stream` and checks their arguments; one module per family."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def aggregate_step(
     stream: Stream, by: Names, aggregates: Mapping[str, Aggregate], *, window: Window, name: str | None
 ) -> steps.Aggregate:
-    """Compute aggregates of each group in each window."""
+    """Compute aggregates for each group in each window."""
     label = label_after(stream, "aggregate", name)
     if isinstance(by, Aggregate):
         hint = "write it as in n=st.count(); by= names the columns to group by"

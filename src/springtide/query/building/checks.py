@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def names_of(label: str, option: str, names: Any) -> tuple[str, ...]:
-    """Take one name or a sequence of names; whether there are such columns is seen later."""
+    """Return one name or a sequence of names as a tuple; whether such columns exist is checked later."""
     if isinstance(names, str):
         return (names,)
     if isinstance(names, list | tuple):
@@ -32,7 +32,7 @@ def names_of(label: str, option: str, names: Any) -> tuple[str, ...]:
 
 
 def keys_of(label: str, stream: Stream, option: str, names: Names) -> tuple[str, ...]:
-    """Take the names of columns to group by."""
+    """Return the names of the columns to group by, after checking them."""
     keys = names_of(label, option, names)
     check_columns(label, stream.schema, keys)
     check_unique(label, keys)
@@ -47,7 +47,7 @@ def keys_of(label: str, stream: Stream, option: str, names: Names) -> tuple[str,
 
 
 def check_unique(label: str, names: Sequence[str], what: str = "column") -> None:
-    """Refuse a name that is there twice."""
+    """Refuse a name that appears twice."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -56,7 +56,7 @@ def check_unique(label: str, names: Sequence[str], what: str = "column") -> None
 
 
 def check_timed(label: str, stream: Stream) -> None:
-    """Refuse a stream without time: a step with state needs an order."""
+    """Refuse a stream without time: a stateful step needs an order."""
     if not stream.timed:
         raise QueryError(
             label,
@@ -66,7 +66,7 @@ def check_timed(label: str, stream: Stream) -> None:
 
 
 def check_window(label: str, window: Window) -> None:
-    """Refuse what is not a window, and a window with nothing in it."""
+    """Refuse what is not a window, and a window that can hold nothing."""
     if not isinstance(window, Window):
         hint = "write for example window=st.tumbling('1m'); there are st.sliding, st.last_n and st.session, too"
         raise QueryError(label, f"{shown(window)} is not a window", hint)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from springtide.query.stream import Stream
 
 Renamed = tuple[tuple[str, str], ...]
-"""Columns of the right side in a pair: (name there, name here)."""
+"""Columns of the right side in a pair: (name on that side, name in the pair)."""
 
 
 def join_step(
@@ -93,7 +93,7 @@ def theta_join_step(
 def _keys(
     label: str, left: Stream, right: Stream, on: Names, left_on: Names, right_on: Names
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Find the keys of both sides: as many, and of the same types."""
+    """Return the keys of both sides, which must be equal in number and of the same types."""
     both = names_of(label, "on", on)
     ours, others = names_of(label, "left_on", left_on), names_of(label, "right_on", right_on)
     if bool(both) == bool(ours) or bool(ours) != bool(others):
@@ -123,7 +123,7 @@ def _keys(
 def _pair(
     label: str, left: Stream, right: Stream, within: Length | LastN, shared: set[str], suffix: str
 ) -> tuple[steps.JoinWindow, Renamed, pl.Schema]:
-    """Work out what both joins share: the window and the columns of a pair."""
+    """Return what both joins share: the window and the columns of a pair."""
     check_timed(label, left)
     check_timed(label, right)
     if not isinstance(suffix, str):
@@ -150,7 +150,7 @@ def _window(label: str, within: Length | LastN) -> steps.JoinWindow:
 
 
 def _right_columns(label: str, left: Stream, right: Stream, shared: set[str], suffix: str) -> Renamed:
-    """Name the right side's columns in a pair: those that are taken get the suffix; shared keys are there already."""
+    """Return the right side's columns in a pair: those whose names are taken get the suffix; shared keys are there already."""
     own = [n for n in right.schema if n != TS and n not in shared]
     renamed = tuple((n, f"{n}{suffix}" if n in left.schema else n) for n in own)
     taken = set(left.schema)

@@ -1,4 +1,4 @@
-"""How an error message calls a stream and the step that is being built."""
+"""What an error message calls a stream and the step that is being built."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def label_of(stream: Stream) -> str:
-    """Call a stream by its step, and by its output where that is not the only one.
+    """Return what to call a stream: the name of its step, followed by the output unless that is the main one.
 
     >>> label_of(calls), label_of(calls.late)
     ('calls', 'calls.late')
@@ -21,7 +21,7 @@ def label_of(stream: Stream) -> str:
 
 
 def label_after(stream: Stream, kind: str, name: str | None) -> str:
-    """Call the step that is to follow a stream; a name that cannot be used is refused.
+    """Return what to call the step that is to follow a stream; refuse a name that cannot be used.
 
     >>> label_after(calls, "filter", None), label_after(calls, "filter", "long")
     ('filter after calls', 'long (filter)')

@@ -58,7 +58,7 @@ def _check_policy(label: str, stream: Stream, on_error: steps.OnError) -> None:
 
 
 def _check_keys(label: str, stream: Stream, names: tuple[str, ...]) -> bool:
-    """Refuse what cannot be a key, and tell whether the one key is a list: then a tuple has many keys."""
+    """Refuse what cannot be a key; return whether the only key is a list, so that a tuple has many keys."""
     check_columns(label, stream.schema, names)
     types = [stream.schema[n] for n in names]
     if len(types) == 1 and isinstance(types[0], pl.List):
@@ -75,7 +75,7 @@ def _check_keys(label: str, stream: Stream, names: tuple[str, ...]) -> bool:
 
 
 def _output(label: str, operator: UserOperator) -> pl.Schema:
-    """Take the output schema that the operator declares; `ts` must be in it."""
+    """Return the output schema that the operator declares; it must contain `ts`."""
     output = getattr(operator, "output", None)
     if not isinstance(output, Mapping) or not output:
         raise QueryError(
@@ -93,7 +93,7 @@ def _output(label: str, operator: UserOperator) -> pl.Schema:
 
 
 def _check_state(label: str, operator: KeyOperator) -> None:
-    """Refuse a state without a schema, and a timer that is not a time in it."""
+    """Refuse a state without a schema, and a timer that is not a column of it with a time."""
     state = getattr(operator, "state", None)
     if not isinstance(state, Mapping):
         raise QueryError(

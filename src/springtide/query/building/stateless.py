@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def map_step(stream: Stream, exprs: Sequence[IntoExpr], more: Mapping[str, IntoExpr], *, name: str | None) -> steps.Map:
     """Add or replace columns."""
     label = label_after(stream, "map", name)
-    if name not in more:  # a step may be called after the column that it makes
+    if name not in more:  # a step may be named after the column that it makes
         _check_meant(label, stream, name)
     for column, text in more.items():
         if isinstance(text, str) and text not in stream.schema:
@@ -43,7 +43,7 @@ def map_step(stream: Stream, exprs: Sequence[IntoExpr], more: Mapping[str, IntoE
 def select_step(
     stream: Stream, exprs: Sequence[IntoExpr], more: Mapping[str, IntoExpr], *, name: str | None
 ) -> steps.Select:
-    """Keep these columns, and `ts`."""
+    """Keep only these columns and `ts`."""
     label = label_after(stream, "select", name)
     if name not in more and name not in [e for e in exprs if isinstance(e, str)]:
         _check_meant(label, stream, name)
@@ -61,7 +61,7 @@ def select_step(
 
 
 def drop_step(stream: Stream, columns: Sequence[str], *, name: str | None) -> steps.Select:
-    """Keep all columns but these."""
+    """Keep all columns except these."""
     label = label_after(stream, "drop", name)
     check_columns(label, stream.schema, columns)
     if stream.timed and TS in columns:
@@ -73,7 +73,7 @@ def drop_step(stream: Stream, columns: Sequence[str], *, name: str | None) -> st
 
 
 def rename_step(stream: Stream, columns: Mapping[str, str], *, name: str | None) -> steps.Select:
-    """Give columns other names."""
+    """Give columns new names."""
     label = label_after(stream, "rename", name)
     if not isinstance(columns, Mapping):
         raise QueryError(label, f"{shown(columns)} does not map old names to new ones", "write {'old': 'new'}")
@@ -103,7 +103,7 @@ def filter_step(stream: Stream, predicate: pl.Expr, *, name: str | None) -> step
 
 
 def explode_step(stream: Stream, column: str, *, name: str | None) -> steps.Explode:
-    """Make one tuple of each element of a list."""
+    """Make one tuple for each element of a list."""
     label = label_after(stream, "explode", name)
     check_columns(label, stream.schema, [column])
     dtype = stream.schema[column]
@@ -134,7 +134,7 @@ def split_step(stream: Stream, predicates: Mapping[str, pl.Expr], *, rest: str |
 
 
 def union_step(stream: Stream, others: Sequence[Stream], *, name: str | None) -> steps.Union:
-    """Put streams with the same columns together, in the order of the first; `check_same_columns` goes before."""
+    """Combine streams with the same columns, which are put in the order of the first stream; call `check_same_columns` first."""
     if not others:
         raise QueryError(label_after(stream, "union", name), "there is only one input", "give at least two streams")
     columns = list(stream.schema)
@@ -143,7 +143,7 @@ def union_step(stream: Stream, others: Sequence[Stream], *, name: str | None) ->
 
 
 def check_same_columns(label: str, stream: Stream, other: Stream) -> None:
-    """Refuse to put streams together that differ in columns, types or time."""
+    """Refuse to combine streams that differ in columns or types, or of which only one has time."""
     for column in [*stream.schema, *other.schema]:
         if column not in other.schema or column not in stream.schema:
             has, lacks = (stream, other) if column in stream.schema else (other, stream)
@@ -183,7 +183,7 @@ def sink_step(stream: Stream, sink: SinkConnector, *, name: str | None) -> steps
 
 
 def _check_meant(label: str, stream: Stream, name: str | None) -> None:
-    """Refuse `name="channel"` where that is a column: it was probably meant to become the column `name`."""
+    """Refuse `name="channel"` if `channel` is a column: it was probably meant to become the column `name`."""
     if name is not None and name in stream.schema:
         problem = f"name={name!r} names the step, and {name!r} is a column"
         hint = f"for a column called 'name' write pl.col({name!r}).alias('name'); else call the step something else"
