@@ -1,4 +1,4 @@
-"""What the three ways to parallelise a query cost: SC-5, section XI of the StreamCloud paper."""
+"""The cost of the three ways to parallelise a query: SC-5, section XI of the StreamCloud paper."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from springtide.query.graph import Graph
 
 @dataclass(frozen=True)
 class Shape:
-    """What the model needs to know about a query. Sources and sinks are no operators."""
+    """What the model needs to know about a query. Sources and sinks do not count as operators."""
 
     operators: int
     stateful: int
     prefix: bool
-    """The query starts with stateless operators."""
+    """Whether the query starts with stateless operators."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class Strategy:
     name: str
     subclusters: int
     fan_out: float
-    """Channels between instances, in the whole system: f."""
+    """The number of channels between instances in the whole system: f."""
     hops: int
-    """How often a tuple goes to another instance: h."""
+    """How often a tuple moves to another instance: h."""
 
     def cost(self, alpha: float, beta: float, rate: float) -> float:
-        """Weigh channels against hops: c = α·f + β·ρ·h.
+        """Return the weighted cost of channels and hops: c = α·f + β·ρ·h.
 
         >>> Strategy("operator-set-cloud", 3, 60, 2).cost(alpha=0.5, beta=0.1, rate=100)
         50.0
@@ -41,7 +41,7 @@ class Strategy:
 
 
 def shape(graph: Graph) -> Shape:
-    """Count the operators of a query."""
+    """Return the number of operators of a query, and what else the model needs."""
     operators = [s for s in graph if not isinstance(s, steps.Source | steps.Sink)]
     prefix = any(not s.stateful and any(isinstance(i.step, steps.Source) for i in s.inputs) for s in operators)
     return Shape(len(operators), sum(s.stateful for s in operators), prefix)
@@ -52,8 +52,8 @@ def strategies(query: Shape, nodes: int) -> tuple[Strategy, Strategy, Strategy]:
 
     With k subclusters of the same size, each node has a channel to the N/k nodes of the next subcluster, and there are
     k - 1 such steps: f = N/k·(k - 1), h = k - 1. Operator-cloud has a subcluster per operator, operator-set-cloud one per
-    stateful operator and one for the stateless prefix, if there is one. Query-cloud is one cluster in which everybody
-    talks to everybody, before each stateful operator.
+    stateful operator and one for the stateless prefix, if there is one. Query-cloud is one cluster in which every node
+    talks to every other, before each stateful operator.
 
     >>> [(s.name, s.fan_out, s.hops) for s in strategies(Shape(operators=6, stateful=2, prefix=True), nodes=90)]
     [('query-cloud', 8010, 2), ('operator-cloud', 75.0, 5), ('operator-set-cloud', 60.0, 2)]
@@ -66,7 +66,7 @@ def strategies(query: Shape, nodes: int) -> tuple[Strategy, Strategy, Strategy]:
 
 
 def cost_text(graph: Graph, *, nodes: int, alpha: float, beta: float, rate: float) -> str:
-    """Write the three strategies side by side."""
+    """Return the three strategies side by side, as text."""
     if nodes < 1:
         raise QueryError(f"{graph.name} (query)", f"a query cannot run on {nodes} nodes", "give at least 1")
     if not (0 <= alpha <= 1 and 0 <= beta <= 1 and rate >= 0):

@@ -10,7 +10,7 @@ WIDTH = 120
 
 
 def explain(plan: Plan, *, width: int = WIDTH) -> str:
-    """Write a plan for people, in lines of at most `width` where that can be.
+    """Return a plan as text for people, in lines of at most `width` characters where possible.
 
     >>> clicks = st.source("clicks", st.memory(schema={"page": pl.String, "ts": st.TIME}), ts="ts")
     >>> hits = clicks.aggregate(by="page", window=st.tumbling("1m"), n=st.count(), name="hits")
@@ -65,7 +65,7 @@ def _routing(plan: Plan, subquery: Subquery) -> str:
 
 
 def _flow(plan: Plan, subquery: Subquery) -> str:
-    """Write `a → b, c`: an arrow where a step takes what the one before it gives, a comma where it does not."""
+    """Return `a → b, c`: an arrow where a step takes the output of the one before it, a comma where it does not."""
     text, before = "", None
     for step in plan.graph.steps:
         if step in subquery.steps:
@@ -89,5 +89,5 @@ def _exchange(plan: Plan, exchange: Exchange) -> tuple[str, str, str, str]:
 
 
 def _output(step: str, port: str) -> str:
-    """Return the name of an output: the step, and the port where it has several."""
+    """Return the name of an output: the step, followed by the port unless that is the main one."""
     return step if port == steps.OUT else f"{step}.{port}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from springtide.compiler.plan import Plan
 
 UTILISATION = 0.7
-"""How busy an instance may be when the number is chosen by rate."""
+"""How busy an instance may be when the number of instances is chosen by rate."""
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,11 @@ class Cost:
     """What a subquery has to do."""
 
     rate: float
-    """Tuples that come in, per second or per run: the same unit for all subqueries."""
+    """How many tuples come in, per second or per run; the unit is the same for all subqueries."""
     seconds: float
-    """Time that one of them takes in all operators of the subquery."""
+    """The time that one of them takes in all operators of the subquery together."""
     most: int | None = None
-    """The subquery cannot use more instances: it has no more buckets."""
+    """The most instances that the subquery can use, because it has no more buckets."""
 
     @property
     def load(self) -> float:
@@ -40,16 +40,16 @@ class Observation:
 
 
 def costs(plan: Plan, observations: Iterable[Observation], rate: float | None = None) -> dict[str, Cost]:
-    """Sum up what the steps did in a sample run, by subquery; with `rate`, scaled to so many rows/s at the sources.
+    """Return what the steps did in a sample run, summed up by subquery; with `rate`, scaled to that many rows/s at the sources.
 
-    A step that runs in several subqueries is shared between them evenly: nobody measured which tuple came from where.
+    A step that runs in several subqueries is divided evenly between them: it was not measured which tuple came from where.
     """
     rows: dict[str, int] = defaultdict(int)
     seconds: dict[str, float] = defaultdict(float)
     for seen in observations:
         rows[seen.step] += seen.rows
         seconds[seen.step] += seen.seconds
-    # What merges the results of a head's instances goes with the head: it was not measured apart, and costs little.
+    # The merge of the results of a head's instances counts with the head: it was not measured separately, and costs little.
     whole = {s.name: (plan.merge_of(s) or s).steps for s in plan.subqueries if not s.merges}
     homes = {step: sum(step in own for own in whole.values()) for step in plan.graph.steps}
     read = sum(rows[source] for s in plan.subqueries for source in s.sources)
@@ -63,21 +63,21 @@ def costs(plan: Plan, observations: Iterable[Observation], rate: float | None = 
 
 
 def needed(costs: Mapping[str, Cost], utilisation: float = UTILISATION) -> dict[str, int]:
-    """Give each subquery as many instances as its load needs when none is busier than `utilisation`.
+    """Return how many instances each subquery needs for its load if none is to be busier than `utilisation`.
 
     >>> needed({"calls": Cost(rate=10_000, seconds=50e-6), "heavy": Cost(rate=10_000, seconds=400e-6)})
     {'calls': 1, 'heavy': 6}
     """
     result = {}
     for name, cost in costs.items():
-        # Times are measured to a nanosecond at best: what is above a whole number by less than that is not there.
+        # Times are measured to a nanosecond at best: if a number exceeds a whole one by less than that, the excess is not real.
         wanted = max(1, math.ceil(cost.load / utilisation - 1e-9))
         result[name] = wanted if cost.most is None else min(wanted, cost.most)
     return result
 
 
 def instances(costs: Mapping[str, Cost], available: int) -> dict[str, int]:
-    """Share the available instances out in proportion to load, at least one each, by largest remainder (SC-8).
+    """Share out the available instances in proportion to load, at least one each, by largest remainder (SC-8).
 
     >>> instances({"calls": Cost(10_000, 1e-5), "heavy": Cost(10_000, 4e-5), "top": Cost(10, 4e-5)}, available=12)
     {'calls': 2, 'heavy': 9, 'top': 1}
@@ -93,10 +93,10 @@ def instances(costs: Mapping[str, Cost], available: int) -> dict[str, int]:
 
 
 def _quotas(costs: Mapping[str, Cost], available: int) -> dict[str, float]:
-    """Divide `available` in proportion to load between the limits of each: at least 1, at most `most`.
+    """Divide `available` in proportion to load, within the limits of each subquery: at least 1, at most `most`.
 
-    Those that hit a limit are fixed, the rest is divided among the others, and so on. When both limits are hit, only the
-    side that is off by more is fixed at a time, because it decides which way the others move.
+    Subqueries that hit a limit are fixed, the rest is divided among the others, and so on. When both limits are hit, only
+    the side that is off by more is fixed in that round, because it decides which way the others move.
     """
     quotas: dict[str, float] = {}
     free = dict(costs)

@@ -9,7 +9,7 @@ _LONGEST = 60
 
 
 def mermaid(plan: Plan) -> str:
-    """Write a plan as a flowchart that GitHub, GitLab and mermaid.live show as a picture.
+    """Return a plan as a flowchart that GitHub, GitLab and mermaid.live show as a picture.
 
     >>> clicks = st.source("clicks", st.memory(schema={"page": pl.String, "ts": st.TIME}), ts="ts")
     >>> print(mermaid(st.Query("copy", clicks.to(st.memory_sink())).plan()))
@@ -47,7 +47,7 @@ def mermaid(plan: Plan) -> str:
 
 
 def title_of(subquery: Subquery) -> str:
-    """Say what a subquery is called and how many buckets it has."""
+    """Return what a subquery is called and how many buckets it has."""
     if subquery.head is None:
         return f"{subquery.name}, stateless"
     return f"{subquery.name}, {subquery.buckets} bucket{'' if subquery.buckets == 1 else 's'}"
@@ -64,7 +64,7 @@ def _shape(plan: Plan, name: str, text: str | None) -> str:
 
 
 def label_of(plan: Plan, exchange: Exchange) -> str:
-    """Say what goes over an exchange, and by what rule."""
+    """Return what goes over an exchange, and by what rule."""
     port = [exchange.port] if exchange.port != steps.OUT else []
     side = [("left", "right")[exchange.side]] if len(plan.target(exchange).inputs) == 2 else []
     how = ["combined"] * plan.combines(exchange) + ["in order"] * exchange.ordered
@@ -76,7 +76,7 @@ def _quoted(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Write the characters that Mermaid would read as its own, or a browser as HTML, as entities."""
+    """Return the text with entities for the characters that Mermaid would read as its own syntax, or a browser as HTML."""
     for character, entity in (("#", "#35;"), ("&", "#amp;"), ("<", "#lt;"), (">", "#gt;"), ('"', "#quot;")):
         text = text.replace(character, entity)
     return text

@@ -1,4 +1,4 @@
-"""A plan as a picture: a box for each subquery with its steps, arrows for what goes between them. SVG of our own, without anything from outside.
+"""A plan as a picture: a box for each subquery with its steps, and arrows for what goes between them. Our own SVG, which loads nothing from outside.
 
 ┌ calls, stateless ┐          ┌ heavy, 256 buckets ┐
 │ calls            │ hash(src)│ heavy              │
@@ -15,7 +15,7 @@ from springtide.compiler.mermaid import label_of, title_of
 from springtide.compiler.plan import Plan, Subquery
 
 _WIDE, _GAP, _BETWEEN, _EDGE = 260, 130, 26, 16
-"""Pixels: a box, from one column to the next, from one box to the one below it, around it all."""
+"""In pixels: the width of a box, the gap between columns, the gap between boxes in a column, and the margin around it all."""
 _HEAD, _STEP = 30, 36
 _LONGEST = 38
 _INK, _PALE, _LINE, _STATEFUL, _STATELESS = "#1f2937", "#6b7280", "#94a3b8", "#e0edff", "#f3f4f6"
@@ -32,14 +32,14 @@ class _Box:
         return _HEAD + _STEP * len(self.subquery.steps) + 8
 
     def middle(self, step: str | None) -> int:
-        """Return the height of a step, of the box itself if there is none."""
+        """Return the y coordinate of the middle of a step, or of the box itself if there is no such step."""
         if step is None or step not in self.subquery.steps:
             return self.y + self.high // 2
         return self.y + _HEAD + _STEP * self.subquery.steps.index(step) + _STEP // 2
 
 
 def svg(plan: Plan) -> str:
-    """Draw a plan.
+    """Return a plan as SVG.
 
     >>> svg(st.Query("copy", calls.to(st.memory_sink())).plan()).startswith("<svg ")
     True
@@ -62,7 +62,7 @@ def svg(plan: Plan) -> str:
 
 
 def _placed(plan: Plan) -> dict[str, _Box]:
-    """Put each subquery into the column behind those that it takes rows from."""
+    """Place each subquery in the column after those that it takes rows from."""
     column = {q.name: 0 for q in plan.subqueries}
     for _ in plan.subqueries:
         for e in plan.exchanges:

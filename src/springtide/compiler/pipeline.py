@@ -19,7 +19,7 @@ PASSES: tuple[Pass, ...] = (validate, split, route, order, assign_buckets)
 
 
 def compile(graph: Graph, buckets: int = BUCKETS) -> Plan:
-    """Cut a query into subqueries and say how tuples go from one to the next.
+    """Cut a query into subqueries and decide how tuples go from one to the next.
 
     >>> clicks = st.source("clicks", st.memory(schema={"page": pl.String, "ts": st.TIME}), ts="ts")
     >>> hits = clicks.aggregate(by="page", window=st.tumbling("1m"), n=st.count(), name="hits")

@@ -1,4 +1,4 @@
-"""The plan: what the passes make of a graph, and what the runtime runs."""
+"""The plan: what the passes turn a graph into, and what the runtime runs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from springtide.query.graph import Graph
 from springtide.query.steps import Step
 
 BUCKETS = 256
-"""How many buckets a subquery's keys are hashed to, if the user does not say."""
+"""How many buckets a subquery's keys are hashed to, unless the user says otherwise."""
 
 
 OLD = "@old"
-"""Behind the name of a subquery: what is left of it at its old owners, while they finish their windows (SC-9)."""
+"""Suffix to the name of a subquery, for what is left of it at its old owners while they finish their windows (SC-9)."""
 
 
 @dataclass(frozen=True)
 class Hash:
-    """A tuple goes to the bucket of its keys; with `many`, the one key is a list and it goes to the bucket of each."""
+    """A tuple goes to the bucket of its keys; with `many`, the only key is a list and the tuple goes to the bucket of each element."""
 
     keys: tuple[str, ...]
     many: bool = False
@@ -69,21 +69,21 @@ class Exchange:
     """The subquery that sends."""
     step: str
     port: str
-    """The output, in that subquery, of which the tuples are sent."""
+    """The step in that subquery, and its output, whose tuples are sent."""
     target: str
     """The subquery that receives."""
     side: int
     """Which input of its head: 0, or 1 for the right side of a join."""
     routing: Routing | None = None
     ordered: bool = False
-    """The receiver needs the total order: tuples carry their place in it."""
+    """Whether the receiver needs the total order, so that tuples carry their place in it."""
 
 
 @dataclass(frozen=True)
 class Subquery:
     """The unit of parallelism: a stateful head (or the sources) and the stateless steps after it, up to the next heads and the sinks.
 
-    A stateless step that several subqueries reach runs in each of them, on the tuples that come from there.
+    A stateless step that several subqueries reach runs in each of them, on the tuples that come from that subquery.
     """
 
     name: str
@@ -96,7 +96,7 @@ class Subquery:
     buckets: int | None = None
     """None before the last pass and for a stateless prefix."""
     merges: bool = False
-    """It puts together what the instances of another subquery with the same head made of its tuples, and keeps no state."""
+    """Whether it merges the results of the instances of another subquery with the same head; if so, it keeps no state."""
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -115,25 +115,25 @@ class Plan:
     exchanges: tuple[Exchange, ...] = field(default=())
 
     def step(self, name: str) -> Step:
-        """Return the step of that name."""
+        """Return the step with that name."""
         return self.graph.step(name)
 
     def target(self, exchange: Exchange) -> Step:
-        """Return the stateful step to which an exchange goes."""
+        """Return the stateful step that an exchange leads to."""
         head = self.subquery(exchange.target).head
         assert head is not None
         return self.step(head)
 
     def combines(self, exchange: Exchange) -> bool:
-        """Return whether partial results go over an exchange. Rankings that are merged are as small as they get."""
+        """Return whether partial results go over an exchange. Rankings that are to be merged are already as small as they get."""
         return self.target(exchange).combines and not self.subquery(exchange.target).merges
 
     def merge_of(self, subquery: Subquery) -> Subquery | None:
-        """Return the subquery that puts together what the instances of this one made, if there is one."""
+        """Return the subquery that merges the results of this one's instances, if there is one."""
         return next((s for s in self.subqueries if s.merges and not subquery.merges and s.head == subquery.head), None)
 
     def subquery(self, name: str) -> Subquery:
-        """Return the subquery of that name, or the one that has the step of that name."""
+        """Return the subquery with that name, or the one that contains the step with that name."""
         for subquery in self.subqueries:
             if subquery.name == name:
                 return subquery

@@ -1,10 +1,10 @@
-"""How far virtual shared-nothing scales, and how far pure shared-nothing: ST-9, section 8 of the STRETCH paper.
+"""How far virtual shared-nothing and pure shared-nothing scale: ST-9, section 8 of the STRETCH paper.
 
 One thread of T^I reads, n threads of T^P process, one of T^O writes. More threads of T^P help as long as T^P is the slowest:
 
     d_n^P = max(d^I + overhead at the input, d_n^P, d^O + overhead at the output)
 
-Pure shared-nothing (P_SN) routes at the input and merge-sorts at the output. Virtual shared-nothing (V_SN) lets everybody read
+Pure shared-nothing (P_SN) routes at the input and merge-sorts at the output. Virtual shared-nothing (V_SN) lets every thread read
 everything, pays for synchronisation at the input, and spreads the sorting. The paper writes `log` without a base: here it is
 the natural logarithm.
 """
@@ -20,12 +20,12 @@ from springtide.compiler.tables import columns
 from springtide.query.errors import QueryError
 
 _MOST = 100_000
-"""Nobody has so many threads: the search for the highest n ends there."""
+"""More threads than anyone has: the search for the highest n ends there."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """The variables of table 1, with its values: times per tuple in units of d^I."""
+    """The variables of table 1, with the values given there: times per tuple in units of d^I."""
 
     processing: float = 16
     """d^P: one thread of T^P; n of them take d^P/n."""
@@ -43,7 +43,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Times:
-    """What a tuple takes at each of the three places."""
+    """How long a tuple takes at each of the three places."""
 
     input: float
     processing: float
@@ -51,7 +51,7 @@ class Times:
 
     @property
     def rates(self) -> tuple[float, float, float]:
-        """Return the highest rate of each place: tuples per d^I."""
+        """Return the highest rate at each place, in tuples per d^I."""
         return 1 / self.input, 1 / self.processing, 1 / self.output
 
 
@@ -74,7 +74,7 @@ def pure(costs: Costs, n: int) -> Times:
 
 
 def highest(times: Callable[[Costs, int], Times], costs: Costs) -> int:
-    """Find the highest n at which T^P is still the slowest; 0 if it never is.
+    """Return the highest n at which T^P is still the slowest; 0 if it never is.
 
     >>> highest(virtual, Costs()), highest(pure, Costs())
     (12, 6)
@@ -88,7 +88,7 @@ def highest(times: Callable[[Costs, int], Times], costs: Costs) -> int:
 
 
 def scalability_text(costs: Costs) -> str:
-    """Write the rates of both for growing n, and how far each scales."""
+    """Return the rates of both for growing n as text, and how far each scales."""
     if (
         costs.processing <= 0
         or costs.output <= 0
@@ -121,7 +121,7 @@ def scalability_text(costs: Costs) -> str:
 
 
 def _numbers(top: int, marked: set[int]) -> list[int]:
-    """Choose the n to show: every one if they are few, else ever fewer; always the marked ones and some beyond them."""
+    """Return the values of n to show: all of them if they are few, otherwise ever sparser ones; always the marked ones and some beyond them."""
     end = top + max(2, top // 4)
     few = {n for n in range(1, end + 1) if end <= 20 or n <= 4 or n % (1 << (n.bit_length() - 2)) == 0}
     return sorted(n for n in few | marked if n > 0)

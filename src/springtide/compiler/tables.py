@@ -1,4 +1,4 @@
-"""Columns of text for people: aligned, wrapped, nothing else."""
+"""Columns of text for people: aligned and wrapped, nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ GAP = "  "
 
 
 def columns(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), width: int | None = None) -> list[str]:
-    """Align the cells of rows; columns in `right` to the right. The last column is wrapped at `width` under itself.
+    """Return rows as lines with aligned cells, those of columns in `right` to the right. The last column is wrapped at `width`, below itself.
 
     >>> columns([["name", "n"], ["x", "1,000"]], right=[1])
     ['name      n', 'x     1,000']

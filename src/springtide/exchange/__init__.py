@@ -1,1 +1,1 @@
-"""How tuples travel between instances: hashed to buckets, dealt out, packed into blobs, and let through the gate in the order of time."""
+"""How tuples travel between instances: hashed to buckets, dealt out, packed into blobs, and let through the gate in order of time."""

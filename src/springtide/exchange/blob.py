@@ -1,10 +1,10 @@
-"""Blobs: what one sender gives one instance in one epoch — a control header and one Arrow batch of tuples.
+"""Blobs: what one sender sends to one instance in one epoch — a control header and one Arrow batch of tuples.
 
     ┌───────┬──────────────┬─────────────┬──────────────────────────────┐
     │ magic │ header bytes │ header JSON │ Arrow IPC stream, or nothing │
     └───────┴──────────────┴─────────────┴──────────────────────────────┘
 
-The header goes to every instance, tuples or not: it carries the time of each physical stream that the sender saw (the dummy
+The header goes to every instance, with or without tuples: it carries the time of each physical stream that the sender saw (the dummy
 tuples of SC-6), so that every instance computes the same merged time in the same epoch.
 """
 
@@ -24,7 +24,7 @@ Times = Mapping[str, Mapping[str, int]]
 _MAGIC = b"ST1b"
 _LENGTH = struct.Struct("<I")
 _ALIGNMENT = 64
-"""Columns are read where they lie."""
+"""Bytes to align columns to, so that they can be read in place."""
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,17 @@ class Blob:
     """Which exchange of the plan."""
     times: Times
     greatest: Mapping[str, int] = field(default_factory=dict)
-    """Source → the greatest time of a tuple that the sender saw."""
+    """Source → the greatest time of any tuple that the sender saw."""
     tuples: pl.DataFrame | None = field(default=None, repr=False)
 
     def encode(self) -> bytes:
-        """Write it as bytes."""
+        """Return it as bytes."""
         said = {"exchange": self.exchange, "times": self.times, "greatest": self.greatest}
-        header = json.dumps(said, sort_keys=True).encode()  # the same blob is the same bytes, whoever made it
+        header = json.dumps(said, sort_keys=True).encode()  # equal blobs are equal bytes, whoever made them
         if self.tuples is None or not self.tuples.height:
             return _MAGIC + _LENGTH.pack(len(header)) + header
         header += b" " * (-(len(header) + 8) % _ALIGNMENT)
-        # Texts as one after the other, not as Polars' views into those of many more rows.
+        # Strings are written one after the other, not as Polars' views into the strings of many more rows.
         table = self.tuples.to_arrow(compat_level=pl.CompatLevel.oldest())
         out = pa.BufferOutputStream()
         out.write(_MAGIC + _LENGTH.pack(len(header)) + header)
@@ -56,7 +56,7 @@ class Blob:
 
     @staticmethod
     def decode(data: bytes) -> Blob:
-        """Read what `encode` wrote."""
+        """Return the blob that `encode` wrote."""
         if data[:4] != _MAGIC:
             raise ValueError("this is not a blob of this version")
         (length,) = _LENGTH.unpack_from(data, 4)

@@ -10,14 +10,14 @@ from springtide.exchange.blob import Times
 from springtide.query.types import TS
 
 BEGINNING = -(2**63)
-"""The time of a physical stream that has not given a tuple."""
+"""The time of a physical stream that has not delivered a tuple yet."""
 
 UNSEEN = ""
-"""Stands among the physical streams of a source that has shown none yet and was found idle; it goes when the first one comes."""
+"""Stands in for the physical streams of a source that has shown none yet and was found idle; it is removed when the first one comes."""
 
 
 def start(streams: Mapping[str, int]) -> int:
-    """Return the time at which a physical stream begins that is first seen now: the merged time of those that its source has.
+    """Return the time at which a newly seen physical stream begins: the merged time of those that its source already has.
 
     >>> start({"0": 5, "1": 7})
     5
@@ -26,9 +26,9 @@ def start(streams: Mapping[str, int]) -> int:
 
 
 def later(before: Times, news: Iterable[Times]) -> dict[str, dict[str, int]]:
-    """Join what senders saw of the physical streams with what was known before: each stream's latest time.
+    """Return each physical stream's latest time, from what senders saw and what was known before.
 
-    The merged time never goes back: a stream that nobody knew before does not begin before it.
+    The merged time never goes back: a stream that was not known before does not begin before it.
 
     >>> later({"a": {"0": 5}}, [{"a": {"1": 3}}, {"a": {"0": 9}}])
     {'a': {'0': 9, '1': 5}}
@@ -47,7 +47,7 @@ def later(before: Times, news: Iterable[Times]) -> dict[str, dict[str, int]]:
 
 
 def greatest(before: Mapping[str, int], news: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Join what senders saw of each source's greatest time with what was known before."""
+    """Return each source's greatest time, from what senders saw and what was known before."""
     known = dict(before)
     for seen in news:
         for source, time in seen.items():
@@ -70,10 +70,10 @@ def merged_time(times: Times, sources: Iterable[str]) -> int:
 def hold_back(
     waiting: Iterable[pl.DataFrame], arrived: pl.DataFrame | None, before: int, time: int
 ) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
-    """Return the tuples that have become ready, in no order, and those that arrived and have to wait.
+    """Return the tuples that have become ready, in no particular order, and those that arrived but have to wait.
 
-    A tuple is ready when the merged time is past it: then no tuple can come that is before it in the total order. `before` is the merged time of
-    the last epoch, `waiting` are tuples that were not ready then; some that were may be among them.
+    A tuple is ready when the merged time is past it: from then on, no tuple can come that is before it in the total order. `before` is the merged
+    time of the last epoch; `waiting` holds tuples that were not ready then, possibly among some that were.
     """
     ready, held = [], None
     for old in waiting:

@@ -11,7 +11,7 @@ import polars as pl
 
 BUCKET = "__bucket"
 HASH = "__hash"
-"""The hash of a tuple's keys, where an operator looks keys up by it."""
+"""The hash of a tuple's keys, for operators that look keys up by it."""
 _SEED = 20120601
 _HALF = pl.lit(1 << 32, dtype=pl.UInt64)
 
@@ -35,21 +35,21 @@ def bucket_of(keys: Sequence[str], buckets: int) -> pl.Expr:
 
 
 def bucket_of_hash(number: pl.Expr, buckets: int) -> pl.Expr:
-    """Return the bucket of a hash: the hashes are cut into `buckets` ranges of one size, so what is sorted by hash is sorted by bucket."""
+    """Return the bucket of a hash: the hashes are cut into `buckets` ranges of equal size, so rows that are sorted by hash are sorted by bucket too."""
     return (number // _HALF * pl.lit(buckets, dtype=pl.UInt64) // _HALF).cast(pl.UInt16).alias(BUCKET)
 
 
 def digest_of_rows(rows: pl.DataFrame) -> int:
-    """Return a number of 64 bits that the rows decide, and not their order; that of several frames is the sum of theirs."""
+    """Return a 64-bit number that depends on the rows but not on their order; that of several frames is the sum of theirs."""
     texts = rows.with_columns(pl.col(pl.Categorical).cast(pl.String))
     return int(texts.hash_rows(_SEED).to_numpy().sum(dtype=np.uint64)) if rows.height else 0
 
 
 def fingerprint() -> str:
-    """Return a text by which this hash is told from others.
+    """Return a text that tells this hash function from others.
 
-    Polars may change its hash with a version. Buckets in a checkpoint are only right under the hash that made them, so a
-    checkpoint keeps this text and refuses to go on under another.
+    Polars may change its hash from one version to the next. Buckets in a checkpoint are only right under the hash that made
+    them, so a checkpoint keeps this text and refuses to go on under another.
     """
     return _fingerprint(_SEED)
 

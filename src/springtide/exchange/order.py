@@ -1,4 +1,4 @@
-"""Hidden columns that carry a tuple's place in the total order, where a step needs it."""
+"""Hidden columns that carry a tuple's place in the total order, for steps that need it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from springtide.query.types import TS
 ORIGIN: Final = "__origin"
 """Rank of the name of the source or stateful step that made the tuple."""
 STREAM: Final = "__stream"
-"""Its physical stream; null for what a stateful step made."""
+"""Its physical stream; null if a stateful step made the tuple."""
 POSITION: Final = "__position"  # as sources call it
-"""Its place in the physical stream; null for what a stateful step made."""
+"""Its place in the physical stream; null if a stateful step made the tuple."""
 PLACE: Final = "__place"
-"""After an explode: the place among the tuples made of one."""
+"""After an explode: the place among the tuples made from the same one."""
 CONTENT: Final = "__content"
-"""All columns, to order what has no position."""
+"""All columns, to order tuples that have no position."""
 
 PLACES: Final = (ORIGIN, STREAM, POSITION, PLACE)
 ORDER: Final = (TS, *PLACES, CONTENT)
@@ -27,7 +27,7 @@ ORDER: Final = (TS, *PLACES, CONTENT)
 
 
 def of_source(origin: int, stream: str, position: int | None) -> list[pl.Expr]:
-    """Return the columns for rows of a physical stream that begin at `position`, or have none."""
+    """Return the columns for rows of a physical stream that begin at `position`, or that have no positions."""
     row = (
         pl.lit(None, dtype=pl.Int64)
         if position is None
@@ -52,10 +52,10 @@ def content(columns: list[str]) -> pl.Expr:
 
 
 def needs_content(step: Step) -> bool:
-    """Return whether tuples that come to a step can stand at the same place, so that only their content tells them apart.
+    """Return whether tuples that come to a step can have the same place, so that only their content tells them apart.
 
-    Those of a source with positions cannot, as long as no union brings two made of one together again, and no two rows of the source share
-    a position (`repeats`).
+    Those of a source with positions cannot, as long as no union brings two tuples made from the same one together again, and no two rows of
+    the source share a position (`repeats`).
     """
     if len(step.inputs) != 1:
         return True
@@ -66,7 +66,7 @@ def needs_content(step: Step) -> bool:
 
 
 def arrange(rows: pl.DataFrame, content: Sequence[str], side: str | None = None) -> pl.DataFrame:
-    """Put tuples with places into the total order: by time and place, then by side, where only that is left by content."""
+    """Put tuples with places into the total order: by time and place, then by side and, where all of these are equal, by content."""
     by = [TS, *(c for c in PLACES if not _constant(rows[c])), *([side] if side else [])]
     rows = rows.sort(by)
     if not _has_ties(rows, by):

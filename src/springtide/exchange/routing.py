@@ -12,24 +12,24 @@ from springtide.compiler.plan import Broadcast, Grid, Hash, Routing
 from springtide.exchange.hashing import BUCKET, bucket_of_hash, hashed
 
 BUCKETS = "__buckets"
-"""With a list for a key: the different buckets that a tuple goes to."""
+"""If the key is a list: the distinct buckets that a tuple goes to."""
 
 _OWNER = "__owner"
 _FEW = 4
-"""Up to so many instances, going over the rows once for each is faster than sorting them out."""
+"""Up to this many instances, going over the rows once for each is faster than partitioning them."""
 Part = tuple[int, pl.DataFrame | None]
-"""An instance and its rows; None for none, when only a header goes there."""
+"""An instance and its rows; None if it gets no rows, only a header."""
 
 
 def split_by_instance(
     rows: pl.DataFrame, routing: Routing | None, side: int, owners: Sequence[int], instances: int
 ) -> Iterator[Part]:
-    """Return every instance the rows that it needs, each row at most once; an instance without rows is named too.
+    """Return every instance with the rows that it needs, each row at most once; instances without rows are included.
 
     - One bucket per row (`__bucket`): to the owner of the bucket.
     - `Hash(many)`: a row with the buckets of all its keys (`__buckets`) goes to every owner of one of them.
-    - `Grid`: a left row goes to all who own a cell in the row of its cell, a right one to all in the column of its cell.
-    - `Broadcast`: to everybody.
+    - `Grid`: a left row goes to all owners of cells in the row of its cell, a right one to all in the column of its cell.
+    - `Broadcast`: to every instance.
     """
     if not rows.height:
         yield from ((i, None) for i in range(instances))
@@ -58,7 +58,7 @@ def _by_cells(rows: pl.DataFrame, grid: Grid, side: int, owners: Sequence[int], 
 
 
 def cells_beside(grid: Grid, side: int, owners: Sequence[int], instance: int) -> list[int]:
-    """Return the cells of the rows (side 0) or columns (side 1) of a grid in which an instance has one.
+    """Return all cells of those rows (side 0) or columns (side 1) of a grid in which an instance owns a cell.
 
     >>> cells_beside(Grid(2, 2), 0, [0, 1, 0, 1], 1), cells_beside(Grid(2, 2), 1, [0, 1, 0, 1], 1)
     ([0, 1, 2, 3], [1, 3])
@@ -68,7 +68,7 @@ def cells_beside(grid: Grid, side: int, owners: Sequence[int], instance: int) ->
 
 
 def rectangles(grid: Grid, owners: Sequence[int], instance: int) -> list[tuple[list[int], list[int]]]:
-    """Cover the cells of an instance with rectangles, each cell once: all cells of the rows, and all of the columns, of each.
+    """Cover the cells of an instance with rectangles, each cell once; return for each one all cells of its rows, and all cells of its columns.
 
     >>> rectangles(Grid(2, 2), [0, 0, 0, 1], 0)
     [([0, 1], [0, 1, 2, 3]), ([2, 3], [0, 2])]
@@ -88,19 +88,19 @@ def _cells(grid: Grid, side: int, wanted: Container[int]) -> list[int]:
 class Numbering:
     """How a sender numbers the tuples that it deals out in turn.
 
-    A task that is run again gives every tuple the number that it had: some readers have what the first attempt sent, some what the second one did.
+    A task that is run again gives every tuple the same number as before: some readers have what the first attempt sent, others what the second one sent.
     """
 
     start: int = 0
-    """Another one in every task and epoch."""
+    """A different number in every task and epoch."""
     rows: Literal["kept", "whole", "pieces"] = "whole"
-    """Whether tuples stand in an order that every attempt repeats, or in any order: all of them together, or some, who knows which."""
+    """Whether tuples are in an order that every attempt repeats (kept), or in any order: all of them together (whole), or an unknown part of them (pieces)."""
 
     def numbers(self, columns: Sequence[str]) -> pl.Expr:
-        """Number tuples; these columns are all that tells two of them apart.
+        """Return the numbers of tuples; these columns are all that tells two of them apart.
 
-        By their order, where it is kept. Otherwise by the order of their hashes, if all are there, so that equal ones are dealt out as evenly as others;
-        if not, only a tuple itself can say what its number is.
+        They are numbered by their order if it is kept. Otherwise by the order of their hashes, if all are there, so that equal ones are dealt out as
+        evenly as others; if not, a tuple's number can come only from the tuple itself.
         """
         if self.rows == "kept":
             return pl.int_range(self.start, self.start + pl.len(), dtype=pl.UInt64)
@@ -109,7 +109,7 @@ class Numbering:
 
 
 def in_turn(routing: Routing | None, side: int, buckets: int, numbers: pl.Expr) -> pl.Expr:
-    """Return rows their buckets by their numbers. In a grid neighbours stand in different rows (or columns, on side 1), and at a place there in turn."""
+    """Return the buckets of rows by their numbers. In a grid, neighbours go to different rows (or columns, on side 1), and take turns at the places there."""
     if isinstance(routing, Grid) and side == 0:
         places = numbers % routing.rows * routing.columns + numbers // routing.rows % routing.columns
     elif isinstance(routing, Grid):
@@ -120,7 +120,7 @@ def in_turn(routing: Routing | None, side: int, buckets: int, numbers: pl.Expr) 
 
 
 def buckets_of_list(rows: pl.LazyFrame, column: str, buckets: int) -> pl.LazyFrame:
-    """Return rows with a list of keys the buckets of all of them; a row without keys goes nowhere."""
+    """Return rows together with the buckets of all the keys in their list; a row without keys goes nowhere."""
     each = bucket_of_hash(hashed(pl.element()), buckets)
     listed = pl.col(column).list.eval(each).list.unique(maintain_order=False).alias(BUCKETS)
     return rows.filter(pl.col(column).list.len() > 0).with_columns(listed)

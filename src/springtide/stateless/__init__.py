@@ -1,1 +1,1 @@
-"""What a task does without state: it judges the rows of a source and runs the stateless steps."""
+"""What a task does without state: it checks the rows of a source and runs the stateless steps."""

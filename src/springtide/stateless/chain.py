@@ -17,15 +17,15 @@ Output = tuple[str, str]
 
 _INDEX = "__index"
 _LIST_LENGTH = 1 << 20
-"""Longer lists are not told apart by their place; three explodes fit into 64 bits."""
+"""Elements of longer lists are not told apart by their place; with this limit, three explodes fit into 64 bits."""
 
 
 def run_chain(
     plan: Plan, subquery: Subquery, made: Mapping[Output, pl.LazyFrame], *, ordered: bool
 ) -> dict[Output, pl.LazyFrame]:
-    """Run the stateless steps of a subquery on what its stateful step or its sources made; return every output.
+    """Run the stateless steps of a subquery on the output of its stateful step or its sources; return every output.
 
-    With `ordered`, tuples carry their place in the total order in hidden columns, which every step hands on.
+    With `ordered`, tuples carry their place in the total order in hidden columns, which every step passes on.
     """
     graph = plan.graph
     outputs = dict(made)
@@ -65,7 +65,7 @@ def _explode(frame: pl.LazyFrame, column: str, ordered: bool) -> pl.LazyFrame:
     frame = frame.filter(pl.col(column).list.len() > 0)
     if not ordered:
         return frame.explode(column)
-    # The place in the list joins the place of an earlier explode, which is the more significant one.
+    # The place in the list is added to the place from an earlier explode, which is the more significant one.
     index = pl.int_ranges(0, pl.col(column).list.len(), dtype=pl.UInt64).alias(_INDEX)
     frame = frame.with_columns(index).explode([column, _INDEX])
     return frame.with_columns((pl.col(PLACE) * _LIST_LENGTH + pl.col(_INDEX)).alias(PLACE)).drop(_INDEX)

@@ -1,4 +1,4 @@
-"""What comes in: rejected, late, or accepted — decided on whole columns, in position order."""
+"""Incoming rows are rejected, late or accepted: decided on whole columns, in position order."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ REJECTED = pl.Schema(
 
 @dataclass(frozen=True)
 class Ingested:
-    """A slice after the gatekeeper."""
+    """A slice, with its rows sorted into accepted, late and rejected ones."""
 
     accepted: pl.LazyFrame
     late: pl.DataFrame | None
     rejected: pl.DataFrame | None
     count: int
-    """Rows accepted."""
+    """The number of rows accepted."""
     time: int | None
-    """The stream time after the slice; None without time."""
+    """The stream time after the slice; None if the source has no time."""
     greatest: int | None = None
     """The greatest ts that was accepted."""
 
 
 def ingest(source: Source, name: str, part: Slice, read: Read, time: int, *, ordered: bool, origin: int) -> Ingested:
-    """Judge the rows of a slice of one physical stream whose time is `time` before it."""
+    """Accept or refuse the rows of a slice; `time` is the time of its physical stream before the slice."""
     rows, rejected = _sifted(part, read)
     if source.ts is None:
         count = rows.select(pl.len()).collect().item()
@@ -55,7 +55,7 @@ def ingest(source: Source, name: str, part: Slice, read: Read, time: int, *, ord
     unread = times.is_null()
     if unread.any():
         rejected.append(_unread(source, part, rows, unread, beyond))
-    # The stream time before each row: the greatest ts so far less the disorder. Nulls do not move it.
+    # The stream time before each row: the greatest ts so far minus the allowed disorder. Nulls do not advance it.
     greatest = times.cum_max().fill_null(strategy="forward").shift(1)
     before = (
         (greatest - source.max_disorder).fill_null(time).clip(lower_bound=time)
@@ -75,7 +75,7 @@ def ingest(source: Source, name: str, part: Slice, read: Read, time: int, *, ord
 
 
 def _sifted(part: Slice, read: Read) -> tuple[pl.LazyFrame, list[pl.DataFrame]]:
-    """Put the rows that the connector found fit apart from those that it did not."""
+    """Separate the rows that fit, according to the connector, from those that do not."""
     columns = {k: REJECTED[k] for k in ("position", "reason", "row")}
     rejected = [pl.DataFrame(read.rejected, schema=columns)] if read.rejected else []
     if MISFIT not in read.rows.collect_schema():
@@ -100,13 +100,13 @@ def _positions(part: Slice, frame: pl.DataFrame) -> pl.Series:
 
 
 def _are_plain(times: pl.Series, time: int) -> bool:
-    """Return whether times that are sorted are all in range, and none is late."""
+    """Return whether sorted times are all in range and none of them is late."""
     first, last = times.item(0), times.item(-1)
     return bool(max(time, FIRST_TIME) <= first and last <= LAST_TIME)
 
 
 def _time(source: Source) -> pl.Expr:
-    """Read the event time, whatever the column's type; null where it cannot be read or is beyond 64 bits."""
+    """Return the event time for any type of column; null where it cannot be read or is beyond 64 bits."""
     assert source.ts is not None
     column, dtype = pl.col(source.ts), source.columns[source.ts]
     if isinstance(dtype, pl.Datetime):
@@ -124,7 +124,7 @@ def _with_order(rows: pl.LazyFrame, origin: int, part: Slice, positioned: bool) 
     columns = order.of_source(origin, part.stream, part.position if positioned else None)
     if given and positioned:
         columns = [c for c in columns if c.meta.output_name() != order.POSITION]
-    return rows.with_columns(columns).select(pl.exclude(order.PLACES), *order.PLACES)  # in one order, for unions
+    return rows.with_columns(columns).select(pl.exclude(order.PLACES), *order.PLACES)  # a fixed order, for unions
 
 
 def _bare(rows: pl.LazyFrame, *, keep_order: bool = False) -> pl.LazyFrame:
@@ -132,7 +132,7 @@ def _bare(rows: pl.LazyFrame, *, keep_order: bool = False) -> pl.LazyFrame:
 
 
 def _unread(source: Source, part: Slice, rows: pl.LazyFrame, unread: pl.Series, beyond: pl.Series) -> pl.DataFrame:
-    """Return for each row whose time cannot be taken why; `beyond`: it was read, and is out of range."""
+    """Return the reason for each row whose time cannot be used; `beyond` marks times that were read but are out of range."""
     frame = rows.collect()
     wrong, given = frame.filter(unread), frame[source.ts or ""].filter(unread)
     what, beyond = f"the time {source.ts!r}", beyond.filter(unread)

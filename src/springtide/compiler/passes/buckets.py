@@ -8,7 +8,7 @@ from springtide.compiler.plan import Plan, Single
 
 
 def assign_buckets(plan: Plan) -> Plan:
-    """Give each stateful subquery the wanted number of buckets, one where nothing tells tuples apart, a prefix none."""
+    """Give each stateful subquery the wanted number of buckets, or one if nothing tells its tuples apart; a prefix gets none."""
     single = {e.target for e in plan.exchanges if isinstance(e.routing, Single)}
     return replace(
         plan,

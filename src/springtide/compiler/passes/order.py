@@ -9,13 +9,13 @@ from springtide.query import steps
 from springtide.query.errors import QueryError
 
 MOST_EXPLODES = 3
-"""The places in so many lists fit into 64 bits."""
+"""The places in this many lists fit into 64 bits."""
 
 
 def order(plan: Plan) -> Plan:
-    """Mark exchanges to steps whose result depends on the total order; only there tuples carry their place and wait.
+    """Mark exchanges to steps whose result depends on the total order; only there do tuples carry their place and wait.
 
-    These are windows of tuples (in aggregates and in joins), `first`, `last` and `collect`, and users' operators.
+    Such steps are windows of tuples (in aggregates and in joins), `first`, `last` and `collect`, and users' operators.
     """
     exchanges = tuple(replace(e, ordered=needs_order(plan.target(e))) for e in plan.exchanges)
     for exchange in exchanges:
@@ -30,7 +30,7 @@ def order(plan: Plan) -> Plan:
 
 
 def _explodes(step: steps.Step) -> int:
-    """Count how many steps that explode a list a tuple can have gone through since a source or a stateful step made it."""
+    """Return how many explode steps a tuple can have gone through since a source or a stateful step made it."""
     before = 0 if step.stateful else max((_explodes(stream.step) for stream in step.inputs), default=0)
     return before + isinstance(step, steps.Explode)
 

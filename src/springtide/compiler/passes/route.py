@@ -1,4 +1,4 @@
-"""Pass 3: say how tuples find the instance that needs them (SC-6, ST-6)."""
+"""Pass 3: decide how tuples find the instance that needs them (SC-6, ST-6)."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from springtide.query import steps
 
 
 def route(plan: Plan) -> Plan:
-    """Give every exchange its routing: what must meet in the head's state must come to the same bucket.
+    """Give every exchange its routing: what must meet in the head's state must go to the same bucket.
 
     - `join`: hash of its keys on each side; `aggregate`: hash of `by`; an operator: hash of its keys, of each element
       where the key is a list. Without keys there is one bucket.
     - `top_k`: hash of `per` and `by`, so that one value is counted in one place; the rankings of the instances are
-      merged by hash of `per`. With a sketch, which has all values in it, hash of `per` at once.
+      merged by hash of `per`. With a sketch, which contains all values, hash of `per` from the start.
     - `theta_join`: as the user says, otherwise by this rule.
         - A window of tuples takes *broadcast*: which tuples are the last n of the other side is only known where every
           tuple is seen.
         - A window of time takes the *grid* when its sides are different streams of comparable weight. A grid sends and
           stores a tuple √N times (a row or a column of N instances); broadcast sends it N times.
         - Otherwise *broadcast*. It stores a tuple once, in turn, so its memory does not grow with N and no value can
-          make one instance heavier than another. That is better where the grid pays most: when a stream is joined
+          make one instance heavier than another. That is better where the grid costs most: when a stream is joined
           with itself (each tuple would be stored in a row and in a column), and when one side is much lighter (a
           square grid stores the heavy side √N times as well). Weights are not known before the query runs; a side
-          that has gone through an aggregate or a ranking and one that has not are taken to be of different weight.
+          that has gone through an aggregate or a ranking and one that has not are assumed to differ in weight.
     """
     return replace(plan, exchanges=tuple(replace(e, routing=_routing(plan, e)) for e in plan.exchanges))
 
@@ -58,7 +58,7 @@ def _prefers_grid(theta: steps.ThetaJoin) -> bool:
 
 
 def _is_condensed(step: steps.Step) -> bool:
-    """Return whether every way from the sources to this step goes through an aggregate or a ranking."""
+    """Return whether every path from the sources to this step goes through an aggregate or a ranking."""
     todo, seen = [step], {step}
     while todo:
         here = todo.pop()
@@ -73,6 +73,6 @@ def _is_condensed(step: steps.Step) -> bool:
 
 
 def _grid(buckets: int) -> Grid:
-    """Lay the buckets out as square as possible."""
+    """Return a grid of the buckets that is as square as possible."""
     rows = 1 << (buckets.bit_length() - 1) // 2
     return Grid(rows, buckets // rows)

@@ -13,14 +13,14 @@ from springtide.query.graph import Graph
 
 
 def split(plan: Plan) -> Plan:
-    """Make a subquery of each stateful step and what follows it without state, and of each stateless prefix.
+    """Make a subquery of each stateful step with the stateless steps that follow it, and of each stateless prefix.
 
-    Tuples have to be sent around only before stateful steps, so that is where the query is cut. Sources and the stateless
-    steps after them are a prefix; prefixes that are connected, or that feed the same stateful step, are one: the inputs
+    Tuples have to be redistributed only before stateful steps, so that is where the query is cut. Sources and the stateless
+    steps after them form a prefix; prefixes that are connected, or that feed the same stateful step, are one: the inputs
     of a join are read in the same tasks. A stateless step after several subqueries (a union) runs in each of them.
 
-    An exact ranking is two subqueries: `top` counts each value in one place and cuts its ranking to k, `top.merge` makes one
-    ranking of those of all instances. What follows the ranking follows there.
+    An exact ranking becomes two subqueries: `top` counts each value in one place and cuts its ranking to k; `top.merge` makes
+    one ranking from those of all instances. The steps after the ranking belong to the latter.
     """
     graph = plan.graph
     after = _after(graph)
@@ -46,7 +46,7 @@ def split(plan: Plan) -> Plan:
 
 
 def merged(step: steps.Step) -> bool:
-    """Return whether the results of a step's instances are partial and have to be merged: those of exact rankings are."""
+    """Return whether the results of a step's instances are partial and have to be merged, as those of exact rankings are."""
     return isinstance(step, steps.TopK) and step.sketch is None
 
 
@@ -71,7 +71,7 @@ def _reached(graph: Graph, after: dict[str, list[str]], starts: Sequence[str]) -
 
 
 def _prefixes(graph: Graph, after: dict[str, list[str]]) -> list[tuple[str, ...]]:
-    """Group the sources that reach a common step."""
+    """Return the sources in groups that reach a common step."""
     groups: list[tuple[list[str], set[str]]] = []
     for source in graph.of_kind(steps.Source):
         reached, stops = _reached(graph, after, [source])

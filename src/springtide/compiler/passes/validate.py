@@ -1,7 +1,7 @@
 """Pass 1: refuse what cannot run.
 
 Streams check all of this while a query is built. Steps are plain objects, though, and can be made or changed by hand; what the later
-passes rely on is therefore looked at once more, on the whole graph.
+passes rely on is therefore checked once more, on the whole graph.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from springtide.query.stream import Stream
 from springtide.query.types import TIME, TS, schema_text, type_text
 
 MOST_BUCKETS: Final = 2**16
-"""More buckets than that cost more in headers than they give in balance."""
+"""More buckets than this cost more in headers than they gain in balance."""
 
 
 def validate(plan: Plan) -> Plan:
@@ -46,7 +46,7 @@ def _check_buckets(plan: Plan) -> None:
 
 
 def _check_names(graph: Graph) -> None:
-    """Refuse a name that two steps bear, and a step that stands before its inputs: that is how a cycle shows."""
+    """Refuse a name that two steps share, and a step that comes before its inputs, which is how a cycle shows up."""
     seen: dict[steps.Step, str] = {}
     bearers: dict[str, steps.Step] = {}
     for name, step in graph.steps.items():
@@ -69,7 +69,7 @@ def _check_names(graph: Graph) -> None:
 
 
 def _check_output(label: str, stream: Stream) -> None:
-    """Refuse an input from an output that the step before does not have, or has with other columns."""
+    """Refuse an input from an output that the previous step does not have, or has with other columns."""
     outputs = _outputs(stream.step)
     if stream.port not in outputs:
         origin = stream.step.name or stream.step.kind
