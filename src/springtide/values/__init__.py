@@ -1,1 +1,1 @@
-"""Values from outside, of sources and of user code: whether they fit a column, and what is said if not."""
+"""Values from outside, from sources and user code: whether they fit a column, and what to say if they do not."""

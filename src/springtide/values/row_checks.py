@@ -20,7 +20,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 _REFUSED = (TypeError, ValueError, OverflowError, RuntimeError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
-"""How Polars says that a value is none of a type."""
+"""The errors with which Polars says that a value does not fit a type."""
 
 
 class Misfit(Exception):
@@ -28,7 +28,7 @@ class Misfit(Exception):
 
 
 def column(name: str, value: Any, dtype: pl.DataType) -> pl.Series:
-    """Make a column of one value. An integer fits a float column; nothing else is converted.
+    """Return a column of one value. An integer fits a float column; nothing else is converted.
 
     >>> column("x", 1, pl.Float64()).to_list()
     [1.0]
@@ -51,7 +51,7 @@ def column(name: str, value: Any, dtype: pl.DataType) -> pl.Series:
 
 
 def column_of(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series:
-    """Make a column of many values, each of which would fit alone; a `Misfit` does not say which one does not.
+    """Return a column of many values, each of which must fit by itself; a `Misfit` does not say which one does not.
 
     >>> column_of("x", [1, None, 2.5], pl.Float64()).to_list()
     [1.0, None, 2.5]
@@ -73,7 +73,7 @@ def column_of(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series
 
 
 def times_of(name: str, values: Sequence[Any]) -> pl.Series:
-    """Make a column of times given as moments or as microseconds; null is not a time.
+    """Return a column of times given as datetimes or as microseconds; null is not a time.
 
     >>> times_of("ts", [1_000_000]).to_list()[0].isoformat()
     '1970-01-01T00:00:01+00:00'
@@ -89,9 +89,9 @@ def times_of(name: str, values: Sequence[Any]) -> pl.Series:
 
 
 def frame_of_row(row: Any, columns: pl.Schema, ts: str | None) -> pl.DataFrame:
-    """Bring a row into the columns of its source; raise `Misfit` with the reason if that cannot be.
+    """Return a row as a frame with the columns of its source; raise `Misfit` with the reason if it does not fit.
 
-    `ts` names the column of the event time: there a time without a zone is UTC, whatever the column says.
+    `ts` names the column of the event time, in which a time without a zone is UTC, regardless of the column's own zone.
     """
     if not isinstance(row, Mapping):
         raise Misfit(f"{brief(row)} is not a row of named columns")
@@ -102,7 +102,7 @@ def frame_of_row(row: Any, columns: pl.Schema, ts: str | None) -> pl.DataFrame:
 
 
 def frame_of_rows(rows: Sequence[Any], columns: pl.Schema, ts: str | None) -> pl.DataFrame:
-    """Bring rows into the columns of their source, all at once; a `Misfit` does not say which one does not fit.
+    """Return rows as a frame with the columns of their source, all at once; a `Misfit` does not say which row does not fit.
 
     >>> frame_of_rows([{"x": 1}, {}], pl.Schema({"x": pl.Float64()}), None)["x"].to_list()
     [1.0, None]
@@ -115,7 +115,7 @@ def frame_of_rows(rows: Sequence[Any], columns: pl.Schema, ts: str | None) -> pl
 
 
 def _given(row: Mapping[str, Any], name: str, dtype: pl.DataType, ts: str | None) -> Any:
-    """Take a value of a row; a time without a zone is UTC where it is the event time."""
+    """Return a value of a row; an event time without a zone is taken as UTC."""
     value = row.get(name)
     if name == ts and isinstance(dtype, pl.Datetime) and isinstance(value, datetime):
         moment = _in_utc(name, value)
@@ -124,7 +124,7 @@ def _given(row: Mapping[str, Any], name: str, dtype: pl.DataType, ts: str | None
 
 
 def event_time(times: pl.Series) -> int:
-    """Read the event time from a column of one value.
+    """Return the event time from a column of one value.
 
     >>> event_time(pl.Series("when", ["1970-01-01T00:00:01+01:00"]))
     -3599000000
@@ -143,7 +143,7 @@ def event_time(times: pl.Series) -> int:
 
 
 def _micros(times: pl.Series) -> int:
-    """Return a time as microseconds, however far away it is; what is finer is cut off, downwards."""
+    """Return a time in microseconds, however far away it is; anything finer is rounded down."""
     given: int = times.to_physical().to_list()[0]
     if times.dtype == pl.Date:
         return given * 86_400_000_000
@@ -167,13 +167,13 @@ def micros_of(moment: datetime) -> int:
 
 
 def time_column(name: str, micros: int, dtype: pl.Datetime = TIME) -> pl.Series:
-    """Make a column of one time."""
+    """Return a column of one time."""
     time = pl.Series(name, [micros], dtype=pl.Int64).cast(pl.Datetime("us", dtype.time_zone))
     return time if dtype.time_unit == "us" else time.cast(dtype)
 
 
 def row_text(row: Any) -> str:
-    """Write a row as JSON, for people who look for what was wrong with it.
+    """Return a row as JSON, for people who want to know what was wrong with it.
 
     >>> row_text({"x": b"hi", "when": date(2024, 2, 29)})
     '{"x": "6869", "when": "2024-02-29"}'
@@ -181,9 +181,9 @@ def row_text(row: Any) -> str:
 
     try:
         text = json.dumps(row, default=_plain, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):  # keys that are no texts, numbers without end, rows in rows in rows
+    except (TypeError, ValueError, RecursionError):  # keys that are not strings, overlong numbers, deep nesting
         text = json.dumps({"row": brief(row)}, ensure_ascii=False)
-    return text.encode(errors="replace").decode()  # half of a surrogate pair is no text
+    return text.encode(errors="replace").decode()  # half of a surrogate pair is not text
 
 
 def _plain(value: Any) -> Any:
@@ -198,26 +198,26 @@ def _plain(value: Any) -> Any:
 
 
 def brief(value: object) -> str:
-    """Write a value so that it fits into a reason.
+    """Return a value as text that fits into a reason.
 
     >>> brief("x" * 100)
     "'xxxxxxxxxxxx...xxxxxxxxxxxxx'"
     """
     try:
         return reprlib.repr(value)
-    except Exception:  # whatever a user's `__repr__` does; a number of 5,000 digits
+    except Exception:  # a user's `__repr__` may raise anything; a number may have 5,000 digits
         return f"a {type(value).__name__}"
 
 
 def _in_utc(name: str, moment: datetime) -> datetime:
     try:
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    except OverflowError:  # it is, but not in UTC
+    except OverflowError:  # it is in its own zone, but not in UTC
         raise Misfit(f"the time {name!r} is not in the years 1 to 9999") from None
 
 
 def _is_of(value: Any, dtype: pl.DataType) -> bool:
-    """Return whether a value has the kind that the type asks for; ranges are Polars' business."""
+    """Return whether a value has the kind that the type asks for; ranges are left to Polars."""
     if value is None:
         return True
     if isinstance(dtype, pl.List | pl.Array):
@@ -243,7 +243,7 @@ def _is_of(value: Any, dtype: pl.DataType) -> bool:
 
 @lru_cache(maxsize=1024)
 def _plain_kinds(dtype: pl.DataType) -> frozenset[type]:
-    """Return the classes of values that always are of the kind that the type asks for."""
+    """Return the classes whose values are always of the kind that the type asks for."""
     if dtype.is_integer():
         return frozenset([int])
     if dtype.is_float():

@@ -23,15 +23,15 @@ _SHAPES = (
     (f"^{_DAY}T{_MINUTE}$", "%Y-%m-%dT%H:%M", False),
     (f"^{_DAY} {_MINUTE}$", "%Y-%m-%d %H:%M", False),
 )
-"""How most people write a time: pattern, Polars' format, with a zone."""
+"""How most people write a time: the pattern, Polars' format, and whether it has a zone."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_times(texts: pl.Series) -> pl.Series:
-    """Read ISO 8601 texts as event times: one without a zone is UTC, one that cannot be read is null.
+    """Return ISO 8601 texts as event times: one without a zone is UTC, one that cannot be read is null.
 
-    The common shapes are read by Polars; what has another shape is left to Python's own `datetime.fromisoformat`, which
+    Polars reads the common shapes; texts of any other shape are left to Python's own `datetime.fromisoformat`, which
     thereby decides what ISO 8601 is.
 
     >>> read_times(pl.Series(["1970-01-01T00:00:01", "1970-01-01 01:00:00.5+01:00", "19700102", "soon"])).cast(
@@ -54,7 +54,7 @@ def read_times(texts: pl.Series) -> pl.Series:
 
 
 def _parsed(texts: pl.Series, format: str, zoned: bool) -> pl.Series:
-    """Read texts of one shape: all at once by Arrow, which is ten times as fast, or by Polars if one of them is no time, such as 30 February."""
+    """Read texts of one shape: all at once with Arrow, which is ten times as fast, or with Polars if one of them is not a time, such as 30 February."""
     if "%S" in format:
         with suppress(pa.ArrowInvalid):
             made = texts.to_arrow().cast(pa.timestamp("us", "UTC" if zoned else None))

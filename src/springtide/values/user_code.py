@@ -1,7 +1,7 @@
-"""Calls into a user's operator: what it raises and what it returns is checked, and told with the step's name.
+"""Calls to a user's operator: what it raises and what it returns is checked, and reported with the step's name.
 
-The reference and the engine share these checks and their words. Many rows are checked at once; only when something is wrong
-with them are they looked at one by one, to name the first.
+The reference and the engine share these checks and their wording. Many rows are checked at once; only when something is wrong
+are they checked one by one, to name the first bad row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Caller:
             raise UserCodeError(self._label, problem, hint, None if cause is None else row_of(cause)) from error
 
     def rows(self, method: str, *args: Any, earliest: int, cause: pl.DataFrame | None = None) -> pl.DataFrame:
-        """Call a method that gives output rows; none may be before `earliest`, the time of what caused them."""
+        """Call a method that returns output rows; none may be earlier than `earliest`, the time of what caused them."""
         result = self.run(method, *args, cause=cause)
         check = self._of_frame if isinstance(self._operator, BucketOperator) else self._of_mappings
         rows = check(method, result)
@@ -48,7 +48,7 @@ class Caller:
         return rows
 
     def state(self, method: str, state: Any, schema: pl.Schema) -> dict[str, Any]:
-        """Check the state of one key."""
+        """Check the state of one key, and return it."""
         if not isinstance(state, dict) or set(state) != set(schema):
             problem = f"{self._who(method)} left the state {state!r}, but its columns are {', '.join(schema)}"
             raise self.wrong(problem, "keep exactly the columns that the operator declares", None)
@@ -57,7 +57,7 @@ class Caller:
         return state
 
     def wrong(self, problem: str, hint: str, row: Any) -> UserCodeError:
-        """Make an error that names the step."""
+        """Return an error that names the step."""
         return UserCodeError(self._label, problem, hint, row)
 
     def _of_frame(self, method: str, result: Any) -> pl.DataFrame:
@@ -135,7 +135,7 @@ class Caller:
 
 
 def frame_of_rows(rows: Sequence[Mapping[str, Any]], schema: pl.Schema) -> pl.DataFrame:
-    """Put output rows of a KeyOperator into a frame, all or none: a `Misfit` does not say which row is wrong.
+    """Return output rows of a KeyOperator as a frame, all or none: a `Misfit` does not say which row is wrong.
 
     >>> frame_of_rows([{"n": 1, "ts": 5}], pl.Schema({"n": pl.Int8(), "ts": st.TIME})).height
     1
@@ -144,7 +144,7 @@ def frame_of_rows(rows: Sequence[Mapping[str, Any]], schema: pl.Schema) -> pl.Da
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]], schema: pl.Schema, time: str | None = None) -> list[pl.Series]:
-    """Make columns of rows that have exactly these; `time` names one that may be given in microseconds too."""
+    """Return the columns of rows, which must be exactly those of `schema`; `time` names one that may be given in microseconds too."""
     if not set(map(len, rows)) <= {len(schema)}:
         raise Misfit("a row has other columns")
     columns = []

@@ -1,4 +1,4 @@
-"""The sequential reference: one thread, one row at a time, in the most obvious code that is right.
+"""The sequential reference: one thread, one row at a time, in the most obvious correct code.
 
 It does what docs/semantics.md says and shares no kernel with the engine: it is the oracle of the tests.
 

@@ -1,4 +1,4 @@
-"""Steps that put the tuples of a group and window into one row, or into a ranking."""
+"""Steps that turn the tuples of a group and window into one row, or into a ranking."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Key = tuple[Any, ...]
 
 
 def aggregate(label: str, origin: str, step: steps.Aggregate, tuples: list[Tuple], time: int) -> dict[str, list[Tuple]]:
-    """Compute the aggregates of each group in each window that the merged time gives; those with a sum that does not fit are rejected."""
+    """Compute the aggregates for each group in each window that the merged time completes; those with a sum that does not fit are rejected."""
     inputs = [(b.name, b.aggregate.input.alias(b.name)) for b in step.aggregates if b.aggregate.input is not None]
     exprs = [expr for _, expr in inputs]
     folds = {b.name: _Fold(f"{label}, aggregate {b.name!r}", b, u) for b in step.aggregates if (u := b.aggregate.user)}
@@ -51,7 +51,7 @@ def aggregate(label: str, origin: str, step: steps.Aggregate, tuples: list[Tuple
 
 
 def top_k(label: str, origin: str, step: steps.TopK, tuples: list[Tuple], time: int) -> list[Tuple]:
-    """Rank the values of each window that the merged time gives."""
+    """Rank the values of each window that the merged time completes."""
     rows = []
     for key, members in _groups(tuples, step.per):
         weighted = [(t.ts, (tuple(t.values[n] for n in step.by), _weight(label, step, t))) for t in members]
@@ -66,7 +66,7 @@ def top_k(label: str, origin: str, step: steps.TopK, tuples: list[Tuple], time: 
 
 
 def _groups(tuples: list[Tuple], by: tuple[str, ...]) -> Iterator[tuple[Key, list[Tuple]]]:
-    """Return the tuples of each group in the total order. Null is a value like others."""
+    """Return the tuples of each group in the total order. Null is a value like any other."""
     groups: dict[Key, list[Tuple]] = {}
     for t in in_order(tuples):
         groups.setdefault(tuple(t.values[n] for n in by), []).append(t)
@@ -97,7 +97,7 @@ def _exact(weighted: Iterable[tuple[Key, int]]) -> Iterable[tuple[Key, int]]:
 
 
 class _Fold:
-    """A user's own aggregate: `finish` of the `merge` of `init` and the `add` of each tuple."""
+    """A user's own aggregate: `finish` applied to the `merge` of `init` and the `add` of each tuple."""
 
     def __init__(self, label: str, bound: BoundAggregate, user: UserFunction) -> None:
         self._label, self._partial = label, bound.partial

@@ -1,4 +1,4 @@
-"""Two results side by side: are they the same rows, in whatever order? If not, where do they differ?"""
+"""Two results side by side: do they have the same rows, in any order? If not, where do they differ?"""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _rows(frame: pl.DataFrame) -> list[Row]:
 
 
 def _unmatched(actual: list[Row], expected: list[Row], tolerance: float) -> tuple[list[Row], list[Row]]:
-    """Take away what both have: equal rows first, then rows that are equal up to the rounding of floats."""
+    """Return what is left without the rows that both have: equal rows go first, then rows that are equal up to the rounding of floats."""
     same = Counter(repr(row.plain) for row in actual) & Counter(repr(row.plain) for row in expected)
     extra, missing = _without(actual, same), _without(expected, same)
     candidates: dict[str, list[Row]] = {}
@@ -98,7 +98,7 @@ def _without_floats(value: Any) -> str:
 
 
 def _close(a: Any, b: Any, tolerance: float) -> bool:
-    """Return whether floats are near each other, everything else equal; the tolerance is absolute below 1."""
+    """Return whether floats are close to each other and everything else is equal; the tolerance is absolute below 1."""
     if isinstance(a, float) and isinstance(b, float):
         near = abs(a - b) <= tolerance * max(1.0, abs(a), abs(b)) if math.isfinite(a) and math.isfinite(b) else a == b
         return near or (math.isnan(a) and math.isnan(b))
@@ -110,7 +110,7 @@ def _close(a: Any, b: Any, tolerance: float) -> bool:
 
 
 def _pair_up(extra: list[Row], missing: list[Row]) -> list[tuple[Row, Row]]:
-    """Take rows out of both lists that are the same in at least half of their columns, the most alike first."""
+    """Remove from both lists, and return in pairs, rows that agree in at least half of their columns, matching the most similar ones first."""
 
     def alike(was: Row, now: Row) -> int:
         return sum(repr(a) == repr(b) for a, b in zip(was.plain, now.plain, strict=True))

@@ -1,4 +1,4 @@
-"""A user's expressions on one row."""
+"""A user's expressions, evaluated on one row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from springtide.values.user_code import row_of
 def evaluate(
     label: str, frame: pl.DataFrame, exprs: Sequence[pl.Expr], schema: pl.Schema | None = None
 ) -> pl.DataFrame:
-    """Evaluate expressions on a frame; check that one row of the promised columns comes out."""
+    """Evaluate expressions on a frame, and check that one row of the promised columns comes out."""
     try:
         out = frame.select(exprs)
     except Exception as error:
@@ -33,5 +33,5 @@ def evaluate(
 
 
 def holds(label: str, frame: pl.DataFrame, predicate: pl.Expr) -> bool:
-    """Return whether a predicate is true of a row; null is not true."""
+    """Return whether a predicate is true for a row; null is not true."""
     return evaluate(label, frame, [predicate.alias("holds")]).to_series().to_list()[0] is True

@@ -17,7 +17,7 @@ Values = list[Any]
 
 
 def apply(bound: BoundAggregate, values: Values) -> Any:
-    """Compute one aggregate of the values of its input column, nulls among them."""
+    """Return one aggregate of the values of its input column, including nulls."""
     if bound.aggregate.definition is None and bound.aggregate.function in _OVER_ALL:
         return _OVER_ALL[bound.aggregate.function](values)
     present = [v for v in values if v is not None]
@@ -27,7 +27,7 @@ def apply(bound: BoundAggregate, values: Values) -> Any:
 
 
 def fits(bound: BoundAggregate, value: Any) -> bool:
-    """Return whether a value is one of the aggregate's type; a sum of integers or decimals may be too large."""
+    """Return whether a value fits the aggregate's type; a sum of integers or decimals may be too large."""
     dtype = bound.output_type
     if bound.aggregate.definition is not None or bound.aggregate.function != "sum" or dtype.is_float():
         return True
@@ -47,7 +47,7 @@ def bounded(total: int) -> int:
 
 
 def add_up(values: Sequence[Any]) -> Any:
-    """Add numbers without rounding in between.
+    """Return the sum of numbers, without rounding in between.
 
     >>> add_up([1e100, 1.0, -1e100])
     1.0
@@ -64,7 +64,7 @@ def _float_sum(values: Sequence[float]) -> float:
         return special.pop() if len(special) == 1 else math.nan
     try:
         return math.fsum(values)
-    except OverflowError:  # on the way, or in the end
+    except OverflowError:  # in between, or in the result
         return _as_float(sum(map(Fraction, values)))
 
 

@@ -1,4 +1,4 @@
-"""What comes in: each row of a physical stream is judged once, in position order, before anything else."""
+"""Incoming rows: each row of a physical stream is checked once, in position order, before anything else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from springtide.values.row_checks import Misfit, event_time, frame_of_row, row_t
 
 @dataclass
 class Arrived:
-    """All that came of one source, and where its time stands after the last row."""
+    """Everything that came from one source, and where its time stands after the last row."""
 
     tuples: list[Tuple] = field(default_factory=list)
     late: list[Tuple] = field(default_factory=list)
@@ -27,11 +27,11 @@ class Arrived:
     times: list[int] = field(default_factory=list)
     """The stream time of each physical stream."""
     greatest: int = BEGINNING_OF_TIME
-    """The greatest time that anybody heard of: of a tuple that came in, or of a dummy."""
+    """The greatest time that is known: of a tuple that came in, or of a dummy."""
 
     @property
     def rows(self) -> int:
-        """How many rows there were, taken or not."""
+        """How many rows there were, accepted or not."""
         return len(self.tuples) + len(self.late) + len(self.rejected)
 
     @property
@@ -41,12 +41,12 @@ class Arrived:
 
 
 def rejected_schema(source: steps.Source) -> pl.Schema:
-    """Return the columns of rejected rows, as the query says them."""
+    """Return the columns of rejected rows, as the query declares them."""
     return Stream(source, steps.OUT, source.schema).rejected.schema
 
 
 def arrive(source: steps.Source, name: str, streams: Mapping[str, Rows], bounded: bool) -> Arrived:
-    """Judge the rows of all physical streams of a source. A bounded input ends by itself."""
+    """Accept or refuse the rows of all physical streams of a source. A bounded input ends by itself."""
     arrived = Arrived(times=[END_OF_TIME] if bounded and not streams else [])
     for stream, rows in streams.items():
         time = _judge(source, name, stream, rows, arrived)
@@ -101,7 +101,7 @@ def _items(rows: Rows) -> Iterator[Any]:
 
 
 def _mark(name: str, stream: str, marker: Marker, time: int) -> int:
-    """Return the stream time after a marker. PAUSE and FAIL are about the engine's work, not about the input."""
+    """Return the stream time after a marker. PAUSE and FAIL concern the engine's work, not the input."""
     if marker.name == "END":
         return END_OF_TIME
     if marker.name == "idle" and marker.time is not None:

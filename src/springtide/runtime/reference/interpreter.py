@@ -1,4 +1,4 @@
-"""The interpreter: judge all input, then go through the steps of the graph one after the other."""
+"""The interpreter: check all input, then go through the steps of the graph one after the other."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Ports = dict[str, list[Tuple]]
 
 
 Observer = Callable[[str, int, float], None]
-"""Is told of each step how many rows it took and for how many seconds."""
+"""Is told, for each step, how many rows it processed and how many seconds that took."""
 
 
 def run(graph: Graph, inputs: Inputs | None, *, bounded: bool, observe: Observer | None = None) -> Result:
@@ -66,17 +66,17 @@ def _arrive(graph: Graph, inputs: Inputs, bounded: bool, observe: Observer | Non
 
 
 def _sorted(tuples: list[Tuple], sink: steps.Sink) -> pl.DataFrame:
-    """Sort what a sink gets by ts, then by content: an order that the rows themselves show."""
+    """Return what a sink gets, sorted by ts, then by content: an order that the rows themselves show."""
     return in_frame(sorted(tuples, key=lambda t: (t.ts, t.content)), sink.schema)
 
 
 def _by_position(tuples: list[Tuple], schema: pl.Schema) -> pl.DataFrame:
-    # Sorting is stable: rows of a source without positions stay as they came.
+    # Sorting is stable: rows of a source without positions stay in the order in which they came.
     return in_frame(sorted(tuples, key=lambda t: t.place), schema)
 
 
 class _Run:
-    """The tuples at every output so far, and where time stands after every step once all input is there."""
+    """The tuples at every output so far, and where time stands after every step once all input has arrived."""
 
     def __init__(self, arrived: Mapping[str, Arrived]) -> None:
         self._arrived = arrived
@@ -89,7 +89,7 @@ class _Run:
         return [self._outputs[stream.step][stream.port] for stream in step.inputs]
 
     def interpret(self, name: str, step: steps.Step) -> None:
-        """Compute all outputs of one step; its inputs are done."""
+        """Compute all outputs of one step, whose inputs are done."""
         if isinstance(step, steps.Source):
             self._time[step], self._greatest[step] = self._arrived[name].time, self._arrived[name].greatest
         else:

@@ -17,13 +17,13 @@ from springtide.runtime.reference.tuples import Place, Tuple
 from springtide.runtime.reference.values import Plain
 
 Key = tuple[Any, ...] | None
-"""The keys of a tuple; None when one of them is null, which equals nothing."""
+"""The keys of a tuple; None if one of them is null, which equals nothing."""
 LEFT, RIGHT = 0, 1
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Where time stands after a join: of the step, of its right input, and the greatest that anybody heard of."""
+    """Where time stands after a join: at the step, at its right input, and the greatest time that is known."""
 
     time: int
     right_time: int
@@ -33,7 +33,7 @@ class Clock:
 def join(
     label: str, origin: str, step: steps.Join | steps.ThetaJoin, left: list[Tuple], right: list[Tuple], clock: Clock
 ) -> list[Tuple]:
-    """Return every pair of the window once; with `how="left"` also the left tuples that are certain to be in none."""
+    """Return every pair of the window once; with `how="left"`, also the left tuples that are certain to be in no pair."""
     pairs = _Pairs(label, origin, step)
     if isinstance(step.window, LastN):
         return list(_by_count(pairs, step.window.size, left, right, clock))
@@ -91,12 +91,12 @@ class _Entry:
     paired: bool = False
 
     def order(self) -> Any:
-        """The total order of both inputs together: the left one first where only that is different."""
+        """The total order of both inputs together: at the same time and place, the left input comes first."""
         return self.tuple.ts, self.tuple.place, self.side, self.tuple.content
 
 
 class _Pairs:
-    """What a pair of this join looks like, and when it is one."""
+    """What a pair of this join looks like, and when two tuples form one."""
 
     def __init__(self, label: str, origin: str, step: steps.Join | steps.ThetaJoin) -> None:
         self._label, self._place, self._schema = label, Place(origin), step.schema
@@ -116,13 +116,13 @@ class _Pairs:
         return None if None in key else key
 
     def pair(self, left: Tuple, right: Tuple) -> Tuple | None:
-        """Put two tuples together, if the predicate is true of the pair."""
+        """Return the pair of two tuples if the predicate is true for it, otherwise None."""
         later = left if left.ts >= right.ts else right
         mine = {here: right.values[there] for there, here in self._names}
         pair = self._made(left, later.values[TS], later.ts, mine)
         if self._predicate is None:
             return pair
-        asked = repr([pair.values[n] for n in self._asked])  # what is true of a row is true of all like it
+        asked = repr([pair.values[n] for n in self._asked])  # what is true for one row is true for all equal ones
         if asked not in self._true:
             self._true[asked] = holds(self._label, self._frame(left, right, later), self._predicate)
         return pair if self._true[asked] else None
@@ -132,7 +132,7 @@ class _Pairs:
         return mine.hstack([right.frame[there].alias(here) for there, here in self._names])
 
     def alone(self, left: Tuple, ts: int) -> Iterator[Tuple]:
-        """Return a left tuple that is in no pair, if the join is to."""
+        """Return a left tuple that is in no pair, if the join keeps such tuples."""
         if self._outer:
             yield self._made(left, ts, ts, self._nulls)
 

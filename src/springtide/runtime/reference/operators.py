@@ -1,4 +1,4 @@
-"""User operators: ready tuples in the total order, one at a time; every key has a state of its own."""
+"""User operators: ready tuples in the total order, one at a time; every key has its own state."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Given = tuple[int, pl.DataFrame]
 """An output row with its ts."""
 
 Rejected = tuple[pl.DataFrame, str]
-"""A row with which `process` went wrong, and why."""
+"""A row for which `process` failed, and why."""
 
 
 class Routed(NamedTuple):
     """A tuple on its way to the state of one key."""
 
     order: tuple[Any, ...]
-    """The key as something that can be compared."""
+    """The key in a form that can be compared."""
     key: tuple[Any, ...]
     """The key as the user sees it."""
     ts: int
@@ -38,7 +38,7 @@ class Routed(NamedTuple):
 def operate(
     label: str, origin: str, step: steps.Operate, tuples: list[Tuple], time: int, greatest: int
 ) -> dict[str, list[Tuple]]:
-    """Run a user's operator over the ready tuples, and bring time to `time`; return its rows and those that it rejects."""
+    """Run a user's operator over the ready tuples, and advance time to `time`; return its rows and those that it rejects."""
     caller = Caller(label, step.operator, step.schema)
     rejected: list[Rejected] | None = [] if step.on_error == "reject" else None
     ready = [routed for t in in_order(tuples) if t.ts < time for routed in route(step, t)]
@@ -61,7 +61,7 @@ def operate(
 
 
 def route(step: steps.Operate, t: Tuple) -> Iterator[Routed]:
-    """Send a tuple to the state of its key, or of each of its different keys; without keys to the one state."""
+    """Send a tuple to the state of its key, or of each of its distinct keys; without keys, to the only state."""
     if not step.many:
         key = t.frame.select(step.keys).row(0) if step.keys else ()
         yield Routed(tuple(order_key(t.values[n]) for n in step.keys), key, t.ts, t.frame)
@@ -74,7 +74,7 @@ def route(step: steps.Operate, t: Tuple) -> Iterator[Routed]:
 
 
 def by_key(ready: list[Routed]) -> dict[tuple[Any, ...], list[Routed]]:
-    """Gather the tuples of each key, keys in order."""
+    """Return the tuples of each key, with the keys in order."""
     keys: dict[tuple[Any, ...], list[Routed]] = {}
     for routed in ready:
         keys.setdefault(routed.order, []).append(routed)
@@ -90,7 +90,7 @@ def each(rows: pl.DataFrame) -> Iterator[Given]:
 def _run_buckets(
     caller: Caller, ready: list[Routed], time: int, *, keyed: bool, rejected: list[Rejected] | None
 ) -> Iterator[Given]:
-    """Run a BucketOperator with one state per key: time comes to x, then the tuples at x are processed."""
+    """Run a BucketOperator with one state per key: time advances to x, then the tuples at x are processed."""
     states: dict[tuple[Any, ...], Any] = {} if keyed else {(): caller.run("init")}
     reached = BEGINNING_OF_TIME
     for ts, now in groupby(ready, key=lambda routed: routed.ts):
@@ -108,7 +108,7 @@ def _run_buckets(
 def _process(
     caller: Caller, states: dict[tuple[Any, ...], Any], routed: Routed, rejected: list[Rejected] | None
 ) -> Iterator[Given]:
-    """Let a state process one tuple; if the tuple is rejected, the state is rebuilt from what was written of it before."""
+    """Let a state process one tuple; if the tuple is rejected, the state is rebuilt from how it was serialised before."""
     known, row = routed.order in states, routed.row
     state = states[routed.order] if known else caller.run("init")
     before = caller.run("serialize", state).clone() if known and rejected is not None else None
@@ -143,25 +143,25 @@ def run_key(
     if time < END_OF_TIME:
         yield from one.wake(time)
     else:
-        # Periodic timers would go on for ever: time comes to the last time that anybody heard of, then once beyond.
+        # Periodic timers would go on for ever: time advances to the greatest time that is known, and then the timer goes off once more.
         yield from one.wake(greatest)
         yield from one.wake_once()
 
 
 class OneKey:
-    """A KeyOperator at work on one key: its state, and the time that it has come to."""
+    """A KeyOperator at work on one key: its state, and the time that it has reached."""
 
     def __init__(
         self, caller: Caller, operator: KeyOperator, key: tuple[Any, ...], rejected: list[Rejected] | None = None
     ) -> None:
-        """Begin without a state: it is made with the first tuple. Rows that go wrong are put to `rejected`, or raise an error."""
+        """Start without a state: it is made with the first tuple. Rows that fail are added to `rejected`; without it, they raise an error."""
         self._caller, self._operator, self._key, self._rejected = caller, operator, key, rejected
         self._schema = pl.Schema(operator.state)
         self._reached = BEGINNING_OF_TIME
         self.state: dict[str, Any] | None = None
 
     def process(self, rows: pl.DataFrame, ts: int, ready_ts: int) -> Iterator[Given]:
-        """Take tuples, the first of them at `ts`."""
+        """Process tuples, the first of which is at `ts`."""
         before = copy.deepcopy(self.state) if self._rejected is not None else None
         if self.state is None:
             self.state = self._caller.state("init", self._caller.run("init", self._key, cause=rows), self._schema)
@@ -183,7 +183,7 @@ class OneKey:
             yield from self.wake_once()
 
     def wake_once(self) -> Iterator[Given]:
-        """Let the timer go off, if it is set. One set into the past goes off at the time of what set it."""
+        """Let the timer go off, if it is set. A timer that is set to the past goes off at the time of what set it."""
         timer = self.timer
         if timer is None:
             return
@@ -204,7 +204,7 @@ class OneKey:
         return timer
 
     def _settle(self, method: str) -> None:
-        """Check the state after a call, and let it go if it is not worth keeping."""
+        """Check the state after a call, and drop it if it is not worth keeping."""
         state = self._caller.state(method, self.state, self._schema)
         if not self._caller.run("keep", self._key, state):
             self.state = None

@@ -1,4 +1,4 @@
-"""What a run of the reference gives."""
+"""What a run of the reference returns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from springtide.query.errors import QueryError, nearest
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """The rows of each sink, and what did not come in.
+    """The rows of each sink, and the rows that were not accepted.
 
     >>> x = st.source("x", st.memory([{"ts": 3, "n": 1}, {"ts": 1, "n": 2}, {"ts": None}]), ts="ts")
     >>> result = st.Query("copy", x.to(st.memory_sink())).run_reference()
@@ -21,14 +21,14 @@ class Result:
     """
 
     sinks: Mapping[str, pl.DataFrame]
-    """Sink → its rows by ts, then by content."""
+    """Sink → its rows, ordered by ts, then by content."""
     late: Mapping[str, pl.DataFrame]
-    """Source → its late rows by physical stream and position."""
+    """Source → its late rows, ordered by physical stream and position."""
     rejected: Mapping[str, pl.DataFrame]
-    """Source → its rejected rows by physical stream and position."""
+    """Source → its rejected rows, ordered by physical stream and position."""
 
     def rows(self, sink: str | None = None) -> pl.DataFrame:
-        """Return the rows of a sink; of the only one if no name is given."""
+        """Return the rows of a sink, or of the only one if no name is given."""
         if sink is None:
             if len(self.sinks) > 1:
                 raise QueryError("(result)", "the query has several sinks", f"name one of: {', '.join(self.sinks)}")

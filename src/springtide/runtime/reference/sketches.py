@@ -16,7 +16,7 @@ from springtide.runtime.reference.values import order_key
 
 
 def distinct(values: list[Any], dtype: pl.DataType | None, *, k: int) -> int:
-    """Estimate the number of different values with a theta sketch.
+    """Estimate the number of distinct values with a theta sketch.
 
     >>> distinct(["", "a", "a", "b"], pl.String(), k=32)
     3
@@ -30,7 +30,7 @@ def distinct(values: list[Any], dtype: pl.DataType | None, *, k: int) -> int:
 
 
 def quantile(values: list[Any], *, q: float, k: int) -> float | None:
-    """Estimate the smallest value with at least the share `q` of values not above it, from the buckets of at most `k`. NaN is skipped.
+    """Estimate the smallest value such that at least a share `q` of the values is not above it, from at most `k` buckets. NaN is skipped.
 
     >>> quantile([4, 1, 3, 2], q=0.5, k=8)
     2.0
@@ -51,7 +51,7 @@ def quantile(values: list[Any], *, q: float, k: int) -> float | None:
 
 
 def _rank(number: float) -> int:
-    """Number the floats in order: the bits of one, read as an integer.
+    """Return the number of a float, such that floats are numbered in order: its bits, read as an integer.
 
     >>> _rank(0.0), _rank(-0.0), _rank(5e-324), _rank(-5e-324)
     (0, 0, 1, -2)
@@ -82,7 +82,7 @@ def heavy(weighted: Iterable[tuple[Any, int]], map_size: int) -> list[tuple[Any,
 
 
 def ranked(weighted: Iterable[tuple[Any, int]]) -> list[tuple[Any, int]]:
-    """Put larger weights first; ties go to the smaller value.
+    """Return larger weights first; ties go to the smaller value.
 
     >>> ranked([("b", 1), ("a", 1), ("c", 2)])
     [('c', 2), ('a', 1), ('b', 1)]
@@ -91,14 +91,14 @@ def ranked(weighted: Iterable[tuple[Any, int]]) -> list[tuple[Any, int]]:
 
 
 def _plain(value: Any, dtype: pl.DataType | None) -> Any:
-    """Write a value in what JSON has."""
+    """Return a value in a type that JSON has."""
     if isinstance(value, bytes):
         return value.hex()
     return f"{value:f}" if isinstance(value, Decimal) else pl.Series([value], dtype=dtype).to_physical()[0]
 
 
 def _text(value: Any) -> str:
-    """Write a value so that different ones differ: the sketches skip empty texts, and take large integers for floats."""
+    """Return a text that differs for different values: the sketches skip empty texts, and treat large integers as floats."""
     return f"={value + 0.0 if isinstance(value, float) else value!r}"  # zero is zero, whatever its sign
 
 

@@ -12,7 +12,7 @@ from springtide.runtime.reference.tuples import Tuple
 def map_each(label: str, step: steps.Map | steps.Select, tuples: list[Tuple]) -> list[Tuple]:
     """Add, replace or choose columns."""
     made = {e.meta.output_name(): e for e in step.exprs}
-    # What a map does not make stays as it is; a select names everything it keeps.
+    # Columns that a map does not make stay as they are; a select names everything it keeps.
     exprs = [made.get(name, pl.col(name)) for name in step.schema] if isinstance(step, steps.Map) else step.exprs
     return [t.with_frame(evaluate(label, t.frame, exprs, step.schema)) for t in tuples]
 
@@ -23,7 +23,7 @@ def filter_each(label: str, step: steps.Filter, tuples: list[Tuple]) -> list[Tup
 
 
 def explode_each(step: steps.Explode, tuples: list[Tuple]) -> list[Tuple]:
-    """Make one tuple per element, in the list's order."""
+    """Make one tuple for each element, in the list's order."""
     exploded = []
     for t in tuples:
         elements = t.frame[step.column].to_list()[0]
@@ -35,7 +35,7 @@ def explode_each(step: steps.Explode, tuples: list[Tuple]) -> list[Tuple]:
 
 
 def split_each(label: str, step: steps.Split, tuples: list[Tuple]) -> dict[str, list[Tuple]]:
-    """Send each tuple to the first output whose predicate is true, to the rest if there is one and none is."""
+    """Send each tuple to the first output whose predicate is true; if none is, to the rest if there is one."""
     ports: dict[str, list[Tuple]] = {port: [] for port, _ in step.predicates}
     if step.rest is not None:
         ports[step.rest] = []

@@ -1,4 +1,4 @@
-"""A user operator on trial: its input cut at random places, its state written down and read again at every cut."""
+"""A user operator on trial: its input is cut at random places, and its state is written and read again at every cut."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from springtide.runtime.reference.tuples import BEGINNING_OF_TIME, Place, Tuple,
 from springtide.values.user_code import Caller
 
 Piece = tuple[list[Tuple], int]
-"""Tuples that come together, and the time up to which the input is complete with them."""
+"""Tuples that come together, and the time up to which they complete the input."""
 
 
 def try_cut(label: str, step: steps.Operate, tuples: list[Tuple], random: Random) -> list[Tuple]:
-    """Run an operator over input that is cut at random; a good operator gives what it gives without cuts."""
+    """Run an operator over input that is cut at random; a good operator returns the same as without cuts."""
     pieces = list(_pieces(in_order(tuples), random))
     caller = Caller(label, step.operator, step.schema)
     if isinstance(step.operator, KeyOperator):
@@ -37,7 +37,7 @@ def _pieces(tuples: list[Tuple], random: Random) -> Iterator[Piece]:
     for start, end in zip([0, *cuts], [*cuts, len(tuples)], strict=True):
         if end == len(tuples):
             yield tuples[start:], END_OF_TIME
-        else:  # any time after the last of these tuples will do, as long as no later one stands before it
+        else:  # any time after the last of these tuples will do, as long as no later tuple is before it
             following = tuples[end].ts
             yield tuples[start:end], random.randint(min(tuples[end - 1].ts + 1, following), following)
 
@@ -45,7 +45,7 @@ def _pieces(tuples: list[Tuple], random: Random) -> Iterator[Piece]:
 def _buckets(
     caller: Caller, step: steps.Operate, operator: BucketOperator[Any], pieces: list[Piece], random: Random
 ) -> Iterator[Given]:
-    """Put the keys into a few buckets at random: an operator must keep its keys apart."""
+    """Spread the keys over a few buckets at random: an operator must keep its keys apart."""
     count = random.randint(1, 3) if step.keys else 1
     bucket_of: dict[tuple[Any, ...], int] = {}
     states = [caller.run("init") for _ in range(count)]
@@ -69,7 +69,7 @@ def _buckets(
 def _to_buckets(
     step: steps.Operate, t: Tuple, bucket_of: dict[tuple[Any, ...], int], count: int, random: Random
 ) -> Iterator[tuple[int, Routed]]:
-    """Send a tuple once to each bucket that has keys of it."""
+    """Send a tuple once to each bucket that has any of its keys."""
     buckets: dict[int, list[Routed]] = {}
     for routed in route(step, t):
         bucket = bucket_of.setdefault(routed.order, random.randrange(count))
@@ -85,12 +85,12 @@ def _to_buckets(
 def _keys(
     caller: Caller, step: steps.Operate, operator: KeyOperator, pieces: list[Piece], random: Random
 ) -> Iterator[Given]:
-    """Run each key by itself, as many of its tuples at a time as its timer allows."""
+    """Run each key by itself, with as many of its tuples at a time as its timer allows."""
     keys: dict[tuple[Any, ...], OneKey] = {}
     for tuples, ready_ts in pieces:
         for order, routed_here in by_key([r for t in tuples for r in route(step, t)]).items():
             one = keys.setdefault(order, OneKey(caller, operator, routed_here[0].key))
-            # A timer may be set by one tuple to go off before the next: then only tuples of one time go together.
+            # One tuple may set a timer that goes off before the next: with a timer, only tuples of the same time go together.
             times = groupby(routed_here, key=lambda r: r.ts if operator.timer is not None else 0)
             for together in (list(now) for _, now in times):
                 yield from one.wake(together[0].ts)

@@ -12,19 +12,19 @@ import polars as pl
 from springtide.runtime.reference.values import Plain, content_key, frame_of, plain_rows
 
 BEGINNING_OF_TIME = -(2**63)
-"""The time of a physical stream of which nothing is known yet."""
+"""The time of a physical stream about which nothing is known yet."""
 
 _LONGEST_LIST = 2**32
 
 
 class Place(NamedTuple):
-    """Where a tuple stands among others of the same ts. What a stateful step makes has an origin only."""
+    """Where a tuple stands among others with the same ts. A tuple that a stateful step makes has only an origin."""
 
     origin: str
     stream: str = ""
     position: int = -1
     place: int = 0
-    """After an `explode` the place in the list; after several of them the earlier one weighs more."""
+    """After an `explode`, the place in the list; after several of them, the earlier one is more significant."""
 
     def in_list(self, index: int) -> Place:
         """Return the place of an element of the tuple's list."""
@@ -61,10 +61,10 @@ class Tuple:
 
 
 def in_order(tuples: Iterable[Tuple]) -> list[Tuple]:
-    """Sort into the total order."""
+    """Return tuples in the total order."""
     return sorted(tuples, key=lambda t: (t.ts, t.place, t.content))
 
 
 def in_frame(tuples: Iterable[Tuple], schema: pl.Schema) -> pl.DataFrame:
-    """Put tuples into one frame, in the order given."""
+    """Return tuples as one frame, in the order given."""
     return frame_of([t.values for t in tuples], schema)

@@ -1,6 +1,6 @@
 """Plain Python values of one-row frames, and their order.
 
-Times, dates and lengths of time become integers in the column's own unit: Python's `datetime` would cut nanoseconds.
+Times, dates and lengths of time become integers in the column's own unit: Python's `datetime` would cut off nanoseconds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def plain_type(dtype: pl.DataType) -> pl.DataType:
 
 
 def plain_rows(frame: pl.DataFrame) -> list[Plain]:
-    """Take the plain values of every row.
+    """Return the plain values of every row.
 
     >>> plain_rows(pl.DataFrame({"d": [5]}, schema={"d": pl.Duration("ns")}))
     [{'d': 5}]
@@ -47,7 +47,7 @@ def plain_rows(frame: pl.DataFrame) -> list[Plain]:
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], schema: pl.Schema) -> pl.DataFrame:
-    """Undo `plain_rows`.
+    """Return the frame that `plain_rows` took the values from.
 
     >>> frame_of([{"d": 5}], pl.Schema({"d": pl.Duration("ns")}))["d"].dtype
     Duration(time_unit='ns')
@@ -60,7 +60,7 @@ def frame_of(rows: Sequence[Mapping[str, Any]], schema: pl.Schema) -> pl.DataFra
 
 
 def order_key(value: Any) -> Any:
-    """Make a key by which values of one column sort: nulls first, NaN last, lists element by element.
+    """Return a key by which values of one column sort: nulls first, NaN last, lists element by element.
 
     >>> sorted([2.0, float("nan"), None, 1.0], key=order_key)
     [None, 1.0, 2.0, nan]
@@ -79,5 +79,5 @@ def order_key(value: Any) -> Any:
 
 
 def content_key(values: Plain) -> list[Any]:
-    """Make a key by which rows sort: column by column in the order of the schema."""
+    """Return a key by which rows sort: column by column in the order of the schema."""
     return [order_key(v) for v in values.values()]
