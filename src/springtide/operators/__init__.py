@@ -1,4 +1,4 @@
-"""Stateful operators at work: one package each, its kernel and its state side by side, and what all of them share."""
+"""The stateful operators at runtime: one package each, with its kernel and its state side by side, plus what they all share."""
 
 from springtide.operators.operator import Clock, Operator, OperatorResult
 from springtide.operators.registry import check_runs, operator_of, register_window

@@ -1,4 +1,4 @@
-"""Rows of an operator in pieces: not too small to be worth the way, not too large for memory."""
+"""An operator's rows in pieces: large enough to be worth passing on, small enough to fit in memory."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 import polars as pl
 
 PIECE = 500_000
-"""So many rows are handed on at once."""
+"""How many rows are passed on at once."""
 
 
 def in_pieces(parts: Iterable[pl.DataFrame], nothing: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Gather rows until they are worth being handed on; at the end what there is, also nothing.
+    """Gather rows until there are enough to pass on; the last piece holds whatever is left and may be empty.
 
     >>> rows = pl.DataFrame({"x": [1]})
     >>> [piece.height for piece in in_pieces([rows, rows], rows.clear())]

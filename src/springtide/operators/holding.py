@@ -1,4 +1,4 @@
-"""What operators share whose result depends on the total order: tuples that the gate holds back wait in state (SC-7, ST-3)."""
+"""Shared by operators whose result depends on the total order: tuples that the gate holds back wait in state (SC-7, ST-3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from springtide.operators.tables import StateTable
 from springtide.query.types import TS
 
 HELD = StateTable(slot=TS)
-"""Tuples that are not ready, as they arrived: with their buckets and their places in the total order."""
+"""Tuples that are not ready yet, as they arrived: with their buckets and their places in the total order."""
 
 
 def ready_before(view: StateView) -> int:
@@ -25,9 +25,9 @@ def ready_before(view: StateView) -> int:
 def release(
     view: StateView, table: str, arrived: pl.DataFrame | None, clock: Clock, *, buckets: Sequence[int] | None = None
 ) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
-    """Return the tuples that have become ready, in no order, and those that arrived and have to wait: they are to be written to `table`.
+    """Return the tuples that have become ready, in no particular order, and the new arrivals that must wait and be written to `table`.
 
-    With `buckets`, those of these buckets, whoever owns them.
+    With `buckets`, only tuples of these buckets, regardless of who owns them.
     """
     before = ready_before(view)
     waiting = view.read(table, before, clock.time, buckets=buckets) if clock.time > before else []

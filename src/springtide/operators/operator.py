@@ -1,4 +1,4 @@
-"""What all stateful operators have in common: what they are sent, what they are given, what they give, and how their state is kept.
+"""What all stateful operators have in common: what is sent to them, what they receive, what they return, and how their state is kept.
 
 sender:    tuples ── send ──→ rows with buckets ──→ blobs
 receiver:  blobs ──→ arrived, a frame per side ──┐
@@ -22,31 +22,31 @@ from springtide.state.manifest import Marks, SubqueryState
 from springtide.state.segment import Segment
 
 TIME_MARK = "time"
-"""The mark of most operators: the time up to which they have come."""
+"""The mark that most operators use: the time up to which they have processed."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Where time stands at an operator in an epoch. All instances see the same."""
+    """The current time at an operator in an epoch. All instances see the same values."""
 
     time: int
-    """The merged time of all that it takes."""
+    """The merged time of all inputs."""
     sides: tuple[int, ...]
     """The merged time of each input."""
     greatest: int
-    """The greatest time that a tuple or a dummy had at any source upstream of it."""
+    """The greatest time of any tuple or dummy at any source upstream."""
 
 
 @dataclass(frozen=True)
 class OperatorResult:
-    """What an operator gives, and what it puts into state."""
+    """The rows that an operator returns, and what it writes to state."""
 
     rows: pl.DataFrame | Iterable[pl.DataFrame]
-    """In one piece, or in several (at least one) when all might be too much for memory: then `writes` may be filled up to the last piece."""
+    """In one piece, or in several (at least one) when all of them might not fit in memory; `writes` may then be filled until the last piece is taken."""
     marks: Marks = field(default_factory=dict)
-    """How far it has come; the same in all instances."""
+    """How far the operator has come; the same in all instances."""
     writes: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    """StateTable → new state rows, with `__bucket`. A `whole` table that is named is replaced, also by nothing."""
+    """StateTable → new state rows, with `__bucket`. A `whole` table that is named here is replaced, even if there are no rows."""
     rejected: pl.DataFrame | None = None
     """Rows for the operator's side output."""
 
@@ -57,20 +57,20 @@ class OperatorResult:
 
 
 class Operator(ABC):
-    """One stateful step at work. It keeps nothing between epochs: what it remembers is in its state."""
+    """A stateful step at runtime. It keeps nothing between epochs: everything that it remembers is in its state."""
 
     tables: Mapping[str, StateTable]
-    """Its state; what people want to see first comes first."""
+    """Its state tables; those that people want to see first come first."""
 
     windowed: bool = False
-    """Its windows can be shared out between two owners: see `within`, `last_begun` and `beginning` (window recreation, SC-9)."""
+    """Whether its windows can be divided between two owners: see `within`, `last_begun` and `beginning` (window recreation, SC-9)."""
 
     def within(self, windows: tuple[int | None, int | None]) -> pl.Expr:
-        """Return which of the rows that are sent are needed for windows from the first to the last; None is without bound."""
+        """Return an expression that selects the sent rows needed for the windows from the first to the last; None means no bound."""
         raise NotImplementedError
 
     def beginning(self, first: int) -> Marks:
-        """Return the marks of a new owner whose first window this is."""
+        """Return the marks of a new owner whose first window is `first`."""
         raise NotImplementedError
 
     def last_begun(self, state: SubqueryState) -> int | None:
@@ -78,32 +78,32 @@ class Operator(ABC):
         raise NotImplementedError
 
     def adapted(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return rows of state as they are written now; an older version may have written them otherwise."""
+        """Return state rows in the current format; an older version may have written them differently."""
         return rows
 
     def migrated(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return rows of state as this operator writes them, where other code of the user's has written them."""
+        """Return state rows as this operator writes them, given rows that other user code has written."""
         return self.adapted(rows)
 
     @abstractmethod
     def send(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
-        """Make the rows that go over an exchange to this operator, with their buckets; `numbering` numbers them, where they are dealt out in turn."""
+        """Make the rows that go over an exchange to this operator, with their buckets; `numbering` numbers them where they are distributed in turn."""
 
     @abstractmethod
     def run(self, view: StateView, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> OperatorResult:
-        """Take what arrived at each side in this epoch, and the time it brought."""
+        """Process what arrived at each side in this epoch, and the progress of time that came with it."""
 
     def expired(self, marks: Marks, arrived: Sequence[pl.DataFrame | None]) -> int:
-        """Count the rows that came after their time: the operator had come past it, as its marks from before say. There must be none."""
+        """Count the rows that arrived too late: after the operator had already passed their time, according to its earlier marks. There must be none."""
         time = marks.get(TIME_MARK)
         return 0 if time is None else sum(earlier(frame, TS, time) for frame in arrived)
 
     @abstractmethod
     def oldest(self, marks: Marks) -> Mapping[str, int]:
-        """Return the first slot of each table that is still needed once the operator has come so far; tables not named are needed."""
+        """Return the first slot of each table that is still needed once the operator has come this far; tables not named are needed in full."""
 
     def write(self, view: StateView, result: OperatorResult) -> tuple[Segment, ...]:
-        """Write the new state of an instance; segments that are to be merged are written with it."""
+        """Write the new state of an instance, together with the rows of segments that are to be merged."""
         oldest = self.oldest(result.marks)
         segments: tuple[Segment, ...] = ()
         for name, table in self.tables.items():
@@ -127,7 +127,7 @@ class Operator(ABC):
 
 
 def earlier(rows: pl.DataFrame | None, column: str, than: int) -> int:
-    """Count the rows with a value below another one, in a column of times or integers."""
+    """Count the rows whose value in a column of times or integers is below `than`."""
     if rows is None or column not in rows.columns:
         return 0
     values = rows[column].to_physical()

@@ -33,14 +33,14 @@ _THETA_JOINS = {steps.Within: TimeThetaOperator, LastN: LastThetaOperator}
 def register_window(window: type[Window], make: MakeOperator) -> None:
     """Say which operator runs aggregates over a type of window.
 
-    Call it in the module that defines the window: whoever gets a query with such a window has imported that module.
+    Call it in the module that defines the window: every process that receives a query with such a window has imported that module.
     """
     _WINDOWS[window] = make
 
 
 @lru_cache(maxsize=256)
 def operator_of(plan: Plan, name: str) -> Operator:
-    """Return the operator of a subquery; what it prepares is prepared once per process."""
+    """Return the operator of a subquery; its preparations are made once per process."""
     subquery = plan.subquery(name)
     assert subquery.head is not None
     step = plan.step(subquery.head)
@@ -69,7 +69,7 @@ def operator_of(plan: Plan, name: str) -> Operator:
 
 
 def check_runs(plan: Plan) -> None:
-    """Refuse a plan with a step that the engine does not run, before anything is started."""
+    """Refuse a plan that has a step the engine cannot run, before anything is started."""
     for subquery in plan.subqueries:
         if subquery.head is not None:
             operator_of(plan, subquery.name)

@@ -1,4 +1,4 @@
-"""Rows lined up by key: what stands next to each other in one column is of one key, in order."""
+"""Rows lined up by key: the rows of a key stand next to each other, in order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from springtide.exchange.hashing import HASH
 
 @dataclass(frozen=True)
 class RowsByKey:
-    """Rows by key, each key's in order."""
+    """Rows grouped by key, in order within each key."""
 
     rows: pl.DataFrame
     starts: np.ndarray
@@ -21,10 +21,10 @@ class RowsByKey:
 
     @staticmethod
     def of(rows: pl.DataFrame, keys: Sequence[str]) -> RowsByKey:
-        """Line rows up by key; rows of a key stay in the order in which they are."""
+        """Line rows up by key; the rows of a key keep their order."""
         rows = rows.sort(HASH, maintain_order=True)
         starts = _changes(rows, [HASH])
-        if _changes(rows, [HASH, *keys]).size > starts.size:  # two keys with one hash
+        if _changes(rows, [HASH, *keys]).size > starts.size:  # two keys share a hash
             rows = rows.sort([HASH, *keys], maintain_order=True)
             starts = _changes(rows, [HASH, *keys])
         return RowsByKey(rows, starts)
@@ -41,7 +41,7 @@ class RowsByKey:
 
 
 def _changes(rows: pl.DataFrame, columns: Sequence[str]) -> np.ndarray:
-    """Return the numbers of the rows that differ from the one before in one of these columns."""
+    """Return the numbers of the rows that differ from the previous row in at least one of these columns."""
     if not rows.height:
         return np.empty(0, dtype=np.int64)
     other = rows.select(pl.any_horizontal([pl.col(c).ne_missing(pl.col(c).shift()) for c in columns])).to_series()

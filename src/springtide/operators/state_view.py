@@ -1,4 +1,4 @@
-"""The state of one instance, as its operator sees it: the rows of the buckets that it owns, whoever wrote them, and new segments."""
+"""The state of one instance, as its operator sees it: the rows of the buckets that it owns, regardless of who wrote them, and new segments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from springtide.state.traffic import count
 
 
 class EpochState(Protocol):
-    """What an epoch says about state: all that an operator needs to know of it."""
+    """What an operator needs to know about an epoch to read and write state."""
 
     @property
     def number(self) -> EpochNumber:
@@ -48,11 +48,11 @@ class EpochState(Protocol):
 
     @property
     def windows(self) -> Mapping[str, tuple[int | None, int | None]]:
-        """Subquery → the first and the last window that is its business, while there is another owner for the rest."""
+        """Subquery → the first and the last window that it is responsible for, while another owner has the rest."""
 
     @property
     def former(self) -> Mapping[str, Mapping[int, BucketMap]]:
-        """Subquery → version → an older bucket map under which there are segments."""
+        """Subquery → version → an older bucket map under which segments were written."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class StateView:
     subquery: str
     instance: InstanceId
     adapted: Callable[[pl.DataFrame], pl.DataFrame] = lambda rows: rows
-    """`Operator.adapted` of the operator whose state it is."""
+    """`Operator.adapted` of the operator that this state belongs to."""
 
     @property
     def map(self) -> BucketMap:
@@ -77,7 +77,7 @@ class StateView:
 
     @property
     def last_window(self) -> int | None:
-        """The last window that is this owner's business, if it is an old owner."""
+        """The last window that this owner is responsible for, if it is an old owner."""
         return self.epoch.windows.get(self.subquery, (None, None))[1]
 
     @property
@@ -88,9 +88,9 @@ class StateView:
     def read(
         self, table: str, low: int = FIRST_SLOT, high: int = END_OF_TIME + 1, *, buckets: Sequence[int] | None = None
     ) -> list[pl.DataFrame]:
-        """Map this instance's rows of a table from the segments that reach into slots `low` ≤ … < `high`.
+        """Map this instance's rows of a table from the segments that overlap the slots `low` ≤ … < `high`.
 
-        Slots are not filtered by row. With `buckets`, rows of these buckets whoever owns them.
+        Rows are not filtered by slot. With `buckets`, return the rows of these buckets, regardless of who owns them.
         """
         chosen = [s for s in self.state.segments if s.kind == table and s.low < high and s.high >= low]
         return self._mapped(chosen, buckets)
@@ -98,9 +98,9 @@ class StateView:
     def lookup(
         self, table: str, hashes: np.ndarray, low: int = FIRST_SLOT, high: int = END_OF_TIME + 1
     ) -> list[pl.DataFrame]:
-        """Return the rows of a table whose `__hash` is among `hashes` (sorted, each once). Segments of such a table are sorted by it.
+        """Return the rows of a table whose `__hash` is among `hashes` (sorted, without duplicates). Segments of such a table are sorted by hash.
 
-        Segments without slots `low` ≤ … < `high` are passed over.
+        Segments without any slot in `low` ≤ … < `high` are skipped.
         """
         found = []
         for frame in self.read(table, low, high):
@@ -114,12 +114,12 @@ class StateView:
         return [f for f in found if f.height]
 
     def to_merge(self, table: str) -> list[pl.DataFrame]:
-        """Map this instance's rows of the segments that are to be rewritten as one."""
+        """Map this instance's rows from the segments that are to be rewritten as one."""
         files = self.epoch.compact.get(self.subquery, {}).get(self.instance, ())
         return self._mapped([s for s in self.state.segments if s.kind == table and s.file in files], None)
 
     def oldest_elsewhere(self, table: str) -> int:
-        """Return the first slot in segments that can have rows of this instance and are not rewritten."""
+        """Return the first slot in the segments that may have rows of this instance and are not being rewritten."""
         files, version = self.epoch.compact.get(self.subquery, {}).get(self.instance, ()), self.map.version
         return min(
             (
@@ -131,7 +131,7 @@ class StateView:
         )
 
     def write(self, table: str, rows: pl.DataFrame, slot: str | None) -> tuple[Segment, ...]:
-        """Write rows as a segment; nothing for no rows."""
+        """Write rows as a segment; write nothing if there are no rows."""
         if not rows.height:
             return ()
         file = names.segment(self.subquery, self.epoch.number, self.instance, table, uuid.uuid4().hex[:8])
@@ -172,7 +172,7 @@ class StateView:
         return [self.adapted(f) for f in found if f.height]
 
     def _rows(self, segment: Segment, buckets: Sequence[int] | None = None) -> pl.DataFrame:
-        """Map the rows of a segment; where only some of its buckets are wanted and it is far away, no more than these are fetched."""
+        """Map the rows of a segment; if only some of its buckets are wanted and it is stored remotely, fetch only those."""
         tiers = self.epoch.tiers
         rows = tiers.pieces(segment, buckets) if buckets is not None else None
         if rows is None:
@@ -183,13 +183,13 @@ class StateView:
         return rows
 
     def _may_have(self, segment: Segment, buckets: Sequence[int]) -> bool:
-        """Return whether there can be rows of some buckets in a segment: whoever wrote it owned one of them, if anybody knows."""
+        """Return whether a segment may have rows of some buckets: its writer owned one of them, or it is not known which buckets its writer owned."""
         written_under = self.epoch.former.get(self.subquery, {}).get(segment.version)
         return written_under is None or any(written_under.owners[b] == segment.instance for b in buckets)
 
 
 def _ranges(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return the numbers of all ranges `start ≤ … < end`, one range after the other."""
+    """Return the numbers in all ranges `start ≤ … < end`, one range after another."""
     lengths = ends - starts
     offsets = np.repeat(starts - np.concatenate(([0], np.cumsum(lengths)[:-1])), lengths) if lengths.size else lengths
     return offsets + np.arange(lengths.sum())

@@ -1,7 +1,7 @@
-"""Tables of state: how the rows of one are merged and when they fall out of use.
+"""State tables: how the rows of a table are merged and when they become obsolete.
 
-State is a log: an epoch adds segments and changes none. What is in them falls out of use in one of three ways: its slot has passed, a newer
-version of its key was written, or the whole table was rewritten.
+State is a log: an epoch adds segments and changes none. Rows become obsolete in one of three ways: their slot has passed, a newer version of
+their key was written, or the whole table was rewritten.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import polars as pl
 FIRST_SLOT = -(2**63)
 
 VERSION = "__version"
-"""The epoch that wrote a row, where the newest version of a key counts."""
+"""The epoch that wrote a row, in tables where the newest version of a key counts."""
 ALIVE = "__alive"
-"""Whether there is anything of the key in this version; a column of tables whose keys can be gone."""
+"""Whether the key has anything in this version; a column of tables whose keys can disappear."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class StateTable:
     """One table in the state of an operator."""
 
     slot: str | None = None
-    """The column with the time slot (an integer or a time): a segment goes when all its slots are older than `Operator.oldest` says."""
+    """The column with the time slot (an integer or a time): a segment is dropped when all its slots are older than `Operator.oldest` says."""
     fold: Callable[[pl.DataFrame], pl.DataFrame] | None = None
-    """Makes fewer rows of those of several segments when these are merged."""
+    """Reduces the rows of several segments to fewer rows when the segments are merged."""
     whole: bool = False
-    """What is written replaces all that there was."""
+    """Whether each write replaces the whole table."""
     versions: bool = False
-    """Rows are versions of keys (`versions.py`). Segments of any size are merged; rows that are not alive go when nothing older is left."""
+    """Rows are versions of keys (`versions.py`). Segments of any size are merged; rows that are not alive are dropped once nothing older is left."""
     derived: bool = False
-    """It can be worked out from the other tables of the operator: people who look at the state are not shown it."""
+    """It can be computed from the operator's other tables, so it is not shown to people who inspect the state."""

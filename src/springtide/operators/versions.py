@@ -1,7 +1,7 @@
-"""State of which the newest version of a key counts: rows with `__hash` and `__version`, found by hash, folded when segments are merged.
+"""State in which the newest version of a key counts: rows with `__hash` and `__version`, found by hash, folded when segments are merged.
 
-An operator that changes what it has of a key writes all of it again, as the version of this epoch; a key of which nothing is left is
-written as one row that is not `__alive`, until it is merged with all that is older.
+An operator that changes anything about a key writes everything about it again, as this epoch's version. A key with nothing left is written
+as one row that is not `__alive`, which is kept until it has been merged with everything older.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ def keyed(keys: Sequence[str]) -> StateTable:
 
 
 def newest(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Keep the rows of each key's newest version; they come sorted by hash."""
+    """Keep the rows of each key's newest version, sorted by hash."""
     if not rows.height:
         return rows
     rows = rows.sort(HASH, maintain_order=True)
     hashes, versions = rows[HASH].to_numpy(), rows[VERSION].to_numpy()
     starts = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1]))
     lengths = np.diff(starts, append=rows.height)
-    if not _one_key_each(rows, keys, starts):  # two keys with one hash: rare
+    if not _one_key_each(rows, keys, starts):  # two keys share a hash: rare
         last = rows.group_by(HASH, *keys).agg(pl.col(VERSION).max())
         return rows.join(last, on=[HASH, *keys, VERSION], how="semi", nulls_equal=True, maintain_order="left")
     return rows.filter(versions == np.repeat(np.maximum.reduceat(versions, starts), lengths))
 
 
 def _one_key_each(rows: pl.DataFrame, keys: Sequence[str], starts: np.ndarray) -> bool:
-    """Return whether rows with one hash have one key, the runs of hashes beginning at `starts`."""
+    """Return whether rows with the same hash have the same key; the runs of equal hashes begin at `starts`."""
     if not keys or starts.size == rows.height:
         return True
     other = rows.select(pl.any_horizontal([pl.col(k).ne_missing(pl.col(k).shift(1)) for k in keys])).to_series()
@@ -48,8 +48,8 @@ def _one_key_each(rows: pl.DataFrame, keys: Sequence[str], starts: np.ndarray) -
 
 
 def find(view: StateView, table: str, hashes: pl.Series, keys: Sequence[str]) -> pl.DataFrame | None:
-    """Return the newest rows of all keys with one of these hashes; None for nothing."""
-    wanted = np.sort(hashes.to_numpy(), kind="stable")  # mostly sorted already; np.unique would not profit
+    """Return the newest rows of all keys with one of these hashes; None if there are none."""
+    wanted = np.sort(hashes.to_numpy(), kind="stable")  # mostly sorted already; np.unique would not benefit from that
     wanted = wanted[np.append(True, wanted[1:] != wanted[:-1])] if wanted.size else wanted
     found = view.lookup(table, wanted) if wanted.size else []
     return newest(pl.concat(found), keys) if found else None

@@ -1,9 +1,9 @@
-"""Exact sums: numbers as a few digits of 32 bits, each an `Int64`, so that adding, merging and taking back are exact whatever the order.
+"""Exact sums: numbers as a few digits of 32 bits, each an `Int64`, so that adding, merging and subtracting are exact in any order.
 
     x = … + d₁·2³² + d₀ + d₋₁·2⁻³² + d₋₂·2⁻⁶⁴ + …          d₁ is the digit at place 1
 
-An integer has two digits, a decimal four. A float has those at the `PLACES`, which take any float below 2⁶³ down to multiples of 2⁻⁶⁴. The few others, and NaN and
-infinities, are kept in a list of digits with their places, the *rest*, which is null nearly always. A sum has 31 bits to spare in every digit; `carry` gives them back.
+An integer has two digits, a decimal four. A float has those at `PLACES`, which cover any float below 2⁶³ down to multiples of 2⁻⁶⁴. The few other floats, NaN and the
+infinities are kept in a list of digits with their places, the *rest*, which is almost always null. A sum has 31 spare bits in every digit; `carry` frees them again.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ BITS: Final = 32
 MASK: Final = 2**BITS - 1
 
 PLACES: Final = (1, 0, -1, -2)
-"""Where floats have digits of their own."""
+"""The places at which floats have digits of their own."""
 SQUARE_PLACES: Final = (1, 0, -1, -2, -3, -4)
-"""Where squares of floats have."""
+"""The places at which squares of floats have digits of their own."""
 
 AT, DIGIT = "__at", "__digit"
 REST: Final = pl.List(pl.Struct({AT: pl.Int16(), DIGIT: pl.Int64()}))
 """Digits at other places."""
 
 NAN, INFINITY, MINUS_INFINITY = 1001, 1002, 1003
-"""Places in the rest where those are counted."""
+"""Places in the rest where NaN and the infinities are counted."""
 
 _TOP: Final = 2.0**63
 _SMALL, _LARGE = 2.0**-200, 2.0**31
-"""Squares of numbers between these are taken without a look at exponents."""
+"""Squares of numbers between these bounds are computed without looking at exponents."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class Digits:
     """The digits of a column of floats; nulls have none."""
 
     dense: Mapping[int, np.ndarray]
-    """Place → the digit of each value, where any has one."""
+    """Place → the digit of each value; places where no value has a digit may be missing."""
     rest: pl.DataFrame | None
-    """`row`, `__at`, `__digit` of values with digits elsewhere; None for none."""
+    """`row`, `__at`, `__digit` of values with digits elsewhere; None if there are none."""
 
 
 def split(values: np.ndarray, places: Sequence[int] = PLACES) -> Digits:
-    """Take floats apart."""
+    """Split floats into digits."""
     dense, odd = _dense(values, places)
     if odd is None:
         return Digits(dense, None)
@@ -57,14 +57,14 @@ def split(values: np.ndarray, places: Sequence[int] = PLACES) -> Digits:
 
 @dataclass(frozen=True)
 class Scale:
-    """Two units for floats, such that all of a column can be added up in 64 bits: value = coarse · 2^-first + fine · 2^-second."""
+    """Two units for floats such that a whole column can be added up in 64 bits: value = coarse · 2^-first + fine · 2^-second."""
 
     first: int
     second: int
 
     @staticmethod
     def of(values: pl.Series) -> Scale | None:
-        """Find units that take the greatest float, and as many bits further down as there is room for; None where there is no such."""
+        """Find units that hold the greatest float, and as many lower bits as there is room for; None if there are no such units."""
         least, most = values.nan_min(), values.nan_max()
         if not isinstance(least, float) or not isinstance(most, float):
             return None
@@ -77,28 +77,28 @@ class Scale:
         return Scale(first, second) if first < second else None
 
     def coarse(self, x: pl.Expr) -> pl.Expr:
-        """Return the whole number of the first unit."""
+        """Return how many whole first units the value has."""
         return (x * 2.0**self.first).cast(pl.Int64)
 
     def left(self, x: pl.Expr, coarse: pl.Expr) -> pl.Expr:
-        """Return what is left, in the second unit: a whole number, or a value has bits further down."""
+        """Return the remainder in second units: a whole number, unless the value has still lower bits."""
         return (x * 2.0**self.first - coarse) * 2.0 ** (self.second - self.first)
 
 
 def placed(sums: np.ndarray, scale: int) -> dict[int, np.ndarray]:
-    """Return the digits of whole numbers over 2^scale."""
+    """Return the digits of whole numbers divided by 2^scale."""
     place, shift = -scale >> 5, -scale & 31
     low, high = (sums & MASK) << shift, (sums >> BITS) << shift
     found = {place: low & MASK, place + 1: (low >> BITS) + (high & MASK), place + 2: high >> BITS}
     top = PLACES[0]
-    for above in [p for p in found if p > top]:  # the highest digit takes what is beyond it
+    for above in [p for p in found if p > top]:  # the highest digit takes everything above it
         more = found.pop(above) << BITS * (above - top)
         found[top] = found[top] + more if top in found else more
     return found
 
 
 def split_squares(values: np.ndarray) -> Digits:
-    """Take the squares of floats apart, which have up to 106 bits."""
+    """Split the squares of floats, which have up to 106 bits, into digits."""
     size = np.abs(values)
     odd = ~((size < _LARGE) & ((size > _SMALL) | (size == 0)))
     high, low = _square(np.where(odd, 0.0, values) if odd.any() else values)
@@ -115,7 +115,7 @@ def split_squares(values: np.ndarray) -> Digits:
 
 
 def _dense(values: np.ndarray, places: Sequence[int]) -> tuple[dict[int, np.ndarray], np.ndarray | None]:
-    """Return the digits at some places, from 1 down; and which values have others, None for none."""
+    """Return the digits at some places, from 1 down, and which values have digits elsewhere (None if there are none)."""
     dense: dict[int, np.ndarray] = {}
     if not values.size:
         return dense, None
@@ -207,7 +207,7 @@ def carry(columns: Mapping[int, str]) -> list[pl.Expr]:
 
 
 def rounded(digits: Mapping[int, np.ndarray], height: int) -> np.ndarray:
-    """Return the floats nearest to numbers of so many digits, ties to even."""
+    """Return the floats nearest to the numbers with these digits, ties to even."""
     digits = {p: d for p, d in digits.items() if d.any()}
     if not digits:
         return np.zeros(height)
@@ -218,7 +218,7 @@ def rounded(digits: Mapping[int, np.ndarray], height: int) -> np.ndarray:
     parts = np.concatenate([parts, np.zeros((2, height), dtype=np.uint64)])
     some = parts != 0
     lead = np.argmax(some, axis=0)
-    below = np.logical_or.accumulate(some[::-1], axis=0)[::-1]  # here or further down
+    below = np.logical_or.accumulate(some[::-1], axis=0)[::-1]  # at this place or below
     below = np.concatenate([below, np.zeros((1, height), dtype=bool)])
 
     def taken(of: np.ndarray, at: np.ndarray) -> np.ndarray:
@@ -230,7 +230,7 @@ def rounded(digits: Mapping[int, np.ndarray], height: int) -> np.ndarray:
     bits, mask = np.uint64(BITS), np.uint64(MASK)
     top = ((first << bits | second) << shift) | (third >> (bits - shift))
     lost = ((third << shift) & mask != 0) | taken(below, lead + 3)
-    # 64 bits, the last of them set if anything was cut off: rounding those is rounding the number.
+    # 64 bits, the last of them set if anything was cut off: rounding these rounds the number correctly.
     size = np.ldexp(
         (top | lost).astype(np.float64), BITS * (max(places) - lead.astype(np.int64)) - shift.astype(np.int64)
     )
@@ -240,7 +240,7 @@ def rounded(digits: Mapping[int, np.ndarray], height: int) -> np.ndarray:
 
 
 def carried(digits: np.ndarray) -> np.ndarray:
-    """Bring digits (the lowest first) to 32 bits; one more row takes what is left over, with the sign."""
+    """Bring digits (the lowest first) to 32 bits; one more row holds what is left over, with the sign."""
     result = np.empty((digits.shape[0] + 1, digits.shape[1]), dtype=np.int64)
     over = np.zeros(digits.shape[1], dtype=np.int64)
     for i, row in enumerate(digits):
@@ -251,7 +251,7 @@ def carried(digits: np.ndarray) -> np.ndarray:
 
 
 def whole_numbers(digits: Mapping[int, np.ndarray], lowest: int, height: int) -> list[int]:
-    """Return the numbers over 2^(32·lowest), as integers of any length."""
+    """Return the numbers divided by 2^(32·lowest), as integers of any length."""
     totals = [0] * height
     for place, column in digits.items():
         if column.any():
@@ -261,7 +261,7 @@ def whole_numbers(digits: Mapping[int, np.ndarray], lowest: int, height: int) ->
 
 
 def with_rest(digits: Fraction, rest: Sequence[Mapping[str, int]]) -> Fraction | float:
-    """Add the rest; NaN and infinities as IEEE 754 has them."""
+    """Add the rest, treating NaN and infinities as IEEE 754 does."""
     counts = {d[AT]: d[DIGIT] for d in rest}
     nan, plus, minus = (counts.pop(at, 0) for at in (NAN, INFINITY, MINUS_INFINITY))
     if nan or (plus and minus):
@@ -272,7 +272,7 @@ def with_rest(digits: Fraction, rest: Sequence[Mapping[str, int]]) -> Fraction |
 
 
 def as_float(exact: Fraction | int | float) -> float:
-    """Round once; what is too large is infinite."""
+    """Round once; a number that is too large becomes infinite."""
     try:
         return float(exact)
     except OverflowError:

@@ -1,7 +1,7 @@
 """Aggregate functions as partial results: add tuples, merge partials, finish.
 
 A partial result is one row per group with a few columns per aggregate, named `<number>.<part>`; a user's own aggregate is one
-struct column `<number>.user`. All work is done by Polars, on whole columns. What is added up is added up exactly (`digits`).
+struct column `<number>.user`. Polars does all the work, on whole columns. Sums are exact (`digits`).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from springtide.query.aggregates import BoundAggregate, UserFunction
 from springtide.query.functions import Function
 
 ROWS = "__rows"
-"""Hidden in every partial result: how many tuples are in it."""
+"""Hidden in every partial result: the number of tuples in it."""
 WHY = "__why"
-"""Why a row of results is rejected, where one can be; null for most."""
+"""Why a row of results is rejected, where that can happen; usually null."""
 _GROUP = "__group"
 
 
 @dataclass(frozen=True)
 class _Part:
-    """One partial column: how it comes from tuples, and from other partial results."""
+    """One partial column: how it is made from tuples, and from other partial results."""
 
     name: str
     add: pl.Expr
@@ -37,14 +37,14 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Recipe:
-    """One aggregate: its partial columns and how its value comes from them."""
+    """One aggregate: its partial columns and how its value is computed from them."""
 
     parts: tuple[_Part, ...]
     finish: pl.Expr
     sums: tuple[ExactSum, ...] = ()
     """Exact sums among the partial columns."""
     reason: pl.Expr | None = None
-    """Why there is no value, null where there is one; None where there always is."""
+    """Why there is no value, null where there is one; None if there always is one."""
     additive: bool = False
 
 
@@ -52,7 +52,7 @@ class Partials:
     """The partial results of all aggregates of a step."""
 
     def __init__(self, aggregates: Sequence[BoundAggregate], order: Sequence[str] = ORDER) -> None:
-        """Work out the partial columns; `order` names the columns of the tuples that tell which one comes first."""
+        """Work out the partial columns; `order` names the columns that decide which tuple comes first."""
         plain = {f"{i}": a for i, a in enumerate(aggregates) if a.aggregate.user is None}
         self._users = {f"{i}.user": a for i, a in enumerate(aggregates) if a.aggregate.user is not None}
         self._recipes = {number: _recipe(number, a, order) for number, a in plain.items()}
@@ -72,13 +72,13 @@ class Partials:
         )
         """The names of the partial columns."""
         self.additive = not self._users and all(r.additive for r in self._recipes.values())
-        """Every partial column is an integer (or digits elsewhere) that is merged by adding: a pane can be taken out again."""
+        """Every partial column is an integer (or digits elsewhere) that is merged by adding, so that a pane can be subtracted again."""
         self.additive_now = self.additive and not all(_was_additive(a) for a in aggregates)
-        """Older versions did not add them up in integers."""
+        """Whether older versions did not add them up as integers."""
         self._sums = exact
         self._reasons = [r.reason for r in self._recipes.values() if r.reason is not None]
         self.hidden = [WHY] if self._reasons else []
-        """What `finish` adds to the values: why a row has none."""
+        """The column that `finish` adds to the values: why a row has none."""
 
     def add(self, tuples: pl.LazyFrame, groups: Sequence[str | pl.Expr]) -> pl.LazyFrame:
         """Fold tuples into one partial row per group."""
@@ -103,7 +103,7 @@ class Partials:
         else:
             result = rows.group_by(groups, maintain_order=bool(self._users)).agg(parts)
         result = result.with_columns(self._carries) if self._carries else result
-        # A user's partials have names of their own choice, which may be those of keys.
+        # A user's partials have names that the user chose, which may clash with those of keys.
         own = [(pl.col(g) if isinstance(g, str) else g).alias(f"{_GROUP}{i}") for i, g in enumerate(groups)]
         for name, aggregate in self._users.items():
             user = aggregate.aggregate.user
@@ -115,7 +115,7 @@ class Partials:
         return result
 
     def finish(self, rows: pl.LazyFrame, keep: Sequence[str | pl.Expr]) -> pl.LazyFrame:
-        """Turn partial rows into the aggregates' values; `keep` names other columns that stay."""
+        """Turn partial rows into the aggregates' values; `keep` names other columns to keep."""
         values = [r.finish for r in self._recipes.values()]
         why = [pl.coalesce(self._reasons).alias(WHY)] if self._reasons else []
         result = rows.select([*keep, *values, *why])
@@ -136,7 +136,7 @@ class Partials:
         parts: Sequence[pl.Expr],
         fold: Callable[[pl.DataFrame, list[str], Sequence[pl.Expr]], pl.DataFrame],
     ) -> pl.LazyFrame:
-        """Fold rows by a function that sees them all: which digits there are is known then."""
+        """Fold rows with a function that sees all of them: only then is it known which digits there are."""
         names = [g if isinstance(g, str) else g.meta.output_name() for g in groups]
         ready = rows.with_columns([g for g in groups if not isinstance(g, str)])
         present, wanted = ready.collect_schema(), [*parts, *(s.input for s in self._floats)]
@@ -170,7 +170,7 @@ class Partials:
     def _add_scaled(
         self, tuples: pl.DataFrame, names: list[str], parts: Sequence[pl.Expr], scales: dict[str, Scale]
     ) -> pl.DataFrame | None:
-        """Add floats up as whole numbers of two units, and make digits of the sums; None when some have further bits."""
+        """Add floats up as whole numbers of two units, and turn the sums into digits; None if some have lower bits."""
         coarse, fine, left = ({n: f"__{n}{part}" for n in scales} for part in ("coarse", "fine", "left"))
         rows = tuples.lazy().with_columns([s.coarse(pl.col(f"__{n}")).alias(coarse[n]) for n, s in scales.items()])
         rows = rows.with_columns(
@@ -195,7 +195,7 @@ class Partials:
         return self._with_rests(result, names, {})
 
     def _add_split(self, tuples: pl.DataFrame, names: list[str], parts: Sequence[pl.Expr]) -> pl.DataFrame:
-        """Add floats up digit by digit, whatever bits they have."""
+        """Add floats up digit by digit, for any bits that they may have."""
         found = {}
         for s in self._floats:
             assert s.split is not None
@@ -229,7 +229,7 @@ class Partials:
         return result
 
     def adapted(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Bring partial rows of an older version, which had one column for a sum, to digits."""
+        """Convert partial rows of an older version, which had a single column for a sum, to digits."""
         for s in self._sums:
             if s.columns[s.places[0]] in rows.columns:
                 continue
@@ -242,7 +242,7 @@ class Partials:
         return rows.drop([c for c in old if c in rows.columns and c not in self.columns])
 
     def spread_out(self, rows: pl.DataFrame) -> dict[str, np.ndarray]:
-        """Return additive partial rows as plain integers, a column for each digit elsewhere that any row has."""
+        """Return additive partial rows as plain integers, with a column for each digit elsewhere that any row has."""
         rests = [s.rest for s in self._floats]
         found = {c: rows[c].to_numpy() for c in self.columns if c not in rests}
         for rest in rests:
@@ -267,7 +267,7 @@ def _scale_of(exact: ExactSum, values: pl.Series) -> Scale | None:
 
 
 def _with_init(partials: pl.LazyFrame, aggregate: BoundAggregate, user: UserFunction) -> pl.LazyFrame:
-    """Merge each of a user's partial results with the one that it began with."""
+    """Merge each of a user's partial results with the initial one."""
     rows = partials.select(list(aggregate.partial)).with_row_index(_GROUP)
     init = rows.select(_GROUP, *(pl.lit(user.init[n], dtype=t).alias(n) for n, t in aggregate.partial.items()))
     merged = [user.merge[n].alias(n) for n in aggregate.partial]
@@ -313,7 +313,7 @@ def _sum(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
 
 
 def _weigh(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
-    """Add weights up for a ranking, which has no place for a sum that does not fit."""
+    """Add up weights for a ranking, which has no way to report a sum that does not fit."""
     s = sum_of(f"{number}.s", aggregate, x)
     return _Recipe((), sums.bounded(s).alias(aggregate.name), (s,), additive=True)
 
@@ -339,7 +339,7 @@ def _spread(number: str, aggregate: BoundAggregate, x: pl.Expr) -> _Recipe:
 
 
 def _edge(number: str, aggregate: BoundAggregate, x: pl.Expr, order: Sequence[str]) -> _Recipe:
-    """Keep the value with the smallest or largest place in the total order beside its place."""
+    """Keep the value with the smallest or largest place in the total order, together with its place."""
     v = f"{number}.v"
 
     def keep(pairs: pl.Expr) -> pl.Expr:
@@ -430,7 +430,7 @@ _ORDERED: dict[str, Callable[[str, BoundAggregate, pl.Expr, Sequence[str]], _Rec
 
 
 def _was_additive(aggregate: BoundAggregate) -> bool:
-    """Return whether older versions kept integers for it."""
+    """Return whether older versions kept integers for this aggregate."""
     dtype = aggregate.input_type
     return (
         dtype is None

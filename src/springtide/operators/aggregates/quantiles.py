@@ -1,9 +1,9 @@
-"""Quantiles in bounded memory, the same for every cut and order: values counted in at most k buckets whose bounds depend on no order.
+"""Quantiles in bounded memory that depend neither on order nor on partitioning: values are counted in at most k buckets with fixed bounds.
 
-The bits of a float, read as an integer, are ordered as the floats are. A bucket of level L is all floats whose integers agree in all but the last
-L bits: buckets of level 0 are single floats, two neighbours of a level are one of the next. A sketch is on the least level on which its values
-are in at most k buckets, and has of each bucket the least value, the greatest and how many there are. What the level of two sets together is,
-and what is in their buckets, can be told from their sketches, since neither is on a higher level than both together: merging loses nothing
+The bits of a float, read as an integer, have the same order as the floats. A bucket of level L has all floats whose integers agree in all but the
+last L bits: buckets of level 0 are single floats, and two neighbours of a level form one bucket of the next. A sketch uses the lowest level at which
+its values fall into at most k buckets, and keeps the least value, the greatest value and the count of each bucket. The level of two sets combined,
+and what is in their buckets, can be computed from their sketches, since neither has a higher level than the combination: merging loses nothing
 that the sketch of all values would have.
 """
 
@@ -19,13 +19,13 @@ import polars as pl
 _MAGIC = b"Q1"
 _SIGN = np.int64(-(2**63))
 _MANY = 1 << 13
-"""Of more values than this, about so many say first on which level all of them are at least."""
+"""If there are more values than this, about this many of them are used first to find a lower bound for the level."""
 _OF_KLL = 1000
-"""So many quantiles are taken of a sketch as older versions wrote it."""
+"""How many quantiles are taken from a sketch that an older version wrote."""
 
 
 class _Buckets(NamedTuple):
-    """Some buckets of a level, in order: the least value of each, the greatest, how many there are."""
+    """Some buckets of a level, in order: the least value of each, the greatest, and the count."""
 
     level: int
     least: np.ndarray
@@ -41,12 +41,12 @@ def quantile_add(k: int) -> Callable[[pl.Series], bytes]:
             values = values.cast(pl.Float64)
         numbers = (
             values.drop_nulls() if values.null_count() else values
-        ).to_numpy() + 0.0  # zero is zero, whatever its sign
+        ).to_numpy() + 0.0  # zero is zero, regardless of its sign
         numbers.sort()
-        if numbers.size and np.isnan(numbers[-1]):  # they come last
+        if numbers.size and np.isnan(numbers[-1]):  # NaN comes last
             numbers = numbers[: np.searchsorted(numbers, np.nan)]
         level = 0
-        if numbers.size > _MANY:  # all together are on no lower level than some of them
+        if numbers.size > _MANY:  # the level of all values is at least that of some of them
             level = _coarser(_counted(numbers[:: numbers.size // _MANY + 1], 0), k).level
         return _written(_coarser(_counted(numbers, level), k))
 
@@ -54,11 +54,11 @@ def quantile_add(k: int) -> Callable[[pl.Series], bytes]:
 
 
 def quantile_merge(k: int) -> Callable[[pl.Series], bytes]:
-    """Join sketches."""
+    """Merge sketches."""
 
     def merge(sketches: pl.Series) -> bytes:
         parts = [s if s[:2] == _MAGIC else _of_kll(s) for s in sketches]
-        if not parts:  # no group at all: Polars asks for the type
+        if not parts:  # no groups at all: Polars asks for the type
             return quantile_add(k)(pl.Series([], dtype=pl.Float64))
         if len(parts) == 1:
             return parts[0]
@@ -70,7 +70,7 @@ def quantile_merge(k: int) -> Callable[[pl.Series], bytes]:
 
 
 def quantile_finish(q: float) -> Callable[[bytes], float | None]:
-    """Return the smallest value with at least the share `q` of values not above it, as far as its bucket tells."""
+    """Return the smallest value such that at least the share `q` of values is not above it, as far as its bucket can tell."""
 
     def finish(sketch: bytes) -> float | None:
         buckets = _read(sketch if sketch[:2] == _MAGIC else _of_kll(sketch))
@@ -96,11 +96,11 @@ def _counted(numbers: np.ndarray, level: int) -> _Buckets:
 
 
 def _coarser(buckets: _Buckets, k: int) -> _Buckets:
-    """Go up to the least level with at most k buckets."""
+    """Go up to the lowest level with at most k buckets."""
     if buckets.counts.size <= k:
         return buckets
     places = _places(buckets.least)
-    apart = places[1:] ^ places[:-1]  # neighbours are two buckets as long as this, without the last bits, is not zero
+    apart = places[1:] ^ places[:-1]  # neighbours are separate buckets as long as this, without its last bits, is not zero
     level, high = buckets.level, 64
     while level < high:
         middle = (level + high) // 2
@@ -112,7 +112,7 @@ def _coarser(buckets: _Buckets, k: int) -> _Buckets:
 
 
 def _joined(level: int, least: np.ndarray, most: np.ndarray, counts: np.ndarray) -> _Buckets:
-    """Put together what is in one bucket of a level; it comes ordered by the least values."""
+    """Combine entries that fall into the same bucket of a level; they are ordered by their least values."""
     if not counts.size:
         return _Buckets(level, least, most, counts)
     starts = _starts(_buckets(least, level))
@@ -120,7 +120,7 @@ def _joined(level: int, least: np.ndarray, most: np.ndarray, counts: np.ndarray)
 
 
 def _starts(ordered: np.ndarray) -> np.ndarray:
-    """Return where another value begins."""
+    """Return the positions at which a new value begins."""
     new = np.empty(ordered.size, dtype=bool)
     new[:1] = True
     np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
@@ -137,7 +137,7 @@ def _buckets(values: np.ndarray, level: int) -> np.ndarray:
 
 
 def _places(values: np.ndarray) -> np.ndarray:
-    """Return integers that are ordered as the values are, and as far apart as there are floats between them."""
+    """Return integers that have the same order as the values and are as far apart as there are floats between them."""
     bits = np.ascontiguousarray(values).view(np.int64)
     places = bits >> 63
     places |= _SIGN
@@ -157,7 +157,7 @@ def _read(sketch: bytes) -> _Buckets:
 
 
 def _of_kll(sketch: bytes) -> bytes:
-    """Read what older versions wrote: a KLL sketch, of which evenly spaced quantiles stand for all values."""
+    """Read what older versions wrote: a KLL sketch, from which evenly spaced quantiles stand for all values."""
     import datasketches
 
     kll = datasketches.kll_doubles_sketch.deserialize(sketch)

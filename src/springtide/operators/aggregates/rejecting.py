@@ -1,4 +1,4 @@
-"""Groups whose result cannot be given: they go to the side output of their step, with the reason."""
+"""Groups without a valid result: they go to the side output of their step, with the reason."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from springtide.query import steps
 
 
 def divided(step: steps.Aggregate, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame | None]:
-    """Return the rows that are results, and those that are rejected; None for none."""
+    """Return the rows that are results, and those that are rejected (None if there are none)."""
     if WHY not in rows.columns:
         return rows, None
     good = rows.drop(WHY)

@@ -1,7 +1,7 @@
-"""Sketches of Apache DataSketches as partial results: the bytes of a sketch per group, made of values, merged, and asked at the end.
+"""Apache DataSketches as partial results: the bytes of one sketch per group, made from values, merged, and queried at the end.
 
-Values are counted by Polars before a sketch sees them, so that it is fed each different value once. Values of any type go into a sketch
-of texts: written so that different ones differ, and read back where a sketch gives values.
+Polars counts values before a sketch sees them, so that each distinct value is added once. Values of any type go into a sketch
+of strings: they are written so that different values differ, and read back when a sketch returns values.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import datasketches
 import polars as pl
 
 WEIGHT = "__weight"
-"""In a struct of values to rank: how much each weighs."""
+"""In a struct of values to rank: the weight of each."""
 
 _VALUE, _COUNT = "value", "count"
 
@@ -26,14 +26,14 @@ def distinct_add(k: int) -> Callable[[pl.Series], bytes]:
         sketch = datasketches.update_theta_sketch(lg_k=_exponent(k))
         for text in rows_as_text(values.drop_nulls().unique().to_frame()):
             sketch.update(text)
-        sketch.trim()  # how many more than k it has depends on the order in which they came
+        sketch.trim()  # how many more than k it holds depends on the order of arrival
         return bytes(sketch.compact().serialize())
 
     return add
 
 
 def distinct_merge(k: int) -> Callable[[pl.Series], bytes]:
-    """Join theta sketches."""
+    """Merge theta sketches."""
 
     def merge(sketches: pl.Series) -> bytes:
         union = datasketches.theta_union(lg_k=_exponent(k))
@@ -45,7 +45,7 @@ def distinct_merge(k: int) -> Callable[[pl.Series], bytes]:
 
 
 def distinct_finish(sketch: bytes) -> int:
-    """Estimate the number of different values."""
+    """Estimate the number of distinct values."""
     estimate: float = datasketches.compact_theta_sketch.deserialize(sketch).get_estimate()
     return round(estimate)
 
@@ -67,11 +67,11 @@ def heavy_add(map_size: int) -> Callable[[pl.Series], bytes]:
 
 
 def heavy_merge(map_size: int) -> Callable[[pl.Series], bytes]:
-    """Join frequent-items sketches."""
+    """Merge frequent-items sketches."""
 
     def merge(sketches: pl.Series) -> bytes:
         joined = datasketches.frequent_strings_sketch(_exponent(map_size))
-        for sketch in sketches.sort():  # its estimates depend on the order, which is not to be that of arrival
+        for sketch in sketches.sort():  # its estimates depend on the order, which must not be that of arrival
             joined.merge(datasketches.frequent_strings_sketch.deserialize(sketch))
         return bytes(joined.serialize())
 
@@ -79,7 +79,7 @@ def heavy_merge(map_size: int) -> Callable[[pl.Series], bytes]:
 
 
 def heavy_finish(schema: pl.Schema, n: int, count: str = _COUNT) -> Callable[[bytes], list[dict[str, Any]]]:
-    """Estimate the sum of weights of each value that a sketch still holds; return the n heaviest, ties to the smaller value."""
+    """Estimate the total weight of each value that a sketch still holds; return the n heaviest, ties going to the smaller value."""
 
     def finish(sketch: bytes) -> list[dict[str, Any]]:
         kind = datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES
@@ -93,7 +93,7 @@ def heavy_finish(schema: pl.Schema, n: int, count: str = _COUNT) -> Callable[[by
 
 
 def rows_as_text(values: pl.DataFrame) -> list[str]:
-    """Write each row as a text."""
+    """Write each row as a string."""
     plain = values.select(_written(pl.col(n), t) for n, t in values.schema.items())
     return [json.dumps(row) for row in plain.rows()]
 

@@ -1,4 +1,4 @@
-"""Sums in partial results: which columns hold one, how they come from tuples, and how a value comes from them."""
+"""Sums in partial results: which columns hold one, how they are made from tuples, and how a value is computed from them."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from springtide.query.aggregates import BoundAggregate, overflow_text
 
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 _SHORT = 18
-"""Decimals of so many digits fit 64 bits."""
+"""Decimals with up to this many digits fit into 64 bits."""
 _EXACT_POWER = 22
-"""Powers of ten up to this one are floats."""
+"""Powers of ten up to this one are exact as floats."""
 _LONGEST = 10**38
 """Decimals have fewer than this many units."""
 
 
 @dataclass(frozen=True)
 class ExactSum:
-    """One sum: a column for each digit, and for floats one for the rest."""
+    """One sum: a column for each digit, and for floats one more for the rest."""
 
     prefix: str
     places: tuple[int, ...]
     """From the highest to the lowest."""
     input: pl.Expr
     split: Callable[[np.ndarray], Digits] | None = None
-    """Takes floats apart; digits of integers are taken by expressions."""
+    """Splits floats into digits; digits of integers are computed by expressions."""
 
     @property
     def columns(self) -> dict[int, str]:
@@ -44,7 +44,7 @@ class ExactSum:
 
     @property
     def rest(self) -> str:
-        """The column of digits elsewhere."""
+        """The column for digits elsewhere."""
         return f"{self.prefix}~"
 
     @property
@@ -53,19 +53,19 @@ class ExactSum:
         return [*self.columns.values(), *([self.rest] if self.split else [])]
 
     def digit(self, place: int) -> pl.Expr:
-        """Take a digit of integers; the highest one has the sign."""
+        """Compute a digit of integers; the highest one has the sign."""
         if len(self.places) == 1:
             return self.input.cast(pl.Int64)
         above = self.input // 2 ** (BITS * place) if place else self.input
         return (above if place == self.places[0] else above & MASK).cast(pl.Int64)
 
     def series(self, parts: Sequence[Mapping[int, np.ndarray]], height: int) -> list[pl.Series]:
-        """Return the columns of the sum of some numbers, row by row, from the digits of each."""
+        """Return the columns of the sum of several numbers, row by row, given the digits of each."""
         none = np.zeros(height, dtype=np.int64)
         return [pl.Series(c, sum((p[place] for p in parts if place in p), none)) for place, c in self.columns.items()]
 
     def fields(self) -> pl.Expr:
-        """Return all columns as one, to compute a value from."""
+        """Return all columns as one, from which a value can be computed."""
         return pl.struct(self.all_columns)
 
 
@@ -95,7 +95,7 @@ def squares_of(prefix: str, x: pl.Expr) -> ExactSum:
 
 
 def total(of: ExactSum, aggregate: BoundAggregate) -> pl.Expr:
-    """Return the sum in the aggregate's own type; where it does not fit, `reason` says so."""
+    """Return the sum in the aggregate's own type; if it does not fit, `reason` says so."""
     dtype, cols = aggregate.output_type, {p: pl.col(c) for p, c in of.columns.items()}
     if of.split is not None:
         return _mapped(of, pl.Float64(), lambda f: pl.Series(floats(of, f)))
@@ -107,7 +107,7 @@ def total(of: ExactSum, aggregate: BoundAggregate) -> pl.Expr:
 
 
 def reason(of: ExactSum, aggregate: BoundAggregate) -> pl.Expr | None:
-    """Return why a sum cannot be given, null where it can; None where it always can."""
+    """Return why a sum cannot be returned, null where it can; None if it always can."""
     dtype = aggregate.output_type
     if of.split is not None or len(of.places) == 1:
         return None
@@ -132,7 +132,7 @@ def reason(of: ExactSum, aggregate: BoundAggregate) -> pl.Expr | None:
 
 
 def bounded(of: ExactSum) -> pl.Expr:
-    """Return the sum of integers, or the least or the greatest 64-bit integer where it is beyond them."""
+    """Return the sum of integers, limited to the range of 64-bit integers."""
     high, low = pl.col(of.columns[of.places[0]]), pl.col(of.columns[0])
     if len(of.places) == 1:
         return low
@@ -147,7 +147,7 @@ def bounded(of: ExactSum) -> pl.Expr:
 
 
 def mean(of: ExactSum, count: str, aggregate: BoundAggregate) -> pl.Expr:
-    """Return the sum, rounded to a float, over the count; of durations the whole number of units, cut towards zero."""
+    """Return the sum, rounded to a float, divided by the count; for durations the whole number of units, truncated towards zero."""
     dtype, given = aggregate.output_type, aggregate.input_type
     scale = given.scale if isinstance(given, pl.Decimal) else None
 
@@ -203,7 +203,7 @@ def floats(of: ExactSum, frame: pl.DataFrame) -> np.ndarray:
 
 
 def integers(of: ExactSum, frame: pl.DataFrame) -> list[int]:
-    """Return sums of integers as they are."""
+    """Return sums of integers exactly."""
     return digits.whole_numbers(_arrays(of, frame), 0, frame.height)
 
 
@@ -212,10 +212,10 @@ def _arrays(of: ExactSum, frame: pl.DataFrame) -> dict[int, np.ndarray]:
 
 
 def _surely(of: ExactSum, frame: pl.DataFrame, least: int, greatest: int) -> np.ndarray:
-    """Return which sums fit between two numbers; of the others some may."""
+    """Return which sums certainly fit between two numbers; some of the others may fit too."""
     high, low = frame[of.columns[of.places[0]]].to_numpy(), frame[of.columns[of.places[1]]].to_numpy()
     unit = BITS * of.places[0]
-    over = high + (low >> BITS)  # what is further down adds less than two, either way
+    over = high + (low >> BITS)  # the lower digits add less than two, in either direction
     if len(of.places) == 2:
         return np.asarray((over >= least >> unit) & (over <= greatest >> unit))
     return np.asarray((over >= (least >> unit) + 2) & (over <= (greatest >> unit) - 2))
@@ -234,7 +234,7 @@ def _cut(of: ExactSum, frame: pl.DataFrame, counts: np.ndarray) -> np.ndarray:
 
 
 def _decimals(of: ExactSum, frame: pl.DataFrame, scale: int) -> pl.Series:
-    """Put decimals of 128 bits together from their digits."""
+    """Put 128-bit decimals together from their digits."""
     arrays = _arrays(of, frame)
     words = np.zeros((frame.height, 2), dtype=np.uint64)
     rows = digits.carried(np.stack([arrays[p] for p in reversed(of.places)]))
@@ -249,7 +249,7 @@ def _decimals(of: ExactSum, frame: pl.DataFrame, scale: int) -> pl.Series:
 
 def _decimals_as_floats(of: ExactSum, frame: pl.DataFrame, scale: int) -> np.ndarray:
     units = integers(of, frame)
-    if scale <= _EXACT_POWER and all(-(2**53) < u < 2**53 for u in units):  # then one division rounds once
+    if scale <= _EXACT_POWER and all(-(2**53) < u < 2**53 for u in units):  # then a single division rounds only once
         return np.array(units, dtype=np.float64) / 10.0**scale
     return np.array([float(_scaled(u, scale)) for u in units], dtype=np.float64)
 
@@ -279,7 +279,7 @@ def _rest(frame: pl.DataFrame, column: str, row: int) -> list[dict[str, int]]:
 
 
 def _where(known: np.ndarray, values: pl.Series) -> pl.Series:
-    """Leave values out that are not known."""
+    """Leave out values that are not known."""
     if known.all():
         return values
     return pl.DataFrame([values.alias("v"), pl.Series("k", known)]).select(pl.when("k").then("v")).to_series()
@@ -300,13 +300,13 @@ def _of(fields: pl.Expr, dtype: pl.DataType, values: Callable[[pl.DataFrame], pl
 
 
 def gathered(parts: pl.DataFrame, groups: Sequence[str], column: str) -> pl.DataFrame:
-    """Put digits, each with its place, into one list for each group; places where nothing is left are left out."""
+    """Put digits, each with its place, into one list per group; places whose digits cancel out are left out."""
     sums = parts.lazy().group_by([*groups, AT]).agg(pl.col(DIGIT).sum()).filter(pl.col(DIGIT) != 0).sort(AT)
     return sums.group_by(groups, maintain_order=True).agg(pl.struct(AT, DIGIT).alias(column)).collect()
 
 
 def spread_out(rows: pl.DataFrame, column: str) -> dict[str, np.ndarray]:
-    """Return the digits of a rest as a column for each place that any row has, named `<column>@<place>`."""
+    """Return the digits of a rest as one column for each place that any row has, named `<column>@<place>`."""
     if rows[column].null_count() == rows.height:
         return {}
     long = rows.select(column).with_row_index("row").drop_nulls().explode(column).unnest(column)
@@ -334,7 +334,7 @@ def taken_in(column: str, found: dict[str, pl.Series], height: int) -> pl.Series
 
 
 def shown_sums(columns: Sequence[str]) -> dict[str, tuple[list[str], pl.Expr]]:
-    """Find sums among partial columns: name → its columns and its value, for people; of decimals in units of their last place."""
+    """Find sums among partial columns: name → its columns and its value, for display; decimals are in units of their last place."""
     found: dict[str, list[int]] = {}
     for column in columns:
         match = re.fullmatch(r"(\d+\.[sq])(-?\d+)", column)
@@ -362,7 +362,7 @@ def _shown(of: ExactSum) -> pl.Expr:
 
 
 def from_column(of: ExactSum, rows: pl.DataFrame) -> list[pl.Series]:
-    """Return the columns of a sum that was one column, of its own name."""
+    """Return the columns of a sum that used to be a single column with the name of the sum."""
     if of.split is not None:
         return _of_floats(of, [rows[of.prefix].to_numpy()])
     old = ExactSum(of.prefix, of.places, pl.col(of.prefix).to_physical())
@@ -370,7 +370,7 @@ def from_column(of: ExactSum, rows: pl.DataFrame) -> list[pl.Series]:
 
 
 def from_spread(of: ExactSum, rows: pl.DataFrame, count: str, mean: str) -> list[pl.Series]:
-    """Return the columns of a sum, or of a sum of squares, of what was a count, a mean and a sum of squared distances."""
+    """Return the columns of a sum, or of a sum of squares, given a count, a mean and a sum of squared distances."""
     n, m = rows[count].to_numpy().astype(np.float64), rows[mean].to_numpy()
     total = digits.product(n, m)
     if of.split is not digits.split_squares:

@@ -1,1 +1,1 @@
-"""The k most frequent values, or heaviest, of every window."""
+"""The k most frequent or heaviest values of every window."""

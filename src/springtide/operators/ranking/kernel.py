@@ -1,4 +1,4 @@
-"""Rankings of the most frequent or heaviest values: an aggregate that counts, and the k first of each window."""
+"""Rankings of the most frequent or heaviest values: an aggregate that counts, and the top k of each window."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HEAVY = "__heavy"
 
 
 def counting_step(step: steps.TopK) -> steps.Aggregate:
-    """Return the aggregate that counts each value, or adds its weights up; its rows are what `ranked` takes."""
+    """Return the aggregate that counts each value or adds up its weights; `ranked` takes its rows."""
     dtype = pl.Int64() if step.weight is None else step.inputs[0].schema[step.weight]
     bound = BoundAggregate(COUNT, _function(step), dtype, pl.Int64(), pl.Schema(), Traits(ordered=False))
     schema = pl.Schema({n: step.schema[n] for n in (TS, *step.per, *step.by, WINDOW_START, WINDOW_END, COUNT)})
@@ -33,7 +33,7 @@ def _function(step: steps.TopK) -> Function:
 
 
 def sketching_step(step: steps.TopK) -> steps.Aggregate:
-    """Return the aggregate that keeps a frequent-items sketch of each group; its rows are what `unfolded` takes."""
+    """Return the aggregate that keeps a frequent-items sketch for each group; `unfolded` takes its rows."""
     weight = [] if step.weight is None else [pl.col(step.weight).fill_null(0).cast(pl.Int64).alias(WEIGHT)]
     values = {n: step.schema[n] for n in step.by}
     options = {"map_size": step.sketch, "n": step.k}
@@ -59,9 +59,9 @@ def unfolded(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def ranked(step: steps.TopK, counts: pl.DataFrame) -> pl.DataFrame:
-    """Rank the values of each window (and group of `per`) and cut the ranking to k; ties go to the smaller value, nulls first.
+    """Rank the values of each window (and group of `per`) and cut the ranking off after k; ties go to the smaller value, nulls first.
 
-    Rankings of parts of the values can be ranked again, as one.
+    Rankings of parts of the values can themselves be ranked together.
     """
     groups = [WINDOW_START, *step.per]
     if counts.height > step.k:  # most values are far from the top: do not sort them

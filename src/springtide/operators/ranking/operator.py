@@ -35,7 +35,7 @@ class RankingOperator(Operator):
         self.tables = self._counting.tables
 
     def adapted(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Bring counts of an older version to digits."""
+        """Convert counts of an older version to digits."""
         return self._counting.adapted(rows)
 
     def send(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
@@ -43,22 +43,22 @@ class RankingOperator(Operator):
         return self._counting.send(exchange, tuples, numbering)
 
     def run(self, view: StateView, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> OperatorResult:
-        """Count; rank the values of the windows that end by now."""
+        """Count the values, and rank those of the windows that have ended by now."""
         result = self._counting.run(view, arrived, clock)
         assert isinstance(result.rows, pl.DataFrame)
         return replace(result, rows=ranked(self._step, result.rows))
 
     def expired(self, marks: Marks, arrived: Sequence[pl.DataFrame | None]) -> int:
-        """Count those of panes that a closed window has."""
+        """Count the rows whose panes belong to a closed window."""
         return self._counting.expired(marks, arrived)
 
     def oldest(self, marks: Marks) -> Mapping[str, int]:
-        """Panes are needed from the first window that is open."""
+        """Return what is still needed: panes from the first open window on."""
         return self._counting.oldest(marks)
 
 
 class SketchRankingOperator(RankingOperator):
-    """A ranking by estimates: a frequent-items sketch of each group and pane, merged where the group is."""
+    """A ranking by estimates: a frequent-items sketch for each group and pane, merged where the group is processed."""
 
     def __init__(self, step: steps.TopK, buckets: int, where: str) -> None:
         """Prepare the sketches."""
@@ -72,7 +72,7 @@ class SketchRankingOperator(RankingOperator):
         return self._counting.send(exchange, tuples, numbering)
 
     def run(self, view: StateView, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> OperatorResult:
-        """Merge sketches; rank the estimates of the windows that end by now."""
+        """Merge sketches, and rank the estimates of the windows that have ended by now."""
         result = self._counting.run(view, arrived, clock)
         assert isinstance(result.rows, pl.DataFrame)
         return replace(result, rows=ranked(self._step, unfolded(result.rows)))
@@ -89,7 +89,7 @@ class SketchRankingOperator(RankingOperator):
 
 
 class RankingMergeOperator(Operator):
-    """One ranking of those of several instances."""
+    """Merges the rankings of several instances into one."""
 
     tables: Mapping[str, StateTable] = {}
 
@@ -98,16 +98,16 @@ class RankingMergeOperator(Operator):
         self._step, self._buckets = step, buckets
 
     def send(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
-        """Send the rankings, each group's to one place."""
+        """Send the rankings, those of each group to one place."""
         keys = exchange.routing.keys if isinstance(exchange.routing, Hash) else ()
         return tuples.with_columns(bucket_of(keys, self._buckets))
 
     def run(self, view: StateView, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> OperatorResult:
-        """Rank what was ranked."""
+        """Rank the rankings together."""
         if arrived[0] is None:
             return OperatorResult(pl.DataFrame(schema=self._step.schema))
         return OperatorResult(ranked(self._step, arrived[0]))
 
     def oldest(self, marks: Marks) -> Mapping[str, int]:
-        """Nothing is kept."""
+        """Return nothing: no state is kept."""
         return {}

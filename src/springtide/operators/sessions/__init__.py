@@ -1,1 +1,1 @@
-"""Aggregates over sessions: partial results of pieces that grow together."""
+"""Aggregates over sessions: partial results of pieces that are joined as they grow."""

@@ -1,7 +1,7 @@
-"""Sessions: tuples of a key, each less than `gap` after the one before, as pieces that grow together.
+"""Sessions: tuples of a key, each less than `gap` after the one before, kept as pieces that are joined as they grow.
 
-A piece is a partial result with its first and last time; pieces of a key less than `gap` apart are of one session, whatever comes later.
-All tuples in one cell of time as long as the gap are, so a sender folds them without looking at the others.
+A piece is a partial result with its first and last time; pieces of a key less than `gap` apart belong to one session, whatever comes later.
+So do all tuples within one cell of time as long as the gap, so a sender can fold them without looking at the others.
 
     time      ├──── gap ────┼──── gap ────┼──── gap ────┼──── gap ────┤
     tuples       a  a    a      a                              a
@@ -9,8 +9,8 @@ All tuples in one cell of time as long as the gap are, so a sender folds them wi
     sessions     └──────────────┘── gap ──┤ is over here       └── gap ──┤
 
 State has pieces with the time at which they are due: when their session would be over if nothing followed. Then the key's other pieces are
-looked up. Either the session is over and given, with all its pieces, each due by then. Or it goes on: those of its pieces that are due
-are written again as one, due when the session would be over as it is now known. So a piece is looked at when it is due and not before.
+looked up. Either the session is over and is emitted, with all its pieces, each of which is due by then. Or it continues: those of its pieces that
+are due are written again as one, due when the session would be over as known now. So a piece is only looked at when it is due.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from springtide.query.types import TIME, TS, WINDOW_END, WINDOW_START
 from springtide.query.windows import Session
 
 DUE = "__due"
-"""The end of a piece's session, as far as it was known when the piece was written; microseconds."""
+"""The end of a piece's session, as far as it was known when the piece was written, in microseconds."""
 _CELL = "__cell"
 _SESSION = "__session"
 _SAFE = 2**62
@@ -55,14 +55,14 @@ class SessionAggregate:
         return self.partials.add(tuples, [*self.keys, cell.alias(_CELL)]).drop(_CELL).with_columns(due)
 
     def merge(self, pieces: pl.DataFrame) -> pl.DataFrame:
-        """Make one of pieces that are known to be of one session."""
+        """Merge pieces that are known to belong to the same session."""
         rows, session = self._sessions(pieces.select(self.columns))
         return self._merged(rows, session)
 
     def close(self, pieces: pl.DataFrame, time: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Return the sessions that are over by a time; and of those that are not, the pieces that are due by then, as one each.
+        """Return the sessions that are over by a time; and for each other session, its pieces that are due by then, merged into one.
 
-        `pieces` has all pieces of some keys, at least one.
+        `pieces` has all pieces of some keys, and at least one piece.
         """
         rows, session = self._sessions(pieces.select(self.columns))
         due = rows[DUE].to_numpy()
@@ -81,7 +81,7 @@ class SessionAggregate:
         return lines.rows, np.cumsum(begins) - 1
 
     def _merged(self, rows: pl.DataFrame, session: np.ndarray) -> pl.DataFrame:
-        """Merge rows that stand together and are of one session."""
+        """Merge rows that are adjacent and belong to the same session."""
         starts = np.flatnonzero(np.diff(session, prepend=-1))
         lengths = np.diff(starts, append=session.size)
         alone = np.repeat(lengths == 1, lengths)
@@ -108,7 +108,7 @@ def _greatest_so_far(values: np.ndarray, lines: RowsByKey) -> np.ndarray:
         return values
     low = int(values.min())
     span = int(values.max()) - low + 1
-    if span * lines.starts.size < _SAFE:  # in one go: later keys stand above earlier ones
+    if span * lines.starts.size < _SAFE:  # in one go: all values of later keys are above those of earlier ones
         greatest: np.ndarray = np.maximum.accumulate(key * span + (values - low)) - key * span + low
         return greatest
     frame = pl.DataFrame({"key": key, "value": values})

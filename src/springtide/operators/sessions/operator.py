@@ -1,4 +1,4 @@
-"""Aggregates over sessions: pieces in state, each looked at when it is due."""
+"""Aggregates over sessions: pieces in state, each looked at only when it is due."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SessionOperator(Operator):
         self.tables = {PIECES: StateTable(slot=DUE, fold=self._kernel.merge)}
 
     def adapted(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Bring partial results of an older version to digits."""
+        """Convert partial results of an older version to digits."""
         return self._kernel.partials.adapted(rows)
 
     def send(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
@@ -61,9 +61,9 @@ class SessionOperator(Operator):
         return OperatorResult(rows, marks, {PIECES: pl.concat([*later, again])}, rejected)
 
     def expired(self, marks: Marks, arrived: Sequence[pl.DataFrame | None]) -> int:
-        """Count the pieces that begin before the time that it had come to."""
+        """Count the pieces that begin before the time that the operator had reached."""
         return earlier(arrived[0], self._kernel.start, marks.get(TIME_MARK, gate.BEGINNING))
 
     def oldest(self, marks: Marks) -> Mapping[str, int]:
-        """Pieces that were due have been given or written again."""
+        """Return what is still needed: pieces that were due have been emitted or written again."""
         return {PIECES: min(marks[TIME_MARK], END_OF_TIME - 1) + 1}

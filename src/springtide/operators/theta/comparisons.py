@@ -1,4 +1,4 @@
-"""Comparisons between the rows of two sides, put together with and and or. Values are 32-bit floats."""
+"""Comparisons between the rows of two sides, combined with "and" and "or". Values are 32-bit floats."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Compare:
-    """A value of each left row that is at most (or the same as) a value of each right row. What is NaN is in no pair."""
+    """Requires a value of the left row to be at most (or equal to) a value of the right row. NaN matches nothing."""
 
     left: np.ndarray
     right: np.ndarray
     same: bool = False
 
     def hold(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        """Compare some left with some right rows, one by one."""
+        """Compare some left rows with some right rows, pair by pair."""
         left, right = self.left[i], self.right[j]
         held: np.ndarray = left == right if self.same else left <= right
         return held
@@ -41,7 +41,7 @@ Tree = Compare | AllOf | AnyOf
 
 
 def fold(tree: Tree, ask: Callable[[Compare], np.ndarray]) -> np.ndarray:
-    """Put the truth values of the comparisons together; what `ask` gives is its own to change."""
+    """Combine the truth values of the comparisons; the arrays that `ask` returns may be modified."""
     if isinstance(tree, Compare):
         return ask(tree)
     result, *others = (fold(part, ask) for part in tree.parts)
@@ -61,14 +61,14 @@ def together(tree: Tree) -> tuple[Tree, ...]:
 
 
 def turned(tree: Tree) -> Tree:
-    """Make left of right and right of left."""
+    """Swap left and right."""
     if isinstance(tree, Compare):
         return Compare(tree.right, tree.left, same=True) if tree.same else Compare(-tree.right, -tree.left)
     return type(tree)(tuple(turned(part) for part in tree.parts))
 
 
 def within_reach(tree: Tree, left: int, right: int) -> tuple[Tree | None, np.ndarray, np.ndarray]:
-    """Leave out rows that cannot be in a pair, and comparisons that hold for all that are left."""
+    """Leave out rows that cannot be in a pair, and comparisons that hold for all remaining rows."""
     if not left or not right:
         return None, np.arange(left), np.arange(right)
     near_left, near_right = np.ones(left, dtype=bool), np.ones(right, dtype=bool)

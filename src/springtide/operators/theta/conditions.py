@@ -1,4 +1,4 @@
-"""What a predicate over pairs says about both tuples: comparisons between a value of the left and a value of the right one.
+"""What a predicate over pairs says about both tuples: comparisons between a value of the left tuple and a value of the right one.
 
     (x - a).abs() <= 10  and  (k == j  or  y < b)          x, k, y of the left, a, j, b of the right tuple
 
@@ -8,8 +8,8 @@
       a - x - 10 ≤ 0      ┌──┴───┐
                         k = j   y - b ≤ 0
 
-The tree may say less than the predicate, never more: of every pair for which the predicate is true, the tree is true. What is not
-understood is left out. So whoever looks for pairs looks for those of the tree, and then asks the predicate.
+The tree may say less than the predicate, but never more: whenever the predicate is true for a pair, so is the tree. Parts that are not
+understood are left out. So a search looks for pairs that satisfy the tree, and then asks the predicate.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from springtide.query.types import TS
 
 @dataclass(frozen=True)
 class Term:
-    """One part of a sum: an expression over one side, by its number in `Conditions`, perhaps with the opposite sign."""
+    """One part of a sum: an expression over one side, given by its number in `Conditions`, possibly negated."""
 
     sign: int
     number: int
@@ -50,9 +50,9 @@ class AtMost:
     left: tuple[Term, ...]
     right: tuple[Term, ...]
     slack: float
-    """How far, in relation to the parts, rounding may have moved the sum."""
+    """How far rounding may have moved the sum, relative to its parts."""
     limit: float
-    """If the parts of one side come to more, the sum may have overflowed: then it says nothing."""
+    """If the parts of one side exceed this, the sum may have overflowed, and the condition says nothing."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Same:
 
 @dataclass(frozen=True)
 class Own:
-    """A truth value of one of the tuples."""
+    """A truth value that depends on one of the tuples only."""
 
     side: int
     number: int
@@ -73,14 +73,14 @@ class Own:
 
 @dataclass(frozen=True)
 class All:
-    """Several conditions, all true."""
+    """Several conditions that must all be true."""
 
     parts: tuple[Condition, ...]
 
 
 @dataclass(frozen=True)
 class Any:
-    """Several conditions, at least one true."""
+    """Several conditions of which at least one must be true."""
 
     parts: tuple[Condition, ...]
 
@@ -90,16 +90,16 @@ Condition = AtMost | Same | Own | All | Any
 
 @dataclass
 class Conditions:
-    """The conditions of a predicate, and the expressions over each side that they speak of."""
+    """The conditions of a predicate, and the expressions over each side that they refer to."""
 
     tree: Condition | None = None
-    """None where nothing was understood."""
+    """None if nothing was understood."""
     exprs: tuple[list[pl.Expr], list[pl.Expr]] = field(default_factory=lambda: ([], []))
     types: tuple[list[pl.DataType], list[pl.DataType]] = field(default_factory=lambda: ([], []))
 
 
 def conditions_of(predicate: pl.Expr, left: pl.Schema, right: pl.Schema) -> Conditions:
-    """Find the conditions of a predicate; `left` and `right` are the columns of the sides, in the names of a pair.
+    """Find the conditions of a predicate; `left` and `right` are the columns of the sides, under their names in a pair.
 
     >>> found = conditions_of(pl.col("x") <= pl.col("a"), pl.Schema({"x": pl.Int64()}), pl.Schema({"a": pl.Int64()}))
     >>> found.tree
@@ -108,7 +108,7 @@ def conditions_of(predicate: pl.Expr, left: pl.Schema, right: pl.Schema) -> Cond
     reader = _Reader(left, right)
     try:
         reader.found.tree = reader.condition(json.loads(predicate.meta.serialize(format="json")), True)
-    except (PolarsError, PanicException, KeyError, TypeError, ValueError, IndexError):  # JSON of another kind
+    except (PolarsError, PanicException, KeyError, TypeError, ValueError, IndexError):  # an unfamiliar kind of JSON
         return Conditions()
     return reader.found
 
@@ -118,7 +118,7 @@ _DENIED = {"Lt": "GtEq", "LtEq": "Gt", "Gt": "LtEq", "GtEq": "Lt", "Eq": "NotEq"
 _AND, _OR = ("And", "LogicalAnd", "AllHorizontal"), ("Or", "LogicalOr", "AnyHorizontal")
 _CONSTANT, _BOTH = -1, 2
 Sum = list[tuple[int, Node]]
-"""Signs and expressions, each over one side or constant."""
+"""Signs and expressions, each of them over one side or constant."""
 
 
 class _Unclear(ValueError):
@@ -126,7 +126,7 @@ class _Unclear(ValueError):
 
 
 class _Reader:
-    """Reads the JSON that Polars writes of an expression."""
+    """Reads the JSON form of a Polars expression."""
 
     def __init__(self, left: pl.Schema, right: pl.Schema) -> None:
         self.found = Conditions()
@@ -136,7 +136,7 @@ class _Reader:
         self._known: tuple[dict[str, int], dict[str, int]] = ({}, {})
 
     def condition(self, node: Node, wanted: bool) -> Condition | None:
-        """Read a truth value that has to be true (or false, if not `wanted`); None if it can be anything."""
+        """Read a truth value that has to be true (or false, if not `wanted`); return None if it can be anything."""
         try:
             return self._condition(_bare(node), wanted)
         except _Unclear:
@@ -162,7 +162,7 @@ class _Reader:
         return None
 
     def _compared(self, operator: str, left: Node, right: Node, wanted: bool) -> Condition | None:
-        """Read a comparison. Whether it allows for equality makes no difference here."""
+        """Read a comparison. Whether it includes equality makes no difference here."""
         operator = operator if wanted else _DENIED[operator]
         left, right = _bare(left), _bare(right)
         try:
@@ -179,7 +179,7 @@ class _Reader:
             return None
 
     def _distance(self, operator: str, inner: Node, limit: Node) -> Condition | None:
-        """Read |inner| ≤ limit as -limit ≤ inner ≤ limit, and |inner| ≥ limit as its contrary."""
+        """Read |inner| ≤ limit as -limit ≤ inner ≤ limit, and |inner| ≥ limit as its opposite."""
         limits = self._sum(limit, -1)
         parts = [[*self._sum(inner, sign), *limits] for sign in (1, -1)]
         if operator in ("Lt", "LtEq", "Eq"):
@@ -197,7 +197,7 @@ class _Reader:
         sides: tuple[list[Term], list[Term]] = ([], [])
         types: list[pl.DataType] = []
         for sign, node in terms:
-            side = max(self._side(node), 0)  # a constant is on the left
+            side = max(self._side(node), 0)  # a constant counts as left
             sides[side].append(Term(turn * sign, self._number(side, _expr(node))))
             types.append(self.found.types[side][sides[side][-1].number])
         if not sides[0] or not sides[1] or not (comparable(types) if plain else summable(types)):
@@ -217,7 +217,7 @@ class _Reader:
         return Same(left, right) if a == b and hashable(a) else None
 
     def _sum(self, node: Node, sign: int) -> Sum:
-        """Take a sum apart, as far as there are both sides in a part."""
+        """Split a sum into parts, as long as a part reads columns of both sides."""
         node = _bare(node)
         if self._side(node) != _BOTH:
             return [(sign, node)]
@@ -232,14 +232,14 @@ class _Reader:
         return self._side(node) == _BOTH and _call(node)[0] == "Abs"
 
     def _side(self, node: Node) -> int:
-        """Return whose columns an expression reads: a pair's time is made of both."""
+        """Return whose columns an expression reads; a pair's time depends on both sides."""
         names = set(_expr(node).meta.root_names())
         if not names:
             return _CONSTANT
         return next((side for side in (0, 1) if names <= set(self._frames[side].columns)), _BOTH)
 
     def _number(self, side: int, expr: pl.Expr) -> int:
-        """Return an expression its number; the same one for the same expression."""
+        """Return the number of an expression; equal expressions have the same number."""
         text = str(expr.meta.serialize(format="json"))
         if text not in self._known[side]:
             ((_, dtype),) = self._frames[side].select(expr.alias("value")).schema.items()
@@ -250,7 +250,7 @@ class _Reader:
 
 
 def _call(node: Node) -> tuple[str, Sequence[Node]]:
-    """Return the name and the inputs of an operator or a function; no name for everything else."""
+    """Return the name and the inputs of an operator or a function; an empty name for anything else."""
     if not isinstance(node, dict):
         return "", ()
     if "BinaryExpr" in node:
@@ -275,13 +275,13 @@ def _expr(node: Node) -> pl.Expr:
 
 
 def _all(parts: Iterable[Condition | None]) -> Condition | None:
-    """Join what has to be true together; what can be anything says nothing."""
+    """Join conditions that must all be true; a condition that can be anything says nothing."""
     known = [p for part in parts if part is not None for p in (part.parts if isinstance(part, All) else (part,))]
     return known[0] if len(known) == 1 else All(tuple(known)) if known else None
 
 
 def _any(parts: Iterable[Condition | None]) -> Condition | None:
-    """Join what can be true instead of each other; if one can be anything, so can all."""
+    """Join alternatives; if one of them can be anything, so can all of them together."""
     found = list(parts)
     known = [p for part in found if part is not None for p in (part.parts if isinstance(part, Any) else (part,))]
     if any(part is None for part in found) or not known:

@@ -17,14 +17,14 @@ from springtide.query.steps import ThetaJoin
 from springtide.query.types import TS
 
 NUMBER = "__number"
-"""The number of a tuple among those of its side."""
+"""The number of a tuple within its side."""
 BEFORE = "__before"
-"""How many tuples of the other side stand before it."""
+"""How many tuples of the other side come before it."""
 AT_ONCE = 1 << 17
-"""So many pairs at least, where there are as many, are asked whether they are pairs at once."""
+"""The predicate is asked about at least this many candidate pairs at once, if there are as many."""
 
 _MANY = 0.2
-"""If more of the pairs than this can be, all are asked."""
+"""If more than this share of the pairs are candidates, the predicate is asked about all pairs."""
 _LAST = 2**63 - 1
 _SIDE, _ROW = "__side", "__row"
 
@@ -45,7 +45,7 @@ class ThetaKernel:
         )
 
     def pairs(self, left: pl.DataFrame, right: pl.DataFrame, bounds: Sequence[Bound]) -> Iterator[pl.DataFrame]:
-        """Return the pairs of left and right tuples for which all bounds and the predicate hold, some at a time."""
+        """Yield the pairs of left and right tuples for which all bounds and the predicate hold, some at a time."""
         if not left.height or not right.height:
             return
         read = [side.select(asked) if asked else side for side, asked in zip((left, right), self._asked, strict=True)]
@@ -58,7 +58,7 @@ class ThetaKernel:
     def _found(
         self, left: pl.DataFrame, right: pl.DataFrame, bounds: Sequence[Bound], tree: Tree
     ) -> Iterator[pl.DataFrame]:
-        """Look for pairs that can be, and ask those."""
+        """Search for candidate pairs, and ask the predicate about those."""
         waiting: list[tuple[np.ndarray, np.ndarray]] = []
         count = 0
         for i, j in search(tree, left.height, right.height):
@@ -82,7 +82,7 @@ class ThetaKernel:
     def _in_blocks(
         self, left: pl.DataFrame, right: pl.DataFrame, bounds: Sequence[Bound], tree: Tree | None
     ) -> Iterator[pl.DataFrame]:
-        """Ask all pairs of some left and some right tuples."""
+        """Ask the predicate about all pairs of some left and some right tuples."""
         for rows, columns in blocks(tree, left.height, right.height):
             i = np.repeat(np.arange(rows.size, dtype=np.uint32), columns.size)
             j = np.tile(np.arange(columns.size, dtype=np.uint32), rows.size)
@@ -96,13 +96,13 @@ class ThetaKernel:
 
 
 def within(left: pl.DataFrame, right: pl.DataFrame, length: int) -> list[Bound]:
-    """Say that the times of a pair are at most `length` apart."""
+    """Return bounds that keep the times of a pair at most `length` apart."""
     one, other = (side[TS].to_physical().to_numpy() for side in (left, right))
     return [Bound(_less(one, length), other), Bound(-one, -_less(other, length))]
 
 
 def _less(times: np.ndarray, length: int) -> np.ndarray:
-    """Go back in time, to the beginning at most."""
+    """Subtract a length from times, but go no further back than the beginning."""
     reach = min(length, 1 << 62)
     return np.where(times < reach - _LAST, -_LAST, times - reach)
 
@@ -113,7 +113,7 @@ def _less(times: np.ndarray, length: int) -> np.ndarray:
 def numbered(
     sides: Sequence[pl.DataFrame | None], content: Sequence[Sequence[str]], counts: Sequence[int]
 ) -> list[pl.DataFrame | None]:
-    """Number the tuples of each side, from `counts` on, and say how many of the other side stand before each in the total order of both."""
+    """Number the tuples of each side, starting at `counts`, and say how many tuples of the other side precede each in the total order of both."""
     arranged = [
         None if rows is None else order.arrange(rows, names) for rows, names in zip(sides, content, strict=True)
     ]
@@ -135,7 +135,7 @@ def numbered(
 
 
 def last(older: pl.DataFrame, newer: pl.DataFrame, n: int, *, newer_is_left: bool) -> list[Bound]:
-    """Say that the older tuple of a pair is one of the last n of its side before the newer one."""
+    """Return bounds that require the older tuple of a pair to be one of the last n of its side before the newer one."""
     number, before = older[NUMBER].to_numpy(), newer[BEFORE].to_numpy()
     if newer_is_left:
         return [Bound(before - n, number), Bound(-before, -number - 1)]

@@ -1,7 +1,7 @@
-"""From conditions to numbers: the values of all rows of both sides that a search for pairs compares.
+"""From conditions to numbers: the values of the rows of both sides that a search for pairs compares.
 
-Numbers are 32-bit floats, so some pairs are found that are none; but none is missed:
-- an order is kept by rounding, and sums are given the slack that rounding may have cost;
+Numbers are 32-bit floats, so some pairs are found that are not pairs; but none is missed:
+- rounding preserves order, and sums get as much slack as rounding may have cost;
 - a row whose value is not finite, or so large that a sum may have overflowed, meets every row of the other side;
 - null compares with nothing: it becomes NaN.
 """
@@ -20,31 +20,31 @@ from springtide.operators.theta.comparisons import AllOf, AnyOf, Compare, Tree
 
 _ZERO, _NAN = np.float32(0), np.float32(np.nan)
 _SOME = 1000
-"""So many values show where the middle is."""
+"""How many values are used to find the middle."""
 _SEED = 7
 _BITS = 24
-"""Integers of so many bits are 32-bit floats."""
+"""Integers with up to this many bits are exact as 32-bit floats."""
 
 
 @dataclass(frozen=True, eq=False)
 class Bound:
-    """An integer of each left row that must not be greater than one of each right row: the window of a join."""
+    """An integer of each left row that must not be greater than that of the right row: the window of a join."""
 
     left: np.ndarray
     right: np.ndarray
 
     def holds(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        """Return for some left and right rows, one by one, whether it holds."""
+        """Return whether it holds for some left and right rows, pair by pair."""
         held: np.ndarray = self.left[i] <= self.right[j]
         return held
 
     def compare(self) -> Compare:
-        """Return it as a comparison to search by."""
+        """Return it as a comparison for the search."""
         return _compare(self.left.astype(np.float64), self.right.astype(np.float64))
 
 
 def tree_of(found: c.Conditions, left: pl.DataFrame, right: pl.DataFrame, bounds: Sequence[Bound]) -> Tree | None:
-    """Work out what to search for: the conditions of a predicate, of which both sides have the columns under their names in a pair, and bounds."""
+    """Work out what to search for: the bounds, and the conditions of a predicate; both sides have their columns under their names in a pair."""
     parts: list[Tree] = [bound.compare() for bound in bounds]
     if found.tree is not None:
         try:
@@ -54,7 +54,7 @@ def tree_of(found: c.Conditions, left: pl.DataFrame, right: pl.DataFrame, bounds
         except (
             Exception,
             PanicException,
-        ):  # a value that cannot be made: if it is ever asked for, the predicate says so
+        ):  # a value that cannot be computed: the predicate reports it if it is ever needed
             pass
     return parts[0] if len(parts) == 1 else AllOf(tuple(parts)) if parts else None
 
@@ -65,7 +65,7 @@ def _evaluated(frame: pl.DataFrame, exprs: Sequence[pl.Expr]) -> list[pl.Series]
 
 
 class _Maker:
-    """Makes comparisons of the values of both sides."""
+    """Makes comparisons from the values of both sides."""
 
     def __init__(self, values: Sequence[Sequence[pl.Series]], heights: Sequence[int]) -> None:
         self._values, self._heights = values, heights
@@ -87,7 +87,7 @@ class _Maker:
                 return _compare(self._low(0, condition), -self._low(1, condition))
 
     def _low(self, side: int, condition: c.AtMost) -> np.ndarray:
-        """Add up the values of one side, less the slack; what is too large or not finite is as low as can be."""
+        """Add up the values of one side, minus the slack; a value that is too large or not finite becomes as low as possible."""
         terms = condition.left if side == 0 else condition.right
         series = [self._values[side][term.number] for term in terms]
         parts = [self._number(side, term.number) for term in terms]
@@ -118,7 +118,7 @@ def _added(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _compare(low: np.ndarray, high: np.ndarray) -> Compare:
-    """Make 32-bit floats of numbers: of how far they are from the middle, so that there are bits left for small differences."""
+    """Turn numbers into 32-bit floats: into their distances from the middle, so that there are bits left for small differences."""
     some = np.concatenate([side[:: -(-side.size // _SOME) or 1] for side in (low, high)])
     known = some[np.isfinite(some)]
     middle = np.median(known) if known.size else 0.0

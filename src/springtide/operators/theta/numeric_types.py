@@ -1,4 +1,4 @@
-"""Which types have numbers that stand for their values, and how far these can be trusted."""
+"""Which types have numbers that can stand for their values, and how far these numbers can be trusted."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _MOMENTS = (pl.Datetime, pl.Date, pl.Time, pl.Duration)
 
 
 def comparable(types: Sequence[pl.DataType]) -> bool:
-    """Return whether numbers can stand for values of these types, in their order."""
+    """Return whether numbers can stand for values of these types and keep their order."""
     if all(t in _NUMBERS or isinstance(t, pl.Decimal) for t in types):
         return True
     return isinstance(types[0], _MOMENTS) and all(t == types[0] for t in types)
 
 
 def summable(types: Sequence[pl.DataType]) -> bool:
-    """Return whether sums of these types are sums of numbers, but for overflow. What has no sign wraps around at 0: it is not."""
+    """Return whether sums of these types are sums of numbers, except for overflow. Unsigned types wrap around at 0, so theirs are not."""
     if all(t in _SIGNED or t in _FLOATS for t in types):
         return True
     units = {t.time_unit if isinstance(t, pl.Datetime | pl.Duration) else None for t in types}
@@ -33,7 +33,7 @@ def hashable(dtype: pl.DataType) -> bool:
 
 
 def limit_of_sums(types: Sequence[pl.DataType]) -> float:
-    """Return half of what the narrowest of these types can hold: two sums up to this can be added without overflow.
+    """Return half of what the narrowest of these types can hold: two sums up to this limit can be added without overflow.
 
     >>> limit_of_sums([pl.Int8(), pl.Int64()])
     64.0
@@ -43,10 +43,10 @@ def limit_of_sums(types: Sequence[pl.DataType]) -> float:
 
 
 def slack_of_sums(types: Sequence[pl.DataType]) -> float:
-    """Return how much, in relation to its parts, a sum may be off by rounding; many times that."""
+    """Return how far rounding may move a sum, relative to its parts, with a wide margin."""
     return 2.0**-18 if any(t == pl.Float32 for t in types) else 2.0**-46
 
 
 def slack_of_values(types: Sequence[pl.DataType]) -> float:
-    """Return how much a number that stands for a value may be off: the order of decimals and others can suffer from rounding."""
+    """Return how far a number that stands for a value may be off: rounding can disturb the order of decimals and some other types."""
     return 2.0**-46 if any(isinstance(t, pl.Decimal) for t in types) else 0.0

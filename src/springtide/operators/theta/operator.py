@@ -1,10 +1,10 @@
-"""Joins by any predicate: what came before meets what comes now, each pair once and in one instance (SC-6, ST-6).
+"""Joins by any predicate: earlier tuples meet new ones, each pair once and in one instance (SC-6, ST-6).
 
     grid        an instance has some cells:        rows of left tuples × columns of right tuples
     broadcast   an instance has some buckets:      all new left × its right tuples   ·   its left × all new right tuples
 
-A tuple is kept once, in a bucket that it was given in turn: no value can make one instance heavier than another. In a grid that bucket is a cell;
-whoever has a cell in the same row reads it, if it is a left tuple, or in the same column, if it is a right one.
+A tuple is kept once, in a bucket that it was assigned in turn, so no value can make one instance heavier than another. In a grid that bucket is a
+cell; a left tuple is read by every instance that has a cell in the same row, a right tuple by every instance that has one in the same column.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from springtide.state.bucket_map import BucketMap
 from springtide.state.manifest import Marks
 
 SIDES = ("left", "right")
-"""The tables with the tuples of each side, and the marks of how far each side has come."""
+"""The tables with the tuples of each side, and the marks that say how far each side has come."""
 GATHERED = 2_000_000
-"""Old tuples are taken up so many at a time."""
+"""How many old tuples are loaded at a time."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """What an instance pairs: new left tuples with right ones, and left ones that came before with new right ones.
+    """What an instance pairs: new left tuples with right ones, and earlier left tuples with new right ones.
 
-    Tuples are named by their buckets: None for all there are.
+    Tuples are given by their buckets; None means all tuples.
     """
 
     new_left: Sequence[int] | None
@@ -50,7 +50,7 @@ class Share:
 
 
 def shares(routing: Routing | None, bucket_map: BucketMap, instance: int) -> list[Share]:
-    """Work out what an instance pairs; all instances together pair everything once."""
+    """Work out what an instance pairs; all instances together pair everything exactly once."""
     if isinstance(routing, Grid):
         return [Share(r, c, r, c) for r, c in rectangles(routing, bucket_map.owners, instance)]
     own = bucket_map.buckets_of(instance)
@@ -65,7 +65,7 @@ class _ThetaOperator(Operator):
         self._kernel, self._buckets, self._routing = ThetaKernel(step), buckets, routing
         self._content = [list(stream.schema) for stream in step.inputs]
         left, right = ((stream.step, stream.port) for stream in step.inputs)
-        self._alike = left == right and not isinstance(routing, Grid)  # then it is sent and kept once
+        self._alike = left == right and not isinstance(routing, Grid)  # then it is sent and kept only once
         self._kept = SIDES[:1] if self._alike else SIDES
         self._columns = [[*content, BUCKET] for content in self._content]
 
@@ -86,7 +86,7 @@ class _ThetaOperator(Operator):
     def _own(
         self, view: StateView, new: Sequence[pl.DataFrame | None], oldest: Mapping[str, int]
     ) -> dict[str, pl.DataFrame]:
-        """Choose what this instance keeps of what is new."""
+        """Select what this instance keeps of the new tuples."""
         writes, own = {}, view.map.buckets_of(view.instance)
         for table, columns, rows in zip(self._kept, self._columns, new, strict=False):
             if (mine := _of(rows, own)) is not None:
@@ -95,7 +95,7 @@ class _ThetaOperator(Operator):
         return writes
 
     def _gathered(self, side: int, frames: Sequence[pl.DataFrame | None]) -> Iterator[pl.DataFrame]:
-        """Put tuples of a side together, as many as can be taken up at a time."""
+        """Put tuples of a side together, as many as can be loaded at a time."""
         parts: list[pl.DataFrame] = []
         for frame in [f for f in frames if f is not None and f.height]:
             parts.append(frame.select(self._columns[side]))
@@ -107,7 +107,7 @@ class _ThetaOperator(Operator):
 
 
 class TimeThetaOperator(_ThetaOperator):
-    """A theta join over a window of time. A tuple is needed as long as the merged time of the other side is not past its reach."""
+    """A theta join over a window of time. A tuple is needed until the merged time of the other side has passed its reach."""
 
     def __init__(self, step: steps.ThetaJoin, buckets: int, routing: Routing | None) -> None:
         """Prepare the kernel."""
@@ -117,19 +117,19 @@ class TimeThetaOperator(_ThetaOperator):
         self.tables = dict.fromkeys(self._kept, StateTable(slot=TS))
 
     def run(self, view: StateView, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> OperatorResult:
-        """Pair what arrived with what was there, and with each other."""
+        """Pair what arrived with what was there before, and new tuples with each other."""
         marks = dict(zip(SIDES, clock.sides, strict=True))
         rows = in_pieces(self._rows(view, self._arrived(arrived)), self._kernel.shape.none())
         return OperatorResult(rows, marks, self._own(view, arrived, self.oldest(marks)))
 
     def expired(self, marks: Marks, arrived: Sequence[pl.DataFrame | None]) -> int:
-        """Count the rows of each side from before the time that the side had come to."""
+        """Count the rows of each side that are older than the time that the side had reached."""
         return sum(
             earlier(rows, TS, marks.get(side, gate.BEGINNING)) for side, rows in zip(SIDES, arrived, strict=False)
         )
 
     def oldest(self, marks: Marks) -> Mapping[str, int]:
-        """Return the first time that a tuple of the other side reaches now or later."""
+        """Return the first time that a tuple of the other side can still reach, now or later."""
         times = [marks[other] for other in reversed(SIDES)]
         reached = [t if t == END_OF_TIME else max(t - self._length, FIRST_SLOT) for t in times]
         return dict(zip(self._kept, reached, strict=False))
@@ -146,7 +146,7 @@ class TimeThetaOperator(_ThetaOperator):
                     yield from self._kernel.pairs(left, new_right, within(left, new_right, self._length))
 
     def _old(self, view: StateView, side: int, new: pl.DataFrame, buckets: Sequence[int]) -> list[pl.DataFrame]:
-        """Read what was kept of a side and may be in reach of something new of the other one."""
+        """Read the kept tuples of a side that may be within reach of a new tuple of the other side."""
         times = new[TS].to_physical()
         low, high = times.min(), times.max()
         assert isinstance(low, int)
@@ -156,7 +156,7 @@ class TimeThetaOperator(_ThetaOperator):
 
 
 class LastThetaOperator(_ThetaOperator):
-    """A theta join over the last n tuples. Every instance sees every tuple, so all give the same numbers to them."""
+    """A theta join over the last n tuples. Every instance sees every tuple, so all instances give the tuples the same numbers."""
 
     def __init__(self, step: steps.ThetaJoin, buckets: int, routing: Routing | None) -> None:
         """Prepare the kernel."""
@@ -168,7 +168,7 @@ class LastThetaOperator(_ThetaOperator):
         self.tables = dict.fromkeys(self._kept, StateTable(slot=NUMBER)) | held
 
     def run(self, view: StateView, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> OperatorResult:
-        """Number what has become ready; the older tuple of a pair decides who gives it."""
+        """Number the tuples that have become ready; the older tuple of a pair decides which instance returns it."""
         everybody, own = range(self._buckets), view.map.buckets_of(view.instance)
         ready: list[pl.DataFrame | None] = []
         held: dict[str, pl.DataFrame] = {}
@@ -178,7 +178,7 @@ class LastThetaOperator(_ThetaOperator):
             if (mine := _of(waits, own)) is not None:
                 held[_held(table)] = mine
         counts = [view.marks.get(side, 0) for side in SIDES]
-        # Equal tuples of two buckets: all instances must see the same one of them first.
+        # Equal tuples in two buckets: all instances must see the same one first.
         new = numbered(self._arrived(ready), [[*names, BUCKET] for names in self._content], counts)
         totals = [count + (rows.height if rows is not None else 0) for count, rows in zip(counts, new, strict=True)]
         time = max(clock.time, holding.ready_before(view))
@@ -187,7 +187,7 @@ class LastThetaOperator(_ThetaOperator):
         return OperatorResult(pairs, marks, held | self._own(view, new, self.oldest(marks)))
 
     def oldest(self, marks: Marks) -> Mapping[str, int]:
-        """The last n of each side are needed, and what is not ready."""
+        """Return what is still needed: the last n of each side, and the tuples that are not ready."""
         time = marks[holding.TIME_MARK]
         first = {table: END_OF_TIME if time == END_OF_TIME else marks[table] - self._n for table in self._kept}
         return first | {_held(table): time for table in self._kept}
@@ -212,7 +212,7 @@ def _held(table: str) -> str:
 
 
 def _of(rows: pl.DataFrame | None, buckets: Sequence[int] | None) -> pl.DataFrame | None:
-    """Choose the rows of some buckets; None for none."""
+    """Select the rows of some buckets; None if there are none."""
     if rows is not None and buckets is not None:
         rows = rows.filter(pl.col(BUCKET).is_in(buckets))
     return rows if rows is not None and rows.height else None

@@ -1,7 +1,7 @@
 """Pairs of a left and a right row for which comparisons hold, without looking at every pair.
 
-Both sides are sorted by the values of one comparison and cut into tiles of some rows. Of each tile the least and the greatest value of
-every comparison are known, and most pairs of tiles are ruled out by them. In those that are left, all rows are compared with all.
+Both sides are sorted by the values of one comparison and cut into tiles of several rows. The least and the greatest value of every comparison
+are known for each tile, and they rule out most pairs of tiles. In the pairs that are left, all rows are compared with each other.
 
                  right ─→
             ┌──┬──┬──┬──┬──┬──┐
@@ -12,11 +12,11 @@ every comparison are known, and most pairs of tiles are ruled out by them. In th
             │  │  │  │▓▓│▓▓│  │
             └──┴──┴──┴──┴──┴──┘
 
-Where the comparison that they are sorted by must hold in any case, and another one falls as it rises (the other end of a band), the tiles that
-can have pairs with a given one stand side by side and are found by bisection; then tiles are small.
+If the comparison that they are sorted by must hold in any case, and another one falls as it rises (the other end of a band), the tiles that can
+have pairs with a given tile are adjacent and are found by bisection; tiles are small then.
 
-Which comparison to sort by is tried out on a sample. Where alternatives have nothing in common (`k = j or k = h`) there is one pass for each
-of them. Values are 32-bit floats: whoever makes them takes care that order is kept, and asks again of the pairs that are found.
+A sample decides which comparison to sort by. Where alternatives have nothing in common (`k = j or k = h`), there is one pass for each of them.
+Values are 32-bit floats: the caller makes sure that the order is preserved, and checks the pairs that are found once more.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ from springtide.operators.theta.comparisons import (
 )
 
 PairsOfRows = tuple[np.ndarray, np.ndarray]
-"""Numbers of left rows and of right rows, one by one."""
+"""Numbers of left rows and of right rows, pair by pair."""
 
 LEFT_TILE, RIGHT_TILE = 32, 256
 """Rows in a tile."""
 BAND_TILE = 64
-"""Rows in a right tile where those that can have pairs with a left one stand side by side."""
+"""Rows in a right tile where the tiles that can have pairs with a left one are adjacent."""
 CELLS = 1 << 19
 """How many pairs of rows, and of tiles, are looked at in one go."""
 FEW = 96
 """With fewer rows than this on one side, sorting the other takes longer than comparing all."""
 _SAMPLE = 256
 _WAITING, _WAITS = 1 << 15, 64
-"""So many pairs, or rounds, wait to be asked the rest."""
+"""How many pairs, or rounds, wait before the remaining conditions are checked."""
 _RARE = 40
-"""One pair in so many is few enough to go on with each by itself."""
+"""If only one pair in this many is left, pairs are few enough to continue with each on its own."""
 _USELESS = 0.7
-"""If more of the tiles than this are left, sorting is not worth it."""
+"""If more than this share of the tiles is left, sorting is not worth it."""
 
 
 def search(tree: Tree, left: int, right: int) -> Iterator[PairsOfRows]:
-    """Return all pairs of `left` × `right` rows for which a tree holds, each once, some at a time.
+    """Yield all pairs of `left` × `right` rows for which a tree holds, each once, some at a time.
 
     >>> near = AllOf(
     ...     (Compare(np.float32([0, 5]), np.float32([1, 9])), Compare(np.float32([-2, -7]), np.float32([-1, -9])))
@@ -68,7 +68,7 @@ def search(tree: Tree, left: int, right: int) -> Iterator[PairsOfRows]:
     >>> [(i.tolist(), j.tolist()) for i, j in search(near, 2, 2)]
     [([0], [0])]
     """
-    if left > right:  # tiles are high and wide for few left and many right rows
+    if left > right:  # tiles are shaped for few left and many right rows
         yield from ((i, j) for j, i in search(turned(tree), right, left))
         return
     rest, i, j = within_reach(tree, left, right)
@@ -85,7 +85,7 @@ def search(tree: Tree, left: int, right: int) -> Iterator[PairsOfRows]:
 
 
 def blocks(tree: Tree | None, left: int, right: int) -> Iterator[PairsOfRows]:
-    """Return left rows and right rows such that every pair for which a tree holds is in one of their products, each in one only."""
+    """Yield left rows and right rows such that every pair for which a tree holds is in exactly one of their products."""
     rest, i, j = (None, np.arange(left), np.arange(right)) if tree is None else within_reach(tree, left, right)
     if rest is None:
         yield from ((i[a], j[b]) for a, b in _cut_up(i.size, j.size))
@@ -99,7 +99,7 @@ def blocks(tree: Tree | None, left: int, right: int) -> Iterator[PairsOfRows]:
 
 
 def density(tree: Tree, left: int, right: int) -> float:
-    """Estimate for which part of all pairs a tree holds."""
+    """Estimate the share of all pairs for which a tree holds."""
     i, j = _evenly(left), _evenly(right)
     return float(fold(tree, lambda c: c.hold(i[:, None], j)).mean()) if left and right else 0.0
 
@@ -122,15 +122,15 @@ class _Pass:
 
     tree: Tree
     branch: Tree
-    """The part of the tree in which it differs from those of the other passes."""
+    """The part of the tree in which this pass differs from the others."""
     by: Compare | None
     """What to sort by; None to leave the rows as they are."""
     left_over: float = 1.0
-    """The part of the tiles that is not ruled out, in a sample."""
+    """The share of tiles in a sample that is not ruled out."""
 
 
 def _passes(tree: Tree, left: int, right: int) -> list[_Pass]:
-    """Choose between one pass for all and, for some set of alternatives, one pass for each of them."""
+    """Choose between a single pass and, for some set of alternatives, one pass for each of them."""
     if min(left, right) < FEW:
         return [_Pass(tree, tree, None)]
     sample = _Sample(compares_of(tree), left, right)
@@ -145,7 +145,7 @@ def _passes(tree: Tree, left: int, right: int) -> list[_Pass]:
 
 
 class _Sample:
-    """Some rows of each side, on which it is tried what sorting is worth: in tiles of two rows."""
+    """Some rows of each side, in tiles of two rows, used to find out what sorting is worth."""
 
     def __init__(self, compares: list[Compare], left: int, right: int) -> None:
         i, j = _evenly(left), _evenly(right)
@@ -158,7 +158,7 @@ class _Sample:
             self._may_hold[by] = dict(zip(compares, may, strict=True))
 
     def planned(self, tree: Tree, branch: Tree) -> _Pass:
-        """Find the comparison that is best to sort by."""
+        """Find the best comparison to sort by."""
         tried = [(self._left_over(tree, by), by) for by in compares_of(tree)]
         left_over, by = min(tried, key=lambda t: t[0])
         return _Pass(tree, branch, by if left_over < _USELESS else None, left_over)
@@ -172,7 +172,7 @@ def _evenly(size: int) -> np.ndarray:
 
 
 def _ends(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the least and the greatest of each two values."""
+    """Return the least and the greatest of every two values."""
     return np.fmin(values[:, ::2], values[:, 1::2]), np.fmax(values[:, ::2], values[:, 1::2])
 
 
@@ -180,7 +180,7 @@ def _ends(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _Tiles:
-    """A comparison over rows that are cut into tiles."""
+    """A comparison over rows that have been cut into tiles."""
 
     def __init__(self, left: np.ndarray, right: np.ndarray, same: bool) -> None:
         self._left, self._right, self._same = left, right, same
@@ -190,7 +190,7 @@ class _Tiles:
         ]  # NaN only for a tile without values
 
     def may_hold(self, rows: slice) -> np.ndarray:
-        """Return for some left tiles × all right tiles whether the comparison holds for some of their rows."""
+        """Return for some left tiles × all right tiles whether the comparison may hold for any of their rows."""
         (left_low, left_high), (right_low, right_high) = self._ends
         may: np.ndarray = left_low[rows, None] <= right_high
         return may & (right_low <= left_high[rows, None]) if self._same else may
@@ -202,11 +202,11 @@ class _Tiles:
         return may & (right_low[j] <= left_high[i]) if self._same else may
 
     def first(self) -> np.ndarray:
-        """Return for each left tile the first right one that it may hold for, where the greatest values of these rise."""
+        """Return for each left tile the first right one for which it may hold, provided that the greatest values of the right tiles rise."""
         return np.asarray(np.searchsorted(self._ends[1][1], self._ends[0][0]))
 
     def end(self) -> np.ndarray:
-        """Return for each left tile the number of right ones that it may hold for, where the greatest values of these fall."""
+        """Return for each left tile the number of right ones for which it may hold, provided that the greatest values of the right tiles fall."""
         greatest = self._ends[1][1]
         return np.asarray(greatest.size - np.searchsorted(greatest[::-1], self._ends[0][0]))
 
@@ -220,7 +220,7 @@ class _Tiles:
 def _tiled(
     tree: Tree, by: Compare | None, high: int, wide: int
 ) -> tuple[np.ndarray, np.ndarray, dict[Compare, _Tiles]]:
-    """Sort the rows of both sides and cut them into tiles; return the order of each side, too."""
+    """Sort the rows of both sides and cut them into tiles; also return the order of each side."""
     compares = compares_of(tree)
     left, right = compares[0].left.size, compares[0].right.size
     rows = np.arange(left) if by is None else _order(by.left)
@@ -231,7 +231,7 @@ def _tiled(
 
 
 def _one_pass(one: _Pass) -> Iterator[PairsOfRows]:
-    """Find the pairs of rows in the tiles that are left; those parts of the tree that rule out little are asked last."""
+    """Find the pairs of rows in the tiles that are left; parts of the tree that rule out little are checked last."""
     band = _band(one)
     rows, columns, tiles = _tiled(one.tree, one.by, LEFT_TILE, RIGHT_TILE if band is None else BAND_TILE)
     high, wide = next(iter(tiles.values())).size
@@ -257,7 +257,7 @@ def _one_pass(one: _Pass) -> Iterator[PairsOfRows]:
 
 
 def _pairs_of_tiles(tree: Tree, tiles: dict[Compare, _Tiles], cells: int) -> Iterator[PairsOfRows]:
-    """Return the pairs of tiles that are not ruled out, as many at a time as have the cells that are looked at in one go."""
+    """Yield the pairs of tiles that are not ruled out, at most as many at a time as fill the cells looked at in one go."""
     some = next(iter(tiles.values()))
     step, at_once = max(1, CELLS // some.across), max(1, CELLS // cells)
     for start in range(0, some.down, step):
@@ -267,7 +267,7 @@ def _pairs_of_tiles(tree: Tree, tiles: dict[Compare, _Tiles], cells: int) -> Ite
 
 
 def _band(one: _Pass) -> tuple[Compare, Compare] | None:
-    """Find the two ends of a band: what rows are sorted by, and a comparison whose right values fall as those rise. Both must hold."""
+    """Find the two ends of a band: the comparison that rows are sorted by, and one whose right values fall as the first one's rise. Both must hold."""
     parts = together(one.tree)
     if one.by is None or one.by.same or not any(part is one.by for part in parts) or np.isnan(one.by.right).any():
         return None
@@ -283,7 +283,7 @@ def _band(one: _Pass) -> tuple[Compare, Compare] | None:
 def _pairs_in_band(
     tree: Tree, tiles: dict[Compare, _Tiles], cells: int, by: Compare, other: Compare
 ) -> Iterator[PairsOfRows]:
-    """Return the same where the right tiles for a left one are known by their ends."""
+    """Yield the same for a band, where the right tiles for a left one are given by their two ends."""
     start = tiles[by].first()
     counts = np.maximum(tiles[other].end() - start, 0)
     at_once = max(1, CELLS // cells)
@@ -307,7 +307,7 @@ def _asked(found: list[PairsOfRows], parts: list[Tree]) -> PairsOfRows:
 
 
 def _most_telling(parts: tuple[Tree, ...], held: Callable[[Tree], np.ndarray]) -> list[Tree]:
-    """Choose the parts that leave few pairs of rows, so that the others need not be asked of many."""
+    """Choose the parts that leave few pairs of rows, so that the others need not be checked for many."""
     masks = {part: held(part) for part in parts}
     chosen: list[Tree] = []
     so_far = np.ones_like(masks[parts[0]])
@@ -319,11 +319,11 @@ def _most_telling(parts: tuple[Tree, ...], held: Callable[[Tree], np.ndarray]) -
 
 
 def _order(values: np.ndarray) -> np.ndarray:
-    return pl.Series(values).arg_sort().to_numpy().astype(np.int64)  # numbers of 64 bits are what NumPy takes by
+    return pl.Series(values).arg_sort().to_numpy().astype(np.int64)  # NumPy indexes with 64-bit integers
 
 
 def _cut(values: np.ndarray, size: int) -> np.ndarray:
-    """Cut values into tiles; the last one is filled up with NaN, which is in no pair."""
+    """Cut values into tiles; the last one is filled up with NaN, which matches nothing."""
     short = -values.size % size
     filled = np.concatenate((values, np.full(short, np.nan, dtype=np.float32))) if short else values
     return filled.reshape(-1, size)

@@ -1,4 +1,4 @@
-"""User operators at work: by key and by bucket."""
+"""User operators at runtime: by key and by bucket."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ __all__ = ["OperatorPerBucket", "OperatorPerKey", "user_operator"]
 
 
 def user_operator(label: str, step: steps.Operate, buckets: int) -> Operator:
-    """Return what runs either kind of operator; `label` names the step in errors."""
+    """Return the operator that runs the user's code, per key or per bucket; `label` names the step in errors."""
     kind = OperatorPerKey if isinstance(step.operator, KeyOperator) else OperatorPerBucket
     return kind(label, step, buckets)

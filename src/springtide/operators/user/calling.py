@@ -1,8 +1,8 @@
-"""The work of a KeyOperator in one epoch, in blocks of keys: fast where all goes well.
+"""The work of a KeyOperator in one epoch, in blocks of keys: fast as long as nothing goes wrong.
 
-User code is called key by key; everything around it is done for many keys at once: states are read and written by the column, tuples are excerpts
-of one frame, what comes back is checked together. When something is wrong with a key, all of its work is done again, tuple by
-tuple, from the state that it had (`careful`).
+User code is called key by key; everything around it is done for many keys at once: states are read and written by column, tuples are parts
+of one frame, and what comes back is checked together. If something goes wrong with a key, all of its work is done again, tuple by tuple,
+from the state that it had before (`one_by_one`).
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class Until:
     time: int
     """Timers up to this time go off."""
     ended: bool
-    """And then each that is still set once more."""
+    """Afterwards, every timer that is still set goes off once more."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some keys with their states, and their tuples: of key i the rows from `starts[i]` to before `ends[i]`."""
+    """Some keys with their states and their tuples: key i has the rows from `starts[i]` up to but not including `ends[i]`."""
 
     keys: list[tuple[Any, ...]]
     stored: pl.DataFrame
-    """The state of each key; what is in a row that is not `known` means nothing."""
+    """The state of each key; rows that are not `known` have no meaning."""
     known: list[bool]
     tuples: pl.DataFrame
     starts: np.ndarray
@@ -69,14 +69,14 @@ class Block:
 
 @dataclass
 class Calls:
-    """What came of the calls: for each the key, what it gave, and the earliest time that this may have."""
+    """The results of the calls: for each call its key, what it returned, and the earliest time that this may have."""
 
     keys: list[int]
     given: list[Any]
     earliest: list[int]
 
     def cut(self, length: int) -> None:
-        """Forget all calls but the first ones."""
+        """Forget all calls after the first `length`."""
         del self.keys[length:], self.given[length:], self.earliest[length:]
 
     def chosen(self, numbers: list[int]) -> Calls:
@@ -86,7 +86,7 @@ class Calls:
 
 @dataclass(frozen=True)
 class Done:
-    """What came of a block: rows, states, and the keys with which something went wrong."""
+    """The result of a block: rows, states, and the keys for which something went wrong."""
 
     rows: pl.DataFrame
     columns: list[pl.Series]
@@ -99,13 +99,13 @@ class Worker:
     """Calls one KeyOperator."""
 
     def __init__(self, operator: KeyOperator, schema: pl.Schema) -> None:
-        """See what the operator defines: that says how its tuples may be cut."""
+        """Find out what the operator defines: this determines how its tuples may be divided."""
         self._operator, self._schema = operator, schema
         self._state = pl.Schema(operator.state)
         self._keeps = type(operator).keep is not KeyOperator.keep
 
     def work(self, block: Block, until: Until) -> Done:
-        """Call the operator for every key of a block; check what it gives."""
+        """Call the operator for every key of a block, and check what it returns."""
         states = block.states()
         timed = self._operator.timer is not None or self._keeps
         with _no_collection():
@@ -141,7 +141,7 @@ class Worker:
         return Calls(list(range(len(given))), given, ts[block.starts].tolist()), wrong
 
     def _timed(self, block: Block, states: list[State], until: Until) -> tuple[Calls, list[int]]:
-        """Call `process` with tuples of one time (or one by one, if it is asked after each whether to keep the state), timers in between."""
+        """Call `process` with all tuples of one time (or one by one, if `keep` has to be asked after each), with timers in between."""
         operator, timer, keeps = self._operator, self._operator.timer, self._keeps
         ts = block.tuples[TS].to_physical().to_numpy()
         cut = np.ones(ts.size, dtype=bool) if keeps else changes(ts)
@@ -172,7 +172,7 @@ class Worker:
             state, reached, before = states[i], -(2**63), len(calls.keys)
             try:
                 for c in range(first[i], last[i]):
-                    while reached != times[c] and due(state, times[c]):  # not between tuples of one time
+                    while reached != times[c] and due(state, times[c]):  # not between tuples of the same time
                         state, reached = wake(i, key, state, reached)
                     if state is None:
                         state = operator.init(key)
@@ -191,7 +191,7 @@ class Worker:
     # ── checks ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _checked(self, calls: Calls, states: Sequence[State]) -> tuple[pl.DataFrame, list[pl.Series]]:
-        """Put the rows of all calls into one frame and all states into columns; a `Misfit` says that something is not as it should be."""
+        """Put the rows of all calls into one frame and all states into columns; raise `Misfit` if anything is not as it should be."""
         if not all(issubclass(kind, Sequence) for kind in set(map(type, calls.given))):
             raise Misfit("not rows")
         given = [row for rows in calls.given for row in rows]
@@ -207,7 +207,7 @@ class Worker:
         return rows, columns_of(live, self._state)
 
     def _unsound(self, calls: Calls, states: list[State], known: set[int]) -> Iterator[int]:
-        """Find the keys with which something is wrong, by halves; what is known already is left alone."""
+        """Find the keys for which something is wrong, by bisection; skip those that are already known."""
         of: dict[int, list[int]] = {}
         for c, i in enumerate(calls.keys):
             of.setdefault(i, []).append(c)
@@ -224,7 +224,7 @@ class Worker:
 
 
 def _not_sound(keys: range, sound: Callable[[range], bool]) -> Iterator[int]:
-    """Find all keys that are not sound; of a range that is, none is looked at."""
+    """Find all keys that are not sound; a range that is sound is not searched further."""
     if not keys or sound(keys):
         return
     if len(keys) == 1:
@@ -237,7 +237,7 @@ def _not_sound(keys: range, sound: Callable[[range], bool]) -> Iterator[int]:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Let Python's cycle collector rest: it would walk over all rows made so far, again and again."""
+    """Pause Python's cycle collector, which would otherwise walk over all rows made so far, again and again."""
     was = gc.isenabled()
     gc.disable()
     try:

@@ -1,8 +1,8 @@
 """Many small parts of one frame, for code that looks at a few rows at a time.
 
-Polars is made for columns: to cut two rows out of a frame takes microseconds, and to select two columns of them a tenth of a millisecond. An
-`FramePart` is a frame like any other, but it is cut out only when it must be. What is mostly asked of few rows (how many there are,
-their values one after the other, some of the columns) is answered from Python lists that are made once for all excerpts.
+Polars is made for columns: cutting two rows out of a frame takes microseconds, and selecting two of their columns a tenth of a millisecond. A
+`FramePart` is a frame like any other, but it is only cut out when necessary. What is usually asked of a few rows (how many there are, their
+values one after another, some of the columns) is answered from Python lists that are made once for all parts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import polars as pl
 
 
 class FrameParts:
-    """A frame that is given out in parts.
+    """A frame that is handed out in parts.
 
     >>> whole = FrameParts(pl.DataFrame({"x": [1, 2, 3], "y": [4, 5, 6]}))
     >>> part = whole.part(1, 3)
@@ -22,7 +22,7 @@ class FrameParts:
     """
 
     def __init__(self, frame: pl.DataFrame) -> None:
-        """Take the whole."""
+        """Take the whole frame."""
         self.frame = frame
         self.names = tuple(frame.columns)
         self._columns: dict[str, pl.Series] = {}
@@ -30,7 +30,7 @@ class FrameParts:
         self._choices: dict[tuple[Any, ...], tuple[str, ...]] = {}
 
     def part(self, start: int, end: int, names: tuple[str, ...] | None = None) -> FramePart:
-        """Return the rows from `start` to before `end`, and of them all columns or these."""
+        """Return the rows from `start` up to but not including `end`, with all columns or only those in `names`."""
         made = _new(FramePart)
         made._whole, made._names, made._start, made._end = self, names or self.names, start, end
         return made
@@ -49,7 +49,7 @@ class FrameParts:
         return rows
 
     def choice(self, given: tuple[Any, ...]) -> tuple[str, ...] | None:
-        """Return the columns that are meant if nothing but plain names is given, each once; None for anything else."""
+        """Return the chosen columns if only plain names are given, each once; None for anything else."""
         try:
             found = self._choices.get(given)
         except TypeError:  # a list, or expressions
@@ -60,7 +60,7 @@ class FrameParts:
 
 
 class FramePart(pl.DataFrame):
-    """Some rows of a frame. Once it has been cut out, and may have been changed, it is answered for by Polars alone."""
+    """Some rows of a frame. Once it has been cut out, and may have been changed, Polars alone answers for it."""
 
     _whole: FrameParts
     _names: tuple[str, ...]
@@ -78,7 +78,7 @@ class FramePart(pl.DataFrame):
 
     @classmethod
     def _from_pydf(cls, py_df: Any) -> pl.DataFrame:
-        """Make what comes of it a frame, not an excerpt."""
+        """Return plain frames from its operations, not parts."""
         return pl.DataFrame._from_pydf(py_df)
 
     @property
@@ -91,13 +91,13 @@ class FramePart(pl.DataFrame):
         return self.height
 
     def __getitem__(self, key: Any) -> Any:
-        """Return a column, or whatever else Polars gives."""
+        """Return a column, or anything else that Polars returns."""
         if type(key) is not str or "_df" in self.__dict__ or key not in self._names:
             return super().__getitem__(key)
         return self._whole.column(key).slice(self._start, self._end - self._start)
 
     def select(self, *exprs: Any, **named: Any) -> pl.DataFrame:
-        """Choose columns; by their plain names without cutting anything out."""
+        """Select columns; plain names do not require cutting anything out."""
         if named or "_df" in self.__dict__ or self._names is not self._whole.names:
             return super().select(*exprs, **named)
         chosen = self._whole.choice(exprs)
@@ -110,7 +110,7 @@ class FramePart(pl.DataFrame):
         return self._whole.rows(self._names)[self._start : self._end]
 
     def iter_rows(self, *, named: Any = False, buffer_size: int = 512) -> Any:
-        """Return the rows one by one, as tuples or dicts."""
+        """Iterate over the rows, as tuples or dicts."""
         if "_df" in self.__dict__:
             return super().iter_rows(named=named, buffer_size=buffer_size)
         rows = self._whole.rows(self._names)[self._start : self._end]

@@ -1,4 +1,4 @@
-"""What user operators need of frames: tuples at the states that they belong to, in the total order (ST-2, ST-4).
+"""What user operators need from frames: tuples brought to the states that they belong to, in the total order (ST-2, ST-4).
 
 tuples of an instance         a x   b y   a z         keys of each in one run, in the total order
 in runs by key                a x   a z   b y         a run, and what is known of its key, is the work of one state
@@ -17,30 +17,30 @@ from springtide.exchange.routing import BUCKETS
 from springtide.query.operators import OWN_KEYS
 
 KEY = "__key"
-"""The one key of a tuple that was made of one with several."""
+"""The single key of a tuple that was made from one with several keys."""
 _ROW = "__row"
 
 
 def to_each_key(tuples: pl.DataFrame, column: str, buckets: int, own: np.ndarray) -> pl.DataFrame:
-    """Make of each tuple with a list of keys one per different key in a bucket that is ours (`own[bucket]`)."""
+    """Turn each tuple with a list of keys into one tuple per distinct key whose bucket is ours (`own[bucket]`)."""
     pairs = _pairs(tuples, column, buckets, own)
     return _with(tuples, pairs.with_columns(pl.concat_list(KEY).alias(OWN_KEYS)))
 
 
 def to_each_bucket(tuples: pl.DataFrame, column: str, buckets: int, own: np.ndarray) -> pl.DataFrame:
-    """Make of each tuple with a list of keys one per bucket that is ours, with the different keys that it has there."""
+    """Turn each tuple with a list of keys into one tuple per bucket that is ours, with the distinct keys that it has there."""
     pairs = _pairs(tuples, column, buckets, own)
     together = pairs.group_by(_ROW, BUCKET, maintain_order=True).agg(pl.col(KEY).alias(OWN_KEYS))
     return _with(tuples, together)
 
 
 def one_key_each(tuples: pl.DataFrame) -> pl.DataFrame:
-    """Make of each tuple one for each of its own keys."""
+    """Turn each tuple into one for each of its own keys."""
     return tuples.explode(OWN_KEYS).with_columns(pl.concat_list(OWN_KEYS).alias(OWN_KEYS))
 
 
 def _pairs(tuples: pl.DataFrame, column: str, buckets: int, own: np.ndarray) -> pl.DataFrame:
-    """Return the number of a tuple and one of its keys, in the order of the tuples and of the lists."""
+    """Return pairs of a tuple's number and one of its keys, in the order of the tuples and of their lists."""
     numbered = tuples.select(pl.col(column).alias(KEY)).with_row_index(_ROW)
     pairs = numbered.explode(KEY).unique([_ROW, KEY], keep="first", maintain_order=True)
     pairs = pairs.with_columns(hash_of([KEY])).with_columns(bucket_of_hash(pl.col(HASH), buckets))
@@ -52,7 +52,7 @@ def _with(tuples: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
 
 
 def in_runs(tuples: pl.DataFrame, keys: Sequence[str], content: Sequence[str]) -> tuple[pl.DataFrame, np.ndarray]:
-    """Bring the tuples of each key together, each key's in the total order; return them, and the first row of every run."""
+    """Bring the tuples of each key together, in the total order within each key; return them and the first row of every run."""
     rows = order.arrange(tuples, content).sort(HASH, maintain_order=True)
     starts, collision = runs(rows, keys)
     if collision:
@@ -62,7 +62,7 @@ def in_runs(tuples: pl.DataFrame, keys: Sequence[str], content: Sequence[str]) -
 
 
 def runs(rows: pl.DataFrame, keys: Sequence[str]) -> tuple[np.ndarray, bool]:
-    """Return the first row of every run of a key in rows sorted by hash, and whether two keys have the same hash."""
+    """Return the first row of every run of a key in rows sorted by hash, and whether two keys share a hash."""
     hashes = rows[HASH].to_numpy()
     first = changes(hashes)
     other = (
@@ -74,7 +74,7 @@ def runs(rows: pl.DataFrame, keys: Sequence[str]) -> tuple[np.ndarray, bool]:
 
 
 def changes(values: np.ndarray) -> np.ndarray:
-    """Return for each value whether it is another one than that before; the first one always is."""
+    """Return for each value whether it differs from the previous one; the first one always does."""
     new = np.ones(values.size, dtype=bool)
     np.not_equal(values[1:], values[:-1], out=new[1:])
     return new

@@ -1,4 +1,4 @@
-"""One key's work, tuple by tuple: every call is checked by itself, so that an error names the row, or the row is rejected."""
+"""The work of one key, tuple by tuple: every call is checked on its own, so that an error can name the row, or the row can be rejected."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from springtide.query.types import TS
 from springtide.values.user_code import Caller
 
 Rejected = tuple[int, str]
-"""The number of a row with which `process` went wrong, and why."""
+"""The number of a row for which `process` failed, and why."""
 
 
 class CarefulKey:
-    """A key at work: its state, what it has given, the rows that it has rejected."""
+    """A key at work: its state, the rows that it has returned, and the rows that it has rejected."""
 
     def __init__(self, caller: Caller, operator: KeyOperator, key: tuple[object, ...], state: State) -> None:
-        """Begin with the state that was stored."""
+        """Start from the stored state."""
         self._caller, self._operator, self._key = caller, operator, key
         self._schema = pl.Schema(operator.state)
         self._reached = -(2**63)
@@ -29,10 +29,10 @@ class CarefulKey:
         self.rejected: list[Rejected] = []
 
     def work(self, tuples: pl.DataFrame, until: Until, *, rejects: bool) -> None:
-        """Process all tuples, and let the timer go off in between and up to the time that has come."""
+        """Process all tuples; let the timer go off in between, and up to the current time."""
         last = None
         for number, ts in enumerate(tuples[TS].to_physical().to_list()):
-            if ts != last:  # not between tuples of one time
+            if ts != last:  # not between tuples of the same time
                 self._wake(ts)
             last = ts
             row = tuples.slice(number, 1)
@@ -40,7 +40,7 @@ class CarefulKey:
                 self._process(row, ts)
                 continue
             before = copy.deepcopy(self.state)
-            if self.state is None:  # what goes wrong here is not the row's fault
+            if self.state is None:  # an error here is not the row's fault
                 self._init(row)
             try:
                 self._process(row, ts)
@@ -67,7 +67,7 @@ class CarefulKey:
             self._tell()
 
     def _tell(self) -> None:
-        """Let the timer go off. One set into the past goes off at the time of what set it."""
+        """Let the timer go off. A timer set in the past goes off at the time of whatever set it."""
         assert self._timer is not None
         now = self._reached = max(self._timer, self._reached)
         self.given.append(self._caller.rows("on_time", self._key, self.state, now, earliest=now))
@@ -84,7 +84,7 @@ class CarefulKey:
         return timer
 
     def _settle(self, method: str) -> None:
-        """Check the state that a call left, and let it go if it is not worth keeping."""
+        """Check the state that a call left behind, and drop it if it is not worth keeping."""
         state = self._caller.state(method, self.state, self._schema)
         if not self._caller.run("keep", self._key, state):
             self.state = None

@@ -1,6 +1,6 @@
-"""A BucketOperator at work: one state per bucket, written as the operator says after every epoch that touched it (SM-1).
+"""A BucketOperator at runtime: one state per bucket, written in the operator's own way after every epoch that touched it (SM-1).
 
-A state is one row: JSON as text where the operator leaves that to us, otherwise its frame as an Arrow file. The newest row of a bucket counts.
+A state is one row: JSON text where the operator leaves the format to us, otherwise its frame as an Arrow file. The newest row of a bucket counts.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ class OperatorPerBucket(Operator):
         self.tables = {STATES: StateTable(fold=_newest), HELD: holding.HELD}
 
     def send(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
-        """Send tuples with their places; one with a list of keys once to every instance with one of them (ST-2)."""
+        """Send tuples with their places; a tuple with a list of keys goes once to every instance that has one of them (ST-2)."""
         tuples = tuples.select([*self._input, *order.PLACES])
         if self._step.many:
             return buckets_of_list(tuples, self._step.keys[0], self._buckets)
         return tuples.with_columns(bucket_of(self._step.keys, self._buckets))
 
     def run(self, view: StateView, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> OperatorResult:
-        """Let every bucket with ready tuples process them, and tell every bucket with a state that time has moved on."""
+        """Let every bucket with ready tuples process them, and tell every bucket that has a state that time has moved on."""
         before = holding.ready_before(view)
         marks = {holding.TIME_MARK: max(clock.time, before)}
         ended = clock.time == END_OF_TIME
@@ -91,7 +91,7 @@ class OperatorPerBucket(Operator):
         )
 
     def migrated(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Let the user's code make its states of those that other code has written."""
+        """Let the user's code convert states that other code has written."""
         if JSON not in rows.columns or FRAME not in rows.columns or not migrates(self._operator):
             return rows
         made = [
@@ -109,7 +109,7 @@ class OperatorPerBucket(Operator):
         return written(caller, self._operator, caller.run("migrate", old))
 
     def oldest(self, marks: Marks) -> Mapping[str, int]:
-        """Tuples are held until they are ready; a state is kept until the end."""
+        """Return what is still needed: tuples are held until they are ready, states are kept until the end."""
         time = marks[holding.TIME_MARK]
         return dict.fromkeys(self.tables, END_OF_TIME + 1) if time == END_OF_TIME else {HELD: time}
 
@@ -125,7 +125,7 @@ class OperatorPerBucket(Operator):
     def _work(
         self, view: StateView, ready: pl.DataFrame | None, *, moved: bool
     ) -> Iterator[tuple[int, pl.DataFrame | None, Written | None]]:
-        """Return the buckets that are to be called, with their tuples in the total order and their states as they are stored."""
+        """Yield the buckets to be called, with their tuples in the total order and their stored states."""
         tuples: dict[int, pl.DataFrame] = {}
         if ready is not None:
             rows = order.arrange(ready, self._input).sort(BUCKET, maintain_order=True)
@@ -148,10 +148,10 @@ class OperatorPerBucket(Operator):
 
 
 class OneBucket:
-    """The state of one bucket at work."""
+    """The state of one bucket while it is being worked on."""
 
     def __init__(self, caller: Caller, operator: BucketOperator[Any], stored: Written | None) -> None:
-        """Make the state of what is stored, or anew."""
+        """Restore the stored state, or create a new one."""
         self._caller, self._operator, self._stored = caller, operator, stored
         self._state = self._made(stored)
         self._taken = stored is not None
@@ -159,7 +159,7 @@ class OneBucket:
         self.rejected: list[pl.DataFrame] = []
 
     def process(self, tuples: pl.DataFrame, ready_ts: int, step: steps.Operate) -> None:
-        """Process tuples, all at once; if that goes wrong, from the beginning in parts, to find the row with which it does."""
+        """Process tuples all at once; if that fails, start again in parts, to find the row that causes the failure."""
         first = tuples[TS].to_physical()[0]
         try:
             self.given.append(self._caller.rows("process", self._state, tuples, ready_ts, earliest=first, cause=tuples))
@@ -173,13 +173,13 @@ class OneBucket:
         self._taken = True
 
     def let_go(self, *, write: bool) -> Written | None:
-        """Write the state down if it is worth it, and let go of it."""
+        """Write the state down if it is worth keeping, and release it."""
         written = self._written() if write and self._taken else None
         self._caller.run("free", self._state)
         return written
 
     def _carefully(self, tuples: pl.DataFrame, step: steps.Operate) -> None:
-        """Process by halves: each half that goes wrong is halved again, from the state before it, until a row stands alone."""
+        """Process by halves: each half that fails is halved again, from the state before it, until a single row is left."""
         times = tuples[TS].to_physical().to_list()
         safe, todo = self._stored, [range(tuples.height)]
         self._again(safe)
@@ -223,7 +223,7 @@ class OneBucket:
 
 
 def written(caller: Caller, operator: BucketOperator[Any], state: Any) -> Written:
-    """Have the user's code write a state down."""
+    """Let the user's code write a state down."""
     frame = caller.run("serialize", state)
     if not isinstance(frame, pl.DataFrame):
         problem = f"{type(operator).__name__}.serialize returned a {type(frame).__name__}"

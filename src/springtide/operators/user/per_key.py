@@ -1,7 +1,7 @@
-"""A KeyOperator at work: one row of state per key, of which the newest version counts; timers apart, found by their time.
+"""A KeyOperator at runtime: one row of state per key, of which the newest version counts; timers are kept separately and found by their time.
 
-- `states`: hash, key, `state.…`. Written for every key that was called; one that is let go, as a row that is not alive.
-- `timers`: hash, key, time (the slot). Written when a timer was set; whether it still is is seen in the state.
+- `states`: hash, key, `state.…`. Written for every key that was called; a key whose state is dropped is written as a row that is not alive.
+- `timers`: hash, key, time (the slot). Written when a timer was set; the state shows whether it is still set.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ TIMERS = "timers"
 TIMER = "__timer"
 _START, _END = "__start", "__end"
 _KEYS = 1 << 15
-"""So many keys are worked on at once: their tuples and rows are Python objects meanwhile."""
+"""How many keys are worked on at once: meanwhile their tuples and rows are Python objects."""
 
 
 @dataclass
 class Made:
-    """What an epoch makes, block by block."""
+    """What is made in an epoch, block by block."""
 
     rows: list[pl.DataFrame] = field(default_factory=list)
     states: list[pl.DataFrame] = field(default_factory=list)
@@ -64,7 +64,7 @@ class OperatorPerKey(Operator):
         self._keys = list(step.keys)
         self._in_tuples = [KEY] if step.many else self._keys
         self._prefix = "state."
-        while any(k.startswith(self._prefix) for k in self._keys):  # keys stand beside it
+        while any(k.startswith(self._prefix) for k in self._keys):  # keys stand next to the state's columns
             self._prefix += "."
         self._state = pl.Schema({self._prefix + n: t for n, t in pl.Schema(step.operator.state).items()})
         self._timer = self._prefix + (step.operator.timer or "")
@@ -74,14 +74,14 @@ class OperatorPerKey(Operator):
             self.tables[TIMERS] = StateTable(slot=TIMER, fold=versions.keyed(self._keys).fold, versions=True)
 
     def send(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
-        """Send tuples with their places; one with a list of keys once to every instance with one of them (ST-2)."""
+        """Send tuples with their places; a tuple with a list of keys goes once to every instance that has one of them (ST-2)."""
         tuples = tuples.select([*self._input, *order.PLACES])
         if self._step.many:
             return buckets_of_list(tuples, self._step.keys[0], self._buckets)
         return tuples.with_columns(hash_of(self._step.keys)).with_columns(bucket_of_hash(pl.col(HASH), self._buckets))
 
     def run(self, view: StateView, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> OperatorResult:
-        """Let keys with ready tuples, and keys whose timers are due, do their work."""
+        """Do the work of all keys that have ready tuples or timers that are due."""
         before = holding.ready_before(view)
         nothing, marks = pl.DataFrame(schema=self._step.schema), {holding.TIME_MARK: max(clock.time, before)}
         if before == END_OF_TIME:
@@ -99,12 +99,12 @@ class OperatorPerKey(Operator):
         return OperatorResult(pl.concat(done.rows) if done.rows else nothing, marks, {} if ended else writes, rejected)
 
     def oldest(self, marks: Marks) -> Mapping[str, int]:
-        """Tuples are held until they are ready, timers until they have gone off. What a key has is kept until the end."""
+        """Return what is still needed: tuples until they are ready, timers until they have gone off, and states until the end."""
         time = marks[holding.TIME_MARK]
         return dict.fromkeys(self.tables, END_OF_TIME + 1) if time == END_OF_TIME else {HELD: time, TIMERS: time + 1}
 
     def migrated(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Let the user's code make its states of those that other code has written; timers stay."""
+        """Let the user's code convert states that other code has written; timers stay as they are."""
         if ALIVE not in rows.columns or TIMER in rows.columns or not migrates(self._operator):
             return rows
         old = rows.select(pl.col(f"^{re.escape(self._prefix)}.*$").name.map(lambda n: n.removeprefix(self._prefix)))
@@ -123,7 +123,7 @@ class OperatorPerKey(Operator):
         kept = rows.select(pl.exclude(f"^{re.escape(self._prefix)}.*$"))
         made_now = kept.with_columns(c.alias(self._prefix + c.name) for c in columns)
         first = [c for c in kept.columns if c != versions.VERSION]
-        return made_now.select(*first, *self._state, versions.VERSION)  # in the order of rows that are written now
+        return made_now.select(*first, *self._state, versions.VERSION)  # in the same order as rows that are written now
 
     def _expanded(self, view: StateView, arrived: pl.DataFrame | None) -> pl.DataFrame | None:
         if arrived is None or not self._step.many:
@@ -199,7 +199,7 @@ class OperatorPerKey(Operator):
     # ── work ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _work(self, block: Block, keys: pl.DataFrame, until: Until, done: Made) -> None:
-        """Let the keys of a block do their work; those with which something goes wrong once more, carefully."""
+        """Do the work of the keys of a block; keys for which something goes wrong are done again, carefully."""
         did = self._worker.work(block, until)
         done.rows.append(did.rows)
         states, columns = did.states, did.columns
@@ -210,7 +210,7 @@ class OperatorPerKey(Operator):
         self._write(keys, states, columns, done)
 
     def _carefully(self, block: Block, keys: pl.DataFrame, i: int, until: Until, done: Made) -> State:
-        """Do the work of one key tuple by tuple, from the state that it had; return the state that it has now."""
+        """Do the work of one key tuple by tuple, from the state that it had before; return its new state."""
         caller = Caller(f"{self._label}, bucket {keys[BUCKET][i]}", self._operator, self._step.schema)
         one, tuples = CarefulKey(caller, self._operator, block.keys[i], block.state(i)), block.rows(i)
         one.work(tuples, until, rejects=self._step.on_error == "reject")
@@ -222,7 +222,7 @@ class OperatorPerKey(Operator):
         return one.state
 
     def _write(self, keys: pl.DataFrame, states: Sequence[State], columns: Sequence[pl.Series], done: Made) -> None:
-        """Make the rows for the states of a block, of keys that are let go and had one too, and for timers that were set."""
+        """Make the rows for the states of a block (including those of keys that had a state and drop it) and for timers that were set."""
         alive = pl.Series(ALIVE, [s is not None for s in states], dtype=pl.Boolean)
         named = [BUCKET, HASH, *self._keys]
         live = (
