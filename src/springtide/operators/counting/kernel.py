@@ -1,14 +1,14 @@
-"""Windows of n tuples: the tuples of each key are numbered in the total order, and a window is given when its last one is there.
+"""Windows of n tuples: the tuples of each key are numbered in the total order, and a window is emitted when its last tuple is there.
 
-A window of `size` tuples every `every` is cut into panes of gcd(size, every) tuples, as a window of time is cut by the clock.
+A window of `size` tuples every `every` is cut into panes of gcd(size, every) tuples, just as a window of time is cut by the clock.
 
     tuple      0  1  2  3  4  5  6  7          size 4, every 2: panes of 2 tuples
     pane       └ 0 ┘└ 1 ┘└ 2 ┘└ 3 ┘
     window 0   └──────────┘
     window 1         └──────────┘
 
-State has, per key, the panes of windows that are not full, and always the last one: it tells how many tuples there were. Panes are only
-added; that earlier ones are not needed any more is seen from the later ones. A pane of one tuple is the tuple itself.
+State has, for each key, the panes of windows that are not full, and always the last pane, which tells how many tuples there were. Panes are only
+ever added; later panes show that earlier ones are no longer needed. A pane of one tuple is the tuple itself.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from springtide.query.windows import LastN
 _NUMBER = "__number"
 _FIRST, _LAST = "__first", "__last"
 _SHORT = 16
-"""Windows of up to so many tuples are put together tuple by tuple."""
+"""Windows of up to this many tuples are put together tuple by tuple."""
 
 
 @dataclass(frozen=True)
 class CountPanes:
-    """The geometry of a window of tuples: everything counted in panes."""
+    """The geometry of a window of tuples, with everything counted in panes."""
 
     width: int
-    """Tuples of one pane."""
+    """The number of tuples in a pane."""
     size: int
     every: int
 
@@ -54,7 +54,7 @@ class CountPanes:
         return CountPanes(width, window.size // width, window.every // width)
 
     def first_kept(self, seen: np.ndarray) -> np.ndarray:
-        """Return the first pane that is needed after so many tuples: that of the first window that is not full, or the last one.
+        """Return the first pane that is needed after this many tuples: that of the first window that is not full, or the last one.
 
         >>> CountPanes(1, 4, 2).first_kept(np.array([1, 3, 4, 5, 6, 7])).tolist()
         [0, 0, 2, 2, 4, 4]
@@ -75,9 +75,9 @@ class CountingAggregate:
         self.keys, self.schema = list(step.by), step.schema
         self._input = step.inputs[0].schema
         self.single = self.panes.width == 1
-        """A pane is a tuple."""
+        """Whether a pane is a single tuple."""
         self.content = [*self._input] if order.needs_content(step) else []
-        """Columns by which tuples at the same place are ordered."""
+        """The columns by which tuples at the same place are ordered."""
         self.inputs = list(dict.fromkeys([TS, *self.keys, *_roots(step.aggregates), *self.content]))
         """The columns of the tuples that are needed."""
         places = [a for a in step.aggregates if a.traits.ordered]
@@ -93,15 +93,15 @@ class CountingAggregate:
         """The columns of panes in state."""
 
     def fold(self, panes: pl.DataFrame) -> pl.DataFrame:
-        """Make one row per key and pane of what several segments have; leave out those that are not needed any more."""
+        """Merge what several segments have into one row per key and pane; leave out panes that are no longer needed."""
         lines = self._lined_up(panes)
         first = self.panes.first_kept(self._seen(lines))
         return lines.rows.filter(lines.rows[PANE].to_numpy() >= np.repeat(first, lines.lengths))
 
     def advance(self, old: pl.DataFrame | None, tuples: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Take the next tuples of some keys; return the windows that are full now, and the panes to be written.
+        """Take the next tuples of some keys; return the windows that are now full, and the panes to be written.
 
-        `old` has all panes in state of these keys.
+        `old` has all panes of these keys in state.
         """
         tuples = order.arrange(tuples, self.content)
         before = None if old is None else self.fold(old)
@@ -120,7 +120,7 @@ class CountingAggregate:
         return np.asarray(last * self.panes.width + panes.rows[ROWS].to_numpy()[panes.ends])
 
     def _ends_window(self, panes: np.ndarray) -> np.ndarray:
-        """Return which panes are the last ones of a window."""
+        """Return which panes are the last of a window."""
         after = panes + 1 - self.panes.size
         return np.asarray((after >= 0) & (after % self.panes.every == 0))
 
@@ -160,13 +160,13 @@ class CountingAggregate:
         return self._framed(rows[ends], rows[TS].gather(starts), rows[TS].gather(ends), values)
 
     def _at_place(self, a: BoundAggregate, rows: pl.DataFrame, starts: np.ndarray, ends: np.ndarray) -> pl.Series:
-        """Take first, last or all values from where they stand."""
+        """Take the first, the last or all values directly from their positions."""
         assert a.aggregate.input is not None
         values = rows.select(a.aggregate.input.alias(a.name)).to_series()
         if a.aggregate.function != "collect":
             return values.gather(starts if a.aggregate.function == "first" else ends)
         nested = isinstance(values.dtype, pl.List | pl.Array)
-        flat = values.to_frame().to_struct(a.name) if nested else values  # reshape looks into lists, not into structs
+        flat = values.to_frame().to_struct(a.name) if nested else values  # reshape looks inside lists, but not inside structs
         size = self.panes.size
         lists = [flat.gather(members).reshape((-1, size)).arr.to_list() for _, members in members_of(starts, size)]
         result = pl.concat(lists)
@@ -181,7 +181,7 @@ class CountingAggregate:
         numbers = np.arange(tuples.height) + np.repeat(before - lines.starts, lines.lengths)
         numbered = lines.rows.with_columns(pl.Series(_NUMBER, numbers), pl.Series(PANE, numbers // width))
         added = self.partials.add(numbered.lazy(), [*self._groups, PANE]).select(self.columns).collect()
-        new = RowsByKey.of(added.sort(PANE), self.keys)  # keys in the order of `lines`
+        new = RowsByKey.of(added.sort(PANE), self.keys)  # keys in the same order as in `lines`
         kept = np.repeat(self.panes.first_kept(before + lines.lengths), new.lengths)
         both = self._lined_up(pl.concat([old, new.rows]) if old is not None else new.rows)
         panes = both.rows[PANE].to_numpy()
@@ -211,7 +211,7 @@ class CountingAggregate:
 
 
 def _roots(aggregates: Sequence[BoundAggregate]) -> list[str]:
-    """Return the columns that aggregates look at."""
+    """Return the columns that aggregates read."""
     functions = [a.aggregate for a in aggregates]
     exprs = [f.input for f in functions if f.input is not None]
     exprs += [e for f in functions if f.user is not None for e in f.user.add.values()]

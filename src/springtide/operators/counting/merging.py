@@ -1,4 +1,4 @@
-"""Windows over rows that stand one after the other: all of one length, each beginning at some row.
+"""Windows over consecutive rows: all of the same length, each beginning at some row.
 
 row       0 1 2 3 4 5 6 7          length 5 = 4 + 1
 window    └───────┘                merged from rows 0–3, made once for all windows, and row 4
@@ -15,15 +15,15 @@ import polars as pl
 from springtide.operators.aggregates.partials import Partials
 
 CELLS = 4_000_000
-"""How many rows × windows are worked on at once."""
+"""How many rows × windows are processed at once."""
 _WINDOW = "__window"
 
 
 def merge_runs(partials: Partials, rows: pl.DataFrame, starts: np.ndarray, length: int) -> pl.DataFrame:
     """Merge partial rows `start … start + length - 1` of each window into one.
 
-    What adds up is subtracted from running sums. Otherwise either each window is put together from its rows, or from runs of 2, 4, 8, …
-    rows, of which all windows share those of a length: whatever is less work.
+    Additive results are differences of running sums. Otherwise each window is put together either from its rows, or from runs of 2, 4, 8, …
+    rows, which are made once per length for all windows: whichever is less work.
     """
     rows = rows.select(partials.columns)
     if length == 1:
@@ -53,7 +53,7 @@ def gathered(
 
 
 def members_of(starts: np.ndarray, length: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Return the numbers of some windows and the rows of all of them, one window after the other; a bounded number of rows at a time."""
+    """Yield the numbers of some windows and the rows of all of them, one window after another; a bounded number of rows at a time."""
     step = max(1, CELLS // length)
     for low in range(0, max(1, starts.size), step):
         part = starts[low : low + step]
@@ -63,12 +63,12 @@ def members_of(starts: np.ndarray, length: int) -> Iterator[tuple[np.ndarray, np
 def _differences(values: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
     sums = np.zeros(values.size + 1, dtype=values.dtype)
     np.cumsum(values, out=sums[1:])
-    result: np.ndarray = sums[starts + length] - sums[starts]  # wraps as the sums did
+    result: np.ndarray = sums[starts + length] - sums[starts]  # wraps around just as the sums did
     return result
 
 
 def _doubled(partials: Partials, rows: pl.DataFrame, starts: np.ndarray, length: int) -> pl.DataFrame:
-    """Take each window apart into runs whose lengths are powers of two."""
+    """Split each window into runs whose lengths are powers of two."""
     pieces, at, runs = [], starts, rows
     for level in range(length.bit_length()):
         if length >> level & 1:

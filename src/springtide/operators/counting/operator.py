@@ -1,4 +1,4 @@
-"""Aggregates over windows of n tuples: tuples wait until they are ready, then they are numbered; panes of unfilled windows in state."""
+"""Aggregates over windows of n tuples: tuples wait until they are ready and are then numbered; panes of unfilled windows are kept in state."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class CountingOperator(Operator):
         self.tables = {PANES: StateTable(fold=self._kernel.fold, versions=True), HELD: holding.HELD}
 
     def adapted(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Bring partial results of an older version to digits."""
+        """Convert partial results of an older version to digits."""
         return self._kernel.partials.adapted(rows)
 
     def send(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
-        """Send the columns that are needed, with their places."""
+        """Send the columns that are needed, with the tuples' places."""
         kernel = self._kernel
         bucket = bucket_of_hash(pl.col(HASH), self._buckets)
         return tuples.select([*kernel.inputs, *order.PLACES, hash_of(kernel.keys)]).with_columns(bucket)
 
     def run(self, view: StateView, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> OperatorResult:
-        """Number the tuples that are ready; return the windows that are full."""
+        """Number the tuples that are ready, and return the windows that are full."""
         kernel, writes = self._kernel, {}
         ready, held = holding.release(view, HELD, arrived[0], clock)
         rows = pl.DataFrame(schema=kernel.schema)
@@ -58,6 +58,6 @@ class CountingOperator(Operator):
         return OperatorResult(rows, marks, {} if clock.time == END_OF_TIME else writes, rejected)
 
     def oldest(self, marks: Marks) -> Mapping[str, int]:
-        """Tuples are held until they are ready. How many a key had is known until the end."""
+        """Return what is still needed: tuples until they are ready, and a key's number of tuples until the end."""
         time = marks[holding.TIME_MARK]
         return {HELD: time, PANES: END_OF_TIME + 1} if time == END_OF_TIME else {HELD: time}

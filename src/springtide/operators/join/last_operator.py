@@ -1,4 +1,4 @@
-"""Joins by keys over the last n tuples: both inputs in one total order, the last n of each key and side in state."""
+"""Joins by keys over the last n tuples: both inputs in one total order, with the last n tuples of each key and side in state."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from springtide.state.manifest import Marks
 SIDES = ("left", "right")
 """The tables with the last n tuples of each key."""
 HELD = ("held-left", "held-right")
-"""The tables with the tuples that wait until they are ready."""
+"""The tables with the tuples that are waiting to become ready."""
 
 
 class LastJoinOperator(Operator):
-    """A join by keys over the last n."""
+    """A join by keys over the last n tuples."""
 
     def __init__(self, step: steps.Join, buckets: int) -> None:
         """Prepare the kernel."""
@@ -34,14 +34,14 @@ class LastJoinOperator(Operator):
         self.tables = {**kept, **dict.fromkeys(HELD, holding.HELD)}
 
     def send(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
-        """Send tuples with their places; one with a null key finds no partner, and only goes where it is given alone."""
+        """Send tuples with their places; one with a null key finds no partner, and is only sent if it is to be returned alone."""
         keys = self._kernel.keys[exchange.side]
         if exchange.side == 1 or not self._outer:
             tuples = tuples.filter(pl.all_horizontal(pl.col(k).is_not_null() for k in keys))
         return tuples.with_columns(hash_of(keys)).with_columns(bucket_of_hash(pl.col(HASH), self._buckets))
 
     def run(self, view: StateView, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> OperatorResult:
-        """Pair the tuples that are ready with those of their keys before them; return what stays alone."""
+        """Pair the tuples that are ready with earlier ones of their keys; also return those that stay alone."""
         before, writes = holding.ready_before(view), dict[str, pl.DataFrame]()
         marks = {holding.TIME_MARK: max(clock.time, before)}
         ready = []
@@ -55,7 +55,7 @@ class LastJoinOperator(Operator):
         return OperatorResult(in_pieces(made, self._kernel.shape.none()), marks, writes)
 
     def oldest(self, marks: Marks) -> Mapping[str, int]:
-        """Tuples are held until they are ready; the last n of a key are needed until the end."""
+        """Return what is still needed: tuples until they are ready, the last n of a key until the end."""
         time = marks[holding.TIME_MARK]
         return {**dict.fromkeys(HELD, time), **(dict.fromkeys(SIDES, END_OF_TIME + 1) if time == END_OF_TIME else {})}
 
@@ -83,7 +83,7 @@ class LastJoinOperator(Operator):
             yield advance.left_over(end)
 
     def _known(self, view: StateView, side: int, hashes: pl.Series, *, everything: bool) -> pl.DataFrame | None:
-        """Find what is known of keys; at the end of all, since left tuples are given then that wait for a partner."""
+        """Find what is known about keys; at the end about all keys, since left tuples that are still waiting for a partner are returned then."""
         table, keys = SIDES[side], self._kernel.keys[side]
         if not (everything and side == 0 and self._outer):
             return versions.find(view, table, hashes, keys)

@@ -1,4 +1,4 @@
-"""What a pair of a join looks like: the columns of both tuples, the later time, and the predicate that makes it one."""
+"""What a pair of a join looks like: the columns of both tuples, the later time, and the predicate that must hold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HOLDS = "__holds"
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs, and for each of them the numbers of the left and of the right tuple that it was made of."""
+    """Pairs, and for each of them the numbers of the left and the right tuple that it was made from."""
 
     rows: pl.DataFrame
     left: np.ndarray
@@ -25,14 +25,14 @@ class Pairs:
 
 
 class PairShape:
-    """The pairs of one join. Inputs may have more columns than the streams have (buckets, hashes): those are left out."""
+    """The pairs of one join. Inputs may have more columns than the streams (buckets, hashes): those are left out."""
 
     def __init__(self, step: Join | ThetaJoin) -> None:
-        """Work out which columns of which side a pair and its predicate need."""
+        """Work out which columns of each side a pair and its predicate need."""
         self.schema = step.schema
         """The columns of a pair."""
         self.predicate = step.where if isinstance(step, Join) else step.predicate
-        """What must be true of a pair, in the names of its columns; None when the keys say it all."""
+        """What must be true of a pair, in terms of its column names; None if matching keys are enough."""
         self._left = [n for n in step.inputs[0].schema if n != TS]
         self._right = dict(step.right_columns)
         self._conditions = (
@@ -40,10 +40,10 @@ class PairShape:
         )
 
     def made(self, left: pl.DataFrame, right: pl.DataFrame, i: np.ndarray, j: np.ndarray) -> Pairs:
-        """Pair the left tuples `i` with the right tuples `j`, one by one; those stay of which the predicate is true.
+        """Pair the left tuples `i` with the right tuples `j`, one by one, and keep the pairs for which the predicate is true.
 
-        The predicate is asked part by part, and only for the columns that the part reads; the others are gathered for what is left. How
-        many pairs are made at once is the caller's to bound.
+        The predicate is evaluated part by part, with only the columns that the part reads; the others are gathered for the pairs that are left. It
+        is up to the caller to limit how many pairs are made at once.
         """
         mine, theirs = (pl.Series(numbers.astype(np.uint32)) for numbers in (i, j))
         for condition in self._conditions:
@@ -61,17 +61,17 @@ class PairShape:
     def _condition(self, expr: pl.Expr) -> _Condition:
         names = set(expr.meta.root_names())
         right = {there: here for there, here in self._right.items() if here in names}
-        # One that reads nothing still needs some column to be as long as.
+        # A condition that reads nothing still needs a column, for its length.
         return _Condition(expr, [n for n in self._left if n in names], right, time=TS in names or not names)
 
     def none(self) -> pl.DataFrame:
-        """Return no pairs."""
+        """Return an empty frame of pairs."""
         return pl.DataFrame(schema=self.schema)
 
 
 @dataclass(frozen=True)
 class _Condition:
-    """A part of the predicate, and what it reads: columns of the left, of the right (name there, name here), the pair's time."""
+    """A part of the predicate, and what it reads: columns of the left, of the right (name there, name here), and whether it reads the pair's time."""
 
     expr: pl.Expr
     left: list[str]
@@ -80,7 +80,7 @@ class _Condition:
 
 
 def conjuncts(predicate: pl.Expr) -> list[pl.Expr]:
-    """Take a predicate apart: it is true where all parts are. They stand in the order in which they were written.
+    """Split a predicate into parts, all of which must be true. They stay in the order in which they were written.
 
     >>> [str(part) for part in conjuncts(pl.col("a") & (pl.col("b") | pl.col("c")) & pl.col("d"))]
     ['col("a")', '[(col("b")) | (col("c"))]', 'col("d")']
@@ -102,7 +102,7 @@ def _beside(
     *,
     time: bool,
 ) -> pl.DataFrame:
-    """Put tuples beside each other: columns of the left, columns of the right under their names in a pair, the later time."""
+    """Put tuples next to each other: columns of the left, columns of the right under their names in a pair, and the later time."""
     times = [TS] if time else []
     mine = left.select(*left_names, *times)
     renamed = [pl.col(there).alias(here) for there, here in (*right_names.items(), *((n, _RIGHT_TS) for n in times))]

@@ -1,10 +1,10 @@
-"""Joins by keys over a window of time: what came before meets what comes now, each pair once.
+"""Joins by keys over a window of time: earlier tuples meet new ones, each pair once.
 
     pairs of an epoch:   new left × old right  ·  new left × new right  ·  old left × new right
 
-Both sides are kept as they came, by time. A tuple is needed as long as one of the other side can come that reaches it: the merged time of the *other*
-side decides. With `how="left"`, that is also when it is certain that a left tuple stays alone. Which of the kept ones do not is partly known when they
-are written; of the others, what meets a partner later is noted, for as long.
+Both sides are kept as they arrived, by time. A tuple is needed as long as a tuple of the other side that reaches it can still arrive: the merged time of
+the *other* side decides. With `how="left"`, that is also when it becomes certain that a left tuple stays alone. Some left tuples are known to have a partner
+when they are written; for the others, it is recorded when they meet a partner later, and kept for as long as they are.
 
 A stream that is joined with itself is sent and kept once.
 """
@@ -33,11 +33,11 @@ from springtide.state.manifest import Marks
 SIDES = ("left", "right")
 """The tables with the tuples of each side, and the marks with the merged time of each side."""
 PAIRED = "paired"
-"""The table with the names of left tuples that met a partner after they were kept."""
+"""The table with the names of left tuples that met a partner after they were written."""
 
 _EPOCH, _ROW = "__epoch", "__row"
 _NAME = [_EPOCH, _ROW]
-"""The name of a left tuple: no two have the same."""
+"""The name of a left tuple, which is unique."""
 _PAIRED = "__paired"
 
 
@@ -58,7 +58,7 @@ class TimeJoinOperator(Operator):
             self.tables |= {PAIRED: StateTable(slot=TS, fold=lambda rows: rows.unique(_NAME))}
 
     def send(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
-        """Send tuples with their hashes; one with a null key finds no partner, and only goes where it is given alone."""
+        """Send tuples with their hashes; one with a null key finds no partner, and is only sent if it is to be returned alone."""
         side, keys = exchange.side, self._keys[exchange.side]
         if side == 1 and self._alike:
             return pl.LazyFrame()
@@ -68,24 +68,24 @@ class TimeJoinOperator(Operator):
         return hashed.select(self._columns[side])  # not all senders have places
 
     def run(self, view: StateView, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> OperatorResult:
-        """Pair what arrived with what was there, and with each other; return what stays alone."""
+        """Pair what arrived with what was there before, and new tuples with each other; also return those that stay alone."""
         writes: dict[str, pl.DataFrame] = {}
         marks = dict(zip(SIDES, clock.sides, strict=True))
         return OperatorResult(in_pieces(self._rows(view, arrived, marks, writes), self._shape.none()), marks, writes)
 
     def expired(self, marks: Marks, arrived: Sequence[pl.DataFrame | None]) -> int:
-        """Count the rows of each side from before the time that the side had come to."""
+        """Count the rows of each side that are older than the time that the side had reached."""
         return sum(
             earlier(rows, TS, marks.get(side, gate.BEGINNING)) for side, rows in zip(SIDES, arrived, strict=False)
         )
 
     def oldest(self, marks: Marks) -> Mapping[str, int]:
-        """A tuple is needed as long as the time of the other side is not past its reach."""
+        """Return what is still needed: a tuple is, until the time of the other side has passed its reach."""
         first = {side: self._first(marks[other]) for side, other in zip(SIDES, reversed(SIDES), strict=True)}
         return {table: first.get(table, first[SIDES[0]]) for table in self.tables}
 
     def _first(self, time: int) -> int:
-        """Return the first time that a tuple of the other side reaches now or later."""
+        """Return the first time that a tuple of the other side can still reach, now or later."""
         return time if time == END_OF_TIME else max(time - self._length, FIRST_SLOT)
 
     def _rows(
@@ -123,7 +123,7 @@ class TimeJoinOperator(Operator):
         return Indexed(rows.select(self._columns[side]).rechunk(), self._keys[side])
 
     def _old(self, view: StateView, side: int, new: Indexed | None) -> Indexed | None:
-        """Find what was kept of a side and may meet something new of the other one: the same keys, times in reach."""
+        """Find the kept tuples of a side that may meet a new tuple of the other side: those with the same keys and times within reach."""
         if new is None:
             return None
         low, high = int(new.places[0]) - self._length, int(new.places[-1]) + self._length
@@ -137,7 +137,7 @@ class TimeJoinOperator(Operator):
     # ── left tuples that stay alone ───────────────────────────────────────────────────────────────────────────────
 
     def _named(self, view: StateView, left: Indexed, met: np.ndarray) -> pl.DataFrame:
-        """Return new left tuples their names, and say which of them are paired already."""
+        """Return the new left tuples with their names, and with a flag for those that are already paired."""
         first = view.instance << 40
         return left.rows.with_columns(
             pl.Series(_PAIRED, met),
@@ -148,7 +148,7 @@ class TimeJoinOperator(Operator):
     def _alone(
         self, view: StateView, left: Indexed | None, met: np.ndarray, known: pl.DataFrame | None, marks: Marks
     ) -> Iterator[pl.DataFrame]:
-        """Return the left tuples that no partner can reach any more and that have none: new ones, and those kept that are due now."""
+        """Yield the left tuples without a partner that no partner can reach any more: new ones, and kept ones that are now due."""
         time = pl.col(TS).to_physical()
         due, before = self._first(marks[SIDES[1]]), self._first(view.marks.get(SIDES[1], gate.BEGINNING))
         lone = [left.rows.filter(~pl.Series(met) & (time < due))] if left is not None else []

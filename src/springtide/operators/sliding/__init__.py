@@ -1,1 +1,1 @@
-"""Aggregates over windows of time that slide: partial results per key and pane."""
+"""Aggregates over sliding windows of time: partial results per key and pane."""

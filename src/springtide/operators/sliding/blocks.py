@@ -1,14 +1,14 @@
-"""Blocks of panes: long windows of functions that cannot be taken back are put together from a few partial results, not from every pane.
+"""Blocks of panes: long windows of functions that cannot be subtracted are put together from a few partial results, not from every pane.
 
-A block of level j has 2^j panes from a multiple of 2^j on. It is merged once, from its two halves, when its panes are complete. A window is
-then put together from the largest blocks within it, at most two of a level:
+A block of level j has 2^j panes, starting at a multiple of 2^j. It is merged once, from its two halves, when its panes are complete. A window is
+then put together from the largest blocks within it, at most two per level:
 
     pane      0   1   2   3   4   5   6   7   8   9  10  11
     level 1   └───────┘       └───────┘       └───────┘
     level 2   └───────────────┘               └───────────────┘
     window        ├───────────────────────────────────┤            = pane 1 + block 2–3 + block 4–7 + block 8–9
 
-A block is in the parts of a window when the window has all of it and not all of the block above it: those windows follow one another, so each
+A block is one of the parts of a window if the window contains all of it but not all of the block above it. Those windows are consecutive, so each
 block knows the first and the last of them.
 """
 
@@ -22,7 +22,7 @@ from springtide.operators.sliding.kernel import PANE, Panes
 from springtide.query.types import END_OF_TIME
 
 LEAST = 8
-"""Windows of fewer panes are put together from panes."""
+"""Windows with fewer panes are put together from panes."""
 
 Range = tuple[int, int]
 """Blocks that begin at `low ≤ pane < high`."""
@@ -38,16 +38,16 @@ class Blocks:
 
     @property
     def levels(self) -> range:
-        """The levels above panes: the largest blocks are not larger than the window."""
+        """The levels above panes: the largest blocks are no larger than the window."""
         return range(1, self.panes.size.bit_length())
 
     def completed(self, level: int, closed: int | None, upto: int) -> Range:
-        """Return the blocks of a level that are complete when the windows up to `upto` are closed, and were not after window `closed`."""
+        """Return the blocks of a level that are complete when the windows up to `upto` are closed, and were not yet complete after window `closed`."""
         low = _BEGINNING if closed is None else _end(self.panes, closed) >> level << level
         return low, END_OF_TIME if upto == END_OF_TIME else _end(self.panes, upto) >> level << level
 
     def needed(self, level: int, closed: int | None, last: int) -> list[Range]:
-        """Return the blocks of a level that the windows after `closed` up to `last` can have among their parts."""
+        """Return the blocks of a level that can be parts of the windows after `closed` up to `last`."""
         length, end = 1 << level, _end(self.panes, last) - (1 << level) + 1
         if closed is None:
             return [(_BEGINNING, end)]
@@ -61,7 +61,7 @@ class Blocks:
         return [(start, min(inner, end)), (outer, end)]  # at the beginning of a window, and at its end
 
     def parts(self, window: int) -> dict[int, list[int]]:
-        """Return the beginnings of the blocks that a window is put together from, by level."""
+        """Return the starts of the blocks that a window is put together from, by level."""
         found: dict[int, list[int]] = {}
         at, end = window * self.panes.every, _end(self.panes, window)
         while at < end:
@@ -71,20 +71,20 @@ class Blocks:
         return found
 
     def windows(self, level: int) -> tuple[pl.Expr, pl.Expr]:
-        """Return the first and the last window that a block is a part of; there may be none."""
+        """Return the first and the last window that a block is part of; there may be none."""
         start, length = pl.col(PANE), 1 << level
         size, every = self.panes.size, self.panes.every
         first, last = (start + (length - size - 1)) // every + 1, start // every
         if level == self.levels[-1]:
             return first, last
         right = (start // length) & 1 == 1
-        # Of a right half those that begin within the left one or with the right one, of a left half those that end before the right one does.
+        # For a right half, windows that begin within the left half or with the right one; for a left half, windows that end before the right one does.
         first = pl.when(right).then(pl.max_horizontal(first, (start - length) // every + 1)).otherwise(first)
         last = pl.when(right).then(last).otherwise(pl.min_horizontal(last, (start + (2 * length - size - 1)) // every))
         return first, last
 
     def above(self, level: int) -> pl.Expr:
-        """Return the beginning of the block of a level that a smaller one is in."""
+        """Return the start of the block of a level that contains a smaller one."""
         return (pl.col(PANE) // (1 << level) * (1 << level)).alias(PANE)
 
 

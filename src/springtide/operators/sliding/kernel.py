@@ -1,13 +1,13 @@
 """Windowed aggregates over time: panes in, closed windows out.
 
 A window of `size` every `every` is cut into panes of gcd(size, every). State has one partial result per key and pane, never one
-per window. A window is closed once, when the merged time has come to its end; no tuple can then fall into its panes.
+per window. A window is closed once, when the merged time has reached its end; no tuple can fall into its panes after that.
 
     pane       0   1   2   3   4   5   6          size 3 panes, every 1 pane
     window 0   └───────────┘
     window 1       └───────────┘                  from window 0 to window 1: pane 3 enters, pane 0 leaves
 
-Where every partial column is an integer that adds up (sums of floats are made of integers too), the sums of the next window (less what leaves) are kept as totals, and
+If every partial column is an integer that adds up (sums of floats are made of integers too), the sums of the next window (minus what leaves) are kept as totals, and
 closing a window reads only the panes that enter or leave. Otherwise each closed window is merged from its panes.
 """
 
@@ -28,22 +28,22 @@ from springtide.query.windows import Sliding
 
 PANE = "__pane"
 FIRST, LAST = "__first", "__last"
-"""The first and the last window that a partial row is a part of."""
+"""The first and the last window that a partial row is part of."""
 _WINDOW = "__window"
 _ID = "__id"
 _NOTHING = np.zeros(0, dtype=np.int64)
 _CELLS = 4_000_000
-"""How many cells of keys × windows are worked on at once."""
+"""How many cells of keys × windows are processed at once."""
 _USUAL = 6
-"""So many columns; of more, fewer cells at once."""
+"""The number of columns that `_CELLS` is meant for; with more columns, fewer cells are processed at once."""
 
 
 @dataclass(frozen=True)
 class Panes:
-    """The geometry of a window: everything counted in panes."""
+    """The geometry of a window, with everything counted in panes."""
 
     width: int
-    """Microseconds of one pane."""
+    """The width of a pane in microseconds."""
     size: int
     every: int
 
@@ -60,7 +60,7 @@ class Panes:
         return (merged_time // self.width - self.size) // self.every
 
     def first_pane_after(self, window: int) -> int:
-        """Return the first pane of the window after this one: earlier panes are needed no more."""
+        """Return the first pane of the window after this one: earlier panes are no longer needed."""
         return (window + 1) * self.every
 
     def start(self, window: int) -> int:
@@ -68,16 +68,16 @@ class Panes:
         return window * self.every * self.width
 
     def range_of(self, first: int | None, last: int | None) -> tuple[int, int]:
-        """Return the panes `low ≤ pane < high` of the windows from the first to the last; None is without bound."""
+        """Return the panes `low ≤ pane < high` of the windows from the first to the last; None means no bound."""
         low = -(2**63) if first is None else first * self.every
         return low, END_OF_TIME if last is None else last * self.every + self.size
 
     def first_window(self, pane: int) -> int:
-        """Return the first window with this pane in it."""
+        """Return the first window that contains this pane."""
         return (pane - self.size) // self.every + 1
 
     def last_window(self, pane: int) -> int:
-        """Return the last window with this pane in it."""
+        """Return the last window that contains this pane."""
         return pane // self.every
 
 
@@ -92,7 +92,7 @@ class SlidingAggregate:
         self.keys = list(step.by)
         self.totals_kept = self.partials.additive and self.panes.size > self.panes.every
         self.totals_are_new = self.totals_kept and self.partials.additive_now
-        """Older versions kept none."""
+        """Whether older versions kept no totals."""
         self.schema = step.schema
         self._groups = [BUCKET, *self.keys]
         self.columns = [*self._groups, PANE, *self.partials.columns]
@@ -101,24 +101,24 @@ class SlidingAggregate:
         self._nothing = pl.DataFrame(schema={**step.schema, **dict.fromkeys(self.partials.hidden, pl.String())})
 
     def combine(self, tuples: pl.LazyFrame) -> pl.LazyFrame:
-        """Fold tuples into partial results per key and pane. Runs before the exchange; buckets are added there."""
+        """Fold tuples into partial results per key and pane. This runs before the exchange, where buckets are added."""
         pane = pl.col(TS).dt.epoch("us") // self.panes.width if self.panes.width > 1 else pl.col(TS).dt.epoch("us")
         return self.partials.add(tuples, [*self.keys, pane.alias(PANE)])
 
     def merge(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Make one row per bucket, key and pane of what came from several senders or segments."""
+        """Merge what came from several senders or segments into one row per bucket, key and pane."""
         return self.partials.merge(rows.lazy(), [*self._groups, PANE]).collect()
 
     def merge_blocks(self, rows: pl.DataFrame, start: pl.Expr) -> pl.DataFrame:
-        """Make one row per bucket, key and block that begins at `start`."""
+        """Merge rows into one per bucket, key and block, where `start` is the start of the block."""
         return self.partials.merge(rows.lazy(), [*self._groups, start]).select(self.columns).collect()
 
     def panes_in_totals(self, closed: int) -> tuple[int, int]:
-        """Return the panes `low ≤ pane < high` whose sums are the totals once a window is closed."""
+        """Return the panes `low ≤ pane < high` whose sums are the totals once window `closed` is closed."""
         return (closed + 1) * self.panes.every, closed * self.panes.every + self.panes.size
 
     def totals_of(self, panes: pl.DataFrame) -> pl.DataFrame:
-        """Add panes up to totals."""
+        """Add up panes to totals."""
         columns = [c for c in self.columns if c != PANE]
         return self.partials.merge(panes.lazy(), self._groups).select(columns).collect()
 
@@ -130,7 +130,7 @@ class SlidingAggregate:
         return self.combine(tuples).with_columns(bucket_of([], 1)).select(self.columns).collect()
 
     def panes_to_close(self, closed: int | None, upto: int) -> list[tuple[int, int]]:
-        """Return the ranges of panes `low ≤ pane < high` that closing the windows up to `upto` must see."""
+        """Return the ranges of panes `low ≤ pane < high` that are needed to close the windows up to `upto`."""
         size, every = self.panes.size, self.panes.every
         end = END_OF_TIME if upto == END_OF_TIME else upto * every + size
         if closed is None:
@@ -145,10 +145,10 @@ class SlidingAggregate:
     def close(
         self, closed: int | None, upto: int, panes: pl.DataFrame, totals: pl.DataFrame | None
     ) -> tuple[pl.DataFrame, pl.DataFrame | None]:
-        """Close the windows after `closed`, up to and with `upto`; return their rows and the totals for the next time.
+        """Close the windows after `closed`, up to and including `upto`; return their rows and the totals for the next time.
 
-        `panes` has (at least) the rows with the panes of those windows that are not in `totals`, and those in `totals` that
-        leave; `closed` is None when no window was closed before.
+        `panes` has (at least) the rows of those windows' panes that are not in `totals`, and of the panes in `totals` that
+        leave; `closed` is None if no window was closed before.
         """
         last = self._last(upto, panes, totals)
         if last is None:
@@ -158,14 +158,14 @@ class SlidingAggregate:
         return self._running(closed, last, panes, totals)
 
     def _last(self, upto: int, panes: pl.DataFrame, totals: pl.DataFrame | None) -> int | None:
-        """Do not go past the last window that has anything in it: at the end of the input time is without bound."""
+        """Do not go past the last window that has anything in it: at the end of the input, time is unbounded."""
         if panes.height == 0 and (totals is None or totals.height == 0):
             return None
         if upto != END_OF_TIME:
             return upto
         greatest = panes[PANE].max() if panes.height else None
         assert isinstance(greatest, int) or greatest is None
-        # What is in the totals but not in the panes has left by the time all panes have: totals hold no later pane.
+        # What is in the totals but not in the panes will have left once all panes have: totals hold no later pane.
         return self.panes.last_window(greatest) if isinstance(greatest, int) else None
 
     # ── merged from panes ─────────────────────────────────────────────────────────────────────────────────────────
@@ -183,7 +183,7 @@ class SlidingAggregate:
         return self.put_together(panes.with_columns(first.alias(FIRST), final.alias(LAST)))
 
     def put_together(self, parts: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows of windows from partial rows, each a part of the windows from `FIRST` to `LAST`."""
+        """Return the rows of windows, given partial rows that are each part of the windows from `FIRST` to `LAST`."""
         parts = parts.filter(pl.col(FIRST) <= pl.col(LAST))
         if not parts.height:
             return self.no_windows()
@@ -212,7 +212,7 @@ class SlidingAggregate:
         sums = before.join(everyone, on=self._groups, nulls_equal=True)
         pane = rows[PANE].to_numpy()
         enters, leaves = (pane - geometry.size) // geometry.every + 1, pane // geometry.every + 1
-        # What is in the totals does not enter again, what was taken out in advance does not leave again.
+        # What is already in the totals does not enter again; what was subtracted in advance does not leave again.
         entering = enters <= last if closed is None else (enters <= last) & (enters > closed)
         leaving = leaves <= last + 1 if closed is None else (leaves <= last + 1) & (leaves > closed + 1)
         windows = self._candidates(closed, last, rows[PANE].unique().to_numpy())
@@ -256,12 +256,12 @@ class SlidingAggregate:
         return self._finished(pl.concat(results).lazy()), pl.concat(kept)
 
     def _candidates(self, closed: int | None, last: int, panes: np.ndarray) -> np.ndarray:
-        """Return the numbers of the windows after `closed` up to `last` that can have tuples, in order."""
+        """Return the numbers of the windows after `closed` up to `last` that may have tuples, in order."""
         overlap = math.ceil(self.panes.size / self.panes.every)
         if closed is not None and last - closed <= overlap:
             return np.arange(closed + 1, last + 1)
         ranges = [np.arange(self.panes.first_window(int(p)), self.panes.last_window(int(p)) + 1) for p in panes]
-        if closed is not None:  # what is in the totals may show in the windows that follow at once
+        if closed is not None:  # what is in the totals may appear in the windows that follow directly
             ranges.append(np.arange(closed + 1, closed + overlap + 1))
         windows = np.unique(np.concatenate(ranges)) if ranges else np.empty(0, dtype=np.int64)
         return windows[(windows <= last) & (closed is None or windows > closed)]
@@ -288,7 +288,7 @@ class SlidingAggregate:
 
 
 def between(rows: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
-    """Return the rows of panes `low ≤ pane < high`; most often that is all of them or none, and a look at the least and the greatest will do."""
+    """Return the rows of panes `low ≤ pane < high`; usually that is all or none of them, and the least and the greatest pane are enough to tell."""
     panes = rows[PANE]
     least, greatest = panes.min(), panes.max()
     if least is None or least >= high or greatest < low:  # type: ignore[operator]
@@ -299,7 +299,7 @@ def between(rows: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
 
 
 def _bucket_chunks(rows: pl.DataFrame, chunk: int) -> list[pl.DataFrame]:
-    """Cut rows sorted by bucket into parts of about `chunk`, never inside a bucket's key."""
+    """Cut rows sorted by bucket into parts of about `chunk` rows, never within a key of a bucket."""
     if rows.height <= chunk:
         return [rows] if rows.height else []
     lengths = rows[BUCKET].rle().struct.unnest()["len"].to_list()
@@ -313,5 +313,5 @@ def _bucket_chunks(rows: pl.DataFrame, chunk: int) -> list[pl.DataFrame]:
 
 
 def _zeros(*shape: int) -> np.ndarray:
-    """Return zeros that take no room, to read from."""
+    """Return read-only zeros that take no memory."""
     return np.broadcast_to(np.int64(0), shape)

@@ -1,4 +1,4 @@
-"""Aggregates over long windows of time whose functions cannot be taken back (min, max, collect, …): panes and blocks of panes in state."""
+"""Aggregates over long windows of time whose functions cannot be subtracted (min, max, collect, …): panes and blocks of panes in state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from springtide.state.manifest import Marks
 
 
 def sliding_operator(step: steps.Aggregate, buckets: int) -> Operator:
-    """Return the operator for a window of time: with totals where they can be kept, with blocks where they help."""
+    """Return the operator for a window of time: with totals where these can be kept, with blocks where these help."""
     plain = SlidingOperator(step, buckets)
     return (
         LongSlidingOperator(step, buckets)
@@ -39,13 +39,13 @@ class LongSlidingOperator(SlidingOperator):
         }
 
     def oldest(self, marks: Marks) -> Mapping[str, int]:
-        """Blocks are needed as long as a window that is open has all of their panes."""
+        """Return what is still needed: blocks are, as long as an open window contains all of their panes."""
         return {name: first for first in super().oldest(marks).values() for name in self.tables}
 
     def _close(
         self, view: StateView, new: pl.DataFrame | None, closed: int | None, upto: int
     ) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
-        """Merge the blocks that are complete now; put windows together from blocks."""
+        """Merge the blocks that are now complete; put windows together from blocks."""
         last, made = self._last(view, new, upto), {0: new}
         if last is None:
             return self.kernel.no_windows(), {}
@@ -63,7 +63,7 @@ class LongSlidingOperator(SlidingOperator):
         return rows, {block_table(level): blocks for level, blocks in made.items() if level > 0 and blocks is not None}
 
     def _windows(self, level: int, closed: int | None, last: int) -> list[pl.Expr]:
-        """Return for which of the windows that are closed now a block of this level is needed."""
+        """Return which of the windows being closed need a block of this level."""
         if closed == last - 1:  # only such blocks were read
             return [pl.lit(last, dtype=pl.Int64).alias(name) for name in (FIRST, LAST)]
         first, final = self._blocks.windows(level)
@@ -71,7 +71,7 @@ class LongSlidingOperator(SlidingOperator):
         return [first.alias(FIRST), pl.min_horizontal(final, last).alias(LAST)]
 
     def _last(self, view: StateView, new: pl.DataFrame | None, upto: int) -> int | None:
-        """Do not go past the last window that can have anything in it: at the end of the input time is without bound."""
+        """Do not go past the last window that can have anything in it: at the end of the input, time is unbounded."""
         if upto != END_OF_TIME:
             return upto
         found = [s.high for s in view.state.segments if s.kind == PANES]
@@ -81,7 +81,7 @@ class LongSlidingOperator(SlidingOperator):
     def _read(
         self, view: StateView, level: int, ranges: Sequence[Range], made: pl.DataFrame | None
     ) -> pl.DataFrame | None:
-        """Return blocks of a level, from state and from those made now; None for none."""
+        """Return blocks of a level, from state and from those made now; None if there are none."""
         parts = []
         for low, high in (r for r in ranges if r[0] < r[1]):
             found = [*view.read(block_table(level), low, high), *([made] if made is not None else [])]

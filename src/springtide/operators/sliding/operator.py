@@ -24,9 +24,9 @@ TOTALS = "totals"
 CLOSED = "window"
 """The mark: the number of the last window that was closed."""
 TOTALED = "totals"
-"""The mark: there are totals, of functions for which older versions kept none."""
+"""The mark that there are totals of functions for which older versions kept none."""
 FIRST = "first window"
-"""The mark of a new owner that has closed nothing yet: windows before this one are the old owner's."""
+"""The mark of a new owner that has closed nothing yet: windows before this one belong to the old owner."""
 
 
 def block_table(level: int) -> str:
@@ -49,7 +49,7 @@ class SlidingOperator(Operator):
         }
 
     def adapted(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Bring partial results of an older version to digits."""
+        """Convert partial results of an older version to digits."""
         return self.kernel.partials.adapted(rows)
 
     def send(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
@@ -60,10 +60,10 @@ class SlidingOperator(Operator):
         return self.kernel.combine(tuples).with_columns(bucket_of(keys, self._buckets))
 
     def run(self, view: StateView, arrived: Sequence[pl.DataFrame | None], clock: Clock) -> OperatorResult:
-        """Put partial results into panes; close the windows that end by now."""
+        """Add partial results to panes, and close the windows that have ended by now."""
         kernel, before = self.kernel, view.marks.get(CLOSED)
         new = arrived[0]
-        if new is not None:  # a pane that is a window of its own is merged when it is closed
+        if new is not None:  # a pane that is a window by itself is merged when it is closed
             new = new.select(kernel.columns) if kernel.panes.size == 1 else kernel.merge(new)
         rows, marks = kernel.no_windows(), dict(view.marks)
         writes: dict[str, pl.DataFrame] = {}
@@ -75,7 +75,7 @@ class SlidingOperator(Operator):
             marks |= {CLOSED: upto} | ({TOTALED: 1} if kernel.totals_are_new else {})
             marks.pop(FIRST, None)
             rows, writes = self._close(view, new, before, upto)
-            if first is not None:  # earlier ones are the old owner's
+            if first is not None:  # earlier ones belong to the old owner
                 rows = rows.filter(pl.col(WINDOW_START).to_physical() >= kernel.panes.start(first))
         if new is not None:
             writes[PANES] = new
@@ -87,7 +87,7 @@ class SlidingOperator(Operator):
         return OperatorResult(rows, marks, kept, rejected)
 
     def within(self, windows: tuple[int | None, int | None]) -> pl.Expr:
-        """Return which panes are needed for some windows."""
+        """Return an expression that selects the panes needed for some windows."""
         low, high = self.kernel.panes.range_of(*windows)
         return (pl.col(PANE) >= low) & (pl.col(PANE) < high)
 
@@ -101,14 +101,14 @@ class SlidingOperator(Operator):
         return self.kernel.panes.last_window(max(panes)) if panes else None
 
     def expired(self, marks: Marks, arrived: Sequence[pl.DataFrame | None]) -> int:
-        """Count the partial results of panes that a closed window has."""
+        """Count the partial results whose panes belong to a closed window."""
         closed = marks.get(CLOSED)
         if closed is None or closed == END_OF_TIME:
             return 0
         return earlier(arrived[0], PANE, self.kernel.panes.range_of(closed, closed)[1])
 
     def oldest(self, marks: Marks) -> Mapping[str, int]:
-        """Panes are needed from the first window that is open."""
+        """Return what is still needed: panes from the first open window on."""
         if CLOSED not in marks:
             return {}
         closed = marks[CLOSED]
@@ -119,14 +119,14 @@ class SlidingOperator(Operator):
     def _close(
         self, view: StateView, new: pl.DataFrame | None, closed: int | None, upto: int
     ) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
-        """Close the windows after `closed` up to `upto`; return their rows, and state to be written."""
+        """Close the windows after `closed` up to `upto`; return their rows and the state to be written."""
         rows, totals = self.kernel.close(closed, upto, *self._needed(view, new, closed, upto))
         return rows, {TOTALS: totals if totals is not None else pl.DataFrame()}
 
     def _needed(
         self, view: StateView, new: pl.DataFrame | None, before: int | None, upto: int
     ) -> tuple[pl.DataFrame, pl.DataFrame | None]:
-        """Read the panes and totals that closing windows needs."""
+        """Read the panes and totals that are needed to close windows."""
         kernel, parts = self.kernel, []
         for low, high in kernel.panes_to_close(before, upto):
             found = [*view.read(PANES, low, high), *([new] if new is not None else [])]
