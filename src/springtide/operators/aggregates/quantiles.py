@@ -100,7 +100,7 @@ def _coarser(buckets: _Buckets, k: int) -> _Buckets:
     if buckets.counts.size <= k:
         return buckets
     places = _places(buckets.least)
-    apart = places[1:] ^ places[:-1]  # neighbours are separate buckets as long as this, without its last bits, is not zero
+    apart = places[1:] ^ places[:-1]  # neighbours are separate while this, without its last bits, is not zero
     level, high = buckets.level, 64
     while level < high:
         middle = (level + high) // 2

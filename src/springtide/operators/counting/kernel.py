@@ -166,7 +166,7 @@ class CountingAggregate:
         if a.aggregate.function != "collect":
             return values.gather(starts if a.aggregate.function == "first" else ends)
         nested = isinstance(values.dtype, pl.List | pl.Array)
-        flat = values.to_frame().to_struct(a.name) if nested else values  # reshape looks inside lists, but not inside structs
+        flat = values.to_frame().to_struct(a.name) if nested else values  # reshape looks into lists, not into structs
         size = self.panes.size
         lists = [flat.gather(members).reshape((-1, size)).arr.to_list() for _, members in members_of(starts, size)]
         result = pl.concat(lists)
