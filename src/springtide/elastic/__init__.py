@@ -1,1 +1,1 @@
-"""What decides about instances and buckets. Pure: no Spark, no clock, no thread; the same live and in the simulator."""
+"""Decisions about instances and buckets. Pure: no Spark, no clock, no threads; the same live and in the simulator."""

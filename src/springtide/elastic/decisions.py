@@ -1,6 +1,6 @@
-"""Decisions as people read them: what was decided, and what became of it. Pure.
+"""Decisions for people to read: what was decided, and what came of it. Pure.
 
-The checkpoint's history has two records of each, with the same id: one when it is done, one when an epoch has run with it.
+The checkpoint's history has two records of each decision, with the same id: one when it is carried out, one when an epoch has run with it.
 
     {id, at, waited, kind, subquery, before, after, …}      …      {id, done, in_epoch, extra_seconds, bytes_moved, …}
 """
@@ -19,15 +19,15 @@ from springtide.state.instructions import Instruction
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a change was like, measured."""
+    """The measured effects of a change."""
 
     time: float
-    """When the first epoch with the new map was done."""
+    """When the first epoch with the new map was finished."""
     epoch: int
     seconds: float
     """How long that epoch took."""
     extra_seconds: float
-    """How much longer than the median of the epochs before it; it may be shorter."""
+    """How much longer than the median of the previous epochs; negative if it was shorter."""
     bytes_moved: int
     """The state of the buckets that changed hands."""
 
@@ -38,20 +38,20 @@ class Decision:
 
     id: str
     at: float
-    """When it was decided, in seconds of the clock."""
+    """When it was decided, in clock seconds."""
     instruction: Instruction
     outcome: Outcome | None = None
-    """None for what has not taken effect, or not by itself: see `overtaken`."""
+    """None for a change that has not taken effect, or not on its own: see `overtaken`."""
     overtaken: bool = False
-    """The subquery was told something else before an epoch ran with this."""
+    """Whether the subquery received another instruction before an epoch ran with this one."""
     protocol: Protocol = "virtual"
     """How the buckets went to their new owners."""
     waited: float = 0.0
-    """Seconds for which it waited for executors; epochs went on as before."""
+    """Seconds spent waiting for executors; epochs continued as before."""
 
     @property
     def took(self) -> float | None:
-        """Return the seconds from the decision to the end of the first epoch with it, waiting for executors included."""
+        """Return the seconds from the decision to the end of the first epoch with it, including the wait for executors."""
         return None if self.outcome is None else self.outcome.time - self.at
 
     @property
@@ -80,15 +80,15 @@ class Decision:
         return "moved" if self.instruction.kind == "move" else "balanced"
 
     def _repr_html_(self) -> str:
-        """Show a notebook what was decided, why, and what it cost."""
+        """Show in a notebook what was decided, why, and what it cost."""
         return Decisions([self])._repr_html_()
 
 
 class Decisions(list[Decision]):
-    """Several of them, oldest first."""
+    """Several decisions, oldest first."""
 
     def _repr_html_(self) -> str:
-        """Show a notebook a line for each."""
+        """Show one line for each in a notebook."""
         rows = [
             (
                 f"{datetime.fromtimestamp(d.at):%H:%M:%S}",
@@ -106,7 +106,7 @@ class Decisions(list[Decision]):
 
 
 def decisions_of(records: Iterable[Mapping[str, Any]]) -> list[Decision]:
-    """Put the records of decisions together, oldest first. An outcome whose decision is not among them any more is left out."""
+    """Combine the records of decisions, oldest first. An outcome whose decision is no longer among the records is left out."""
     begun: dict[str, Mapping[str, Any]] = {}
     outcomes: dict[str, Outcome] = {}
     for record in records:
@@ -120,7 +120,7 @@ def decisions_of(records: Iterable[Mapping[str, Any]]) -> list[Decision]:
         outcome = outcomes.get(name)
         overtaken = outcome is None and last[record["subquery"]] != name
         waited, protocol = record.get("waited", 0.0), record.get("protocol", "virtual")
-        at = record["at"] - waited  # it was written down when the executors were there
+        at = record["at"] - waited  # it was recorded when the executors were there
         found.append(Decision(name, at, _instruction(record), outcome, overtaken, protocol, waited))
     return found
 

@@ -1,4 +1,4 @@
-"""Experience: what earlier changes of a query teach about the next ones. Pure; it is all in the reports of before."""
+"""Experience: what earlier changes of a query teach about the next ones. Pure: it is all derived from earlier reports."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from statistics import fmean, median
 from springtide.elastic.snapshot import Snapshot
 
 NEAR = 0.1
-"""What is this near, as a share, is the same."""
+"""Values that differ by less than this share are treated as equal."""
 
 
 LAST = 5
-"""So many earlier changes are looked at: what was long ago may be another cluster's."""
+"""How many earlier changes are considered: those from long ago may stem from a different cluster."""
 _COMPARED = 3
-"""Reports before a change and after it."""
+"""How many reports before and after a change are compared."""
 
 
 def delay(reports: Sequence[Snapshot]) -> float | None:
-    """Return the seconds from the decision for more instances until they work: the median of the last ones measured, None before any.
+    """Return the seconds from a decision for more instances until they work: the median of the last measurements, or None if there are none.
 
     >>> reports = [
     ...     Snapshot(float(t), t, 1.0, 1.0, {}, {}, took=took) for t, took in enumerate([{}, {"a": 30.0}, {"a": 20.0}])
@@ -39,16 +39,16 @@ def delay(reports: Sequence[Snapshot]) -> float | None:
 
 @dataclass(frozen=True)
 class Change:
-    """Another number of instances, as the reports show it."""
+    """A change in the number of instances, as the reports show it."""
 
     at: int
-    """The first report with it."""
+    """The index of the first report after the change."""
     before: int
     after: int
 
 
 def changes(reports: Sequence[Snapshot], name: str) -> Iterator[Change]:
-    """Return the changes of a subquery's number of instances, the last one first."""
+    """Yield the changes in a subquery's number of instances, the most recent first."""
     for at in range(len(reports) - 1, 0, -1):
         old, new = reports[at - 1].subqueries.get(name), reports[at].subqueries.get(name)
         if old is not None and new is not None and old.instances != new.instances:
@@ -56,9 +56,9 @@ def changes(reports: Sequence[Snapshot], name: str) -> Iterator[Change]:
 
 
 def settling(reports: Sequence[Snapshot], name: str) -> float | None:
-    """Return the seconds after a change in which a row still took another time than later: the median of the last changes.
+    """Return for how many seconds after a change a row's cost still differed from what it was later: the median of the last changes.
 
-    State is read again, caches are cold, new workers warm up. What is measured meanwhile is the change.
+    State is read again, caches are cold, new workers warm up. What is measured in that time is the change itself.
     """
     found, end = [], len(reports)
     for change in changes(reports, name):
@@ -68,7 +68,7 @@ def settling(reports: Sequence[Snapshot], name: str) -> float | None:
         if len(costs) >= 3:
             final = median(costs)
             near = (i for i, cost in enumerate(costs) if abs(cost - final) <= NEAR * final)
-            steady = next(near, len(costs))  # none, where half of them are much more and half much less
+            steady = next(near, len(costs))  # none if half of the costs are much higher and half much lower
             found.append(sum(r.period for r in after[:steady]))
         if len(found) == LAST:
             break
@@ -77,21 +77,21 @@ def settling(reports: Sequence[Snapshot], name: str) -> float | None:
 
 @dataclass(frozen=True)
 class Gain:
-    """What the last scale-out of a subquery brought."""
+    """What the last scale-out of a subquery achieved."""
 
     time: float
     """When it took effect."""
     before: int
     after: int
     share: float
-    """Of the speed that so many more instances should bring: 1 is all of it, 0 nothing."""
+    """The share of the expected speed-up that was achieved: 1 is all of it, 0 none."""
 
 
 def gain(reports: Sequence[Snapshot], name: str) -> Gain | None:
-    """Measure the last scale-out of a subquery by the time that its stage takes for a row; None if there was none lately.
+    """Measure the last scale-out of a subquery by the time that its stage takes per row; None if there was none recently.
 
-    The last reports before it are compared with the last ones there are, not with that of the change itself: until the buckets are
-    balanced, new instances may bring little.
+    The last reports before it are compared with the most recent ones, not with the report of the change itself: until the buckets are
+    balanced, new instances may achieve little.
 
     >>> from springtide.elastic.snapshot import SubqueryLoad
     >>> from springtide.state.manifest import BucketMap
@@ -116,16 +116,16 @@ def gain(reports: Sequence[Snapshot], name: str) -> Gain | None:
 
 
 def _stage_cost(report: Snapshot, name: str) -> float:
-    """Return the seconds that the stage takes for a row of the subquery."""
+    """Return the seconds that the stage takes per row of the subquery."""
     own = report.subqueries.get(name)
     rows = sum(own.rows_in) if own else 0
     return report.span(name) / rows if rows else 0.0
 
 
 def rates(reports: Sequence[Snapshot], source: str, seconds: float) -> tuple[list[float], list[float]]:
-    """Return times and rates of what came to a source in the last seconds, oldest first.
+    """Return the times and rates of what arrived at a source in the last seconds, oldest first.
 
-    What was before the first rows of all is left out: a query that has just begun is no load that grows.
+    Everything before the very first rows is left out: a query that has just started is not a growing load.
     """
     times: list[float] = []
     found: list[float] = []

@@ -1,8 +1,8 @@
-"""Forecasts: how many rows will come, from how many came. Pure.
+"""Forecasts: how many rows will arrive, judging by how many have arrived. Pure.
 
 Linear     a line through the last minute, as in AUTOSCALE (AS-2)
 Trend      a line since the last break, if the slope cannot be chance; knows how far off it may be
-Seasonal   Holt and Winters' trend and season, for load that comes again every hour or every day
+Seasonal   Holt and Winters' trend and season, for load that repeats every hour or every day
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Series:
-    """Rates over time, oldest first; a rate is that of the time between its moment and the one before."""
+    """Rates over time, oldest first; each rate covers the time between its moment and the previous one."""
 
     times: Floats
     rates: Floats
 
     @staticmethod
     def of(times: Sequence[float], rates: Sequence[float]) -> Series:
-        """Take them from plain numbers."""
+        """Make a series from plain numbers."""
         return Series(np.asarray(times, dtype=np.float64), np.asarray(rates, dtype=np.float64))
 
     def last(self, seconds: float) -> Series:
-        """Keep what is at most a number of seconds older than the end."""
+        """Keep only entries that are at most this many seconds older than the end."""
         first = int(np.searchsorted(self.times, self.times[-1] - seconds, side="right")) if self.times.size else 0
         return Series(self.times[first:], self.rates[first:])
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The forecast rate at each of the times that were asked for."""
+    """The forecast rate at each of the requested times."""
 
     rates: tuple[float, ...]
     errors: tuple[float, ...]
-    """The standard deviation that each may be off by."""
+    """The standard deviation of the error of each rate."""
     trend: float = 0.0
-    """By how much the rate grows in a second; over 0 is an increasing input (AS-5)."""
+    """How much the rate grows per second; above 0, the input is increasing (AS-5)."""
     seen: float = 0.0
-    """Seconds for which the load has been like this. At 0 it has just jumped, and the last report may have only a part of it."""
+    """Seconds for which the load has been like this. At 0 it has just jumped, and the last report may show only part of the jump."""
 
     def upper(self, deviations: float) -> tuple[float, ...]:
         """Return the rates plus a number of standard deviations.
@@ -59,7 +59,7 @@ class Forecast:
 
 
 class Forecaster(Protocol):
-    """Looks back and says what comes next."""
+    """Looks at the past and predicts what comes next."""
 
     @property
     def lookback(self) -> float:
@@ -67,7 +67,7 @@ class Forecaster(Protocol):
         ...
 
     def forecast(self, past: Series, times: Sequence[float]) -> Forecast:
-        """Return what the rate will be at some later times; `past` has one entry at least."""
+        """Return the expected rates at some later times; `past` has at least one entry."""
         ...
 
 
@@ -95,21 +95,21 @@ class Linear:
 
 
 BREAK = 10.0
-"""Two lines must explain this many times as much as chance would, by the F statistic, before there is a break between them."""
+"""Two lines must explain this many times as much as chance would (F statistic) before a break between them is assumed."""
 CHANCE = 2.0
 """A slope within this many standard errors of 0 may be chance, and is treated as 0."""
 FEW = 4
-"""A line through fewer points fits too well to be believed: there it is the level that counts."""
+"""A line through fewer points than this fits too well to be trusted: only the level counts then."""
 QUIET = 0.01
-"""The least noise that is assumed, as a share of the rate."""
+"""The minimum noise that is assumed, as a share of the rate."""
 
 
 @dataclass(frozen=True)
 class Trend:
-    """A line through what came since the last break.
+    """A line through everything since the last break.
 
-    Load jumps, and then what was before says nothing: where two lines explain the window much better than one, only the
-    second counts. A slope that may be chance is none. A trend is not carried on for longer than it was seen.
+    Load jumps, and then what was before is irrelevant: if two lines explain the window much better than one, only the second
+    counts. A slope that may be chance is ignored. A trend is not extrapolated for longer than it has been observed.
 
     >>> times = range(0, 120, 5)
     >>> jump = Series.of(times, [100.0 if t < 100 else 300.0 for t in times])
@@ -118,14 +118,14 @@ class Trend:
     """
 
     window: float = 120.0
-    """The most seconds that a line goes through."""
+    """The longest time, in seconds, that a line covers."""
     lookback: float = 600.0
-    """Seconds from which it learns how noisy the load is."""
+    """Seconds of the past from which it learns how noisy the load is."""
     memory: InitVar[float | None] = None
     """The old name of `lookback`."""
 
     def __post_init__(self, memory: float | None) -> None:
-        """Take the old name too."""
+        """Accept the old name as well."""
         if memory is not None:
             warn("st.Trend(memory=…) is called lookback= now", DeprecationWarning, stacklevel=3)
             object.__setattr__(self, "lookback", memory)
@@ -151,7 +151,7 @@ class Trend:
 
 @dataclass(frozen=True)
 class _Line:
-    """By least squares."""
+    """A line fitted by least squares."""
 
     middle: float
     level: float
@@ -159,7 +159,7 @@ class _Line:
     residual: float
     number: int
     spread: float
-    """The sum of the squared distances of the times from their middle."""
+    """The sum of the squared distances of the times from their mean."""
 
     def at(self, time: float) -> float:
         return self.level + self.slope * (time - self.middle)
@@ -188,10 +188,10 @@ def _length(part: Series) -> float:
 
 
 def _noise(rates: Floats, lag: int = 4) -> float:
-    """Return the standard deviation of the rates around a smooth course, as a share of them.
+    """Return the standard deviation of the rates around a smooth curve, as a share of the rates.
 
-    Second differences know no level and no slope, and their median no jump. They are taken over some reports: noise is
-    like that of the report before, and would look smaller than it is; but over so few that a jump is in few of them.
+    Second differences ignore level and slope, and their median ignores jumps. They span several reports, because noise resembles
+    that of the previous report and would look smaller than it is; but not so many that a jump would be in most of them.
     """
     if rates.size < 5:
         return 0.0
@@ -202,9 +202,9 @@ def _noise(rates: Floats, lag: int = 4) -> float:
 
 
 def _since_break(seen: Series, noise: float) -> tuple[Series, float]:
-    """Keep what came since the last break, if there is one, and say for how long that has been seen.
+    """Keep what came since the last break, if there is one, and return for how long that has been observed.
 
-    A report in which the load jumps has some of both sides and belongs to neither.
+    A report in which the load jumps contains some of both sides and belongs to neither.
     """
     n = seen.times.size
     if n < FEW:
@@ -213,7 +213,7 @@ def _since_break(seen: Series, noise: float) -> tuple[Series, float]:
     to_left = _misfits(x, y)
     to_right = _misfits(x[::-1], y[::-1])[::-1]
     sharp, smeared = to_left[1:-1] + to_right[2:], to_left[1:-2] + to_right[3:]
-    # A break costs two more figures to describe, and a report that is left out a third.
+    # A break takes two more parameters to describe, and a report that is left out takes a third.
     gains = [
         (to_left[-1] - apart) / (more * np.maximum(apart / max(1, n - 2 - more), max(noise**2, 1e-12)))
         for apart, more in ((sharp, 2), (smeared, 3))

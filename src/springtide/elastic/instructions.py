@@ -18,7 +18,7 @@ def instruct(
     loads: Sequence[float] = (),
     grid: tuple[int, int] | None = None,
 ) -> Instruction | None:
-    """Work out what a proposal means for a bucket map: None if nothing, a ValueError if it cannot be.
+    """Work out what a proposal means for a bucket map: None if nothing changes; raise ValueError if it is impossible.
 
     >>> wish = Proposal("heavy", "by hand", instances=3)
     >>> print(instruct(wish, BucketMap.even(6, 2), time=0.0, epoch=7))

@@ -1,4 +1,4 @@
-"""Loads of buckets by several reports: what one of them measures is partly chance. Pure."""
+"""Bucket loads from several reports: what a single report measures is partly chance. Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 from springtide.elastic.snapshot import Snapshot
 
 REPORTS = 6
-"""How many of the last reports say what a row costs."""
+"""How many of the last reports determine what a row costs."""
 
 Costs = NDArray[np.float64]
 
 
 def steady_loads(snapshot: Snapshot, history: Sequence[Snapshot], name: str) -> tuple[float, ...]:
-    """Return the loads of a subquery's buckets: the rows that they have now, by what rows cost in the last reports.
+    """Return the loads of a subquery's buckets: their current rows, weighted by what rows cost in the last reports.
 
-    How many rows a bucket has is known well. What they cost is known by the time of an instance, which other work on the machine makes
-    longer now and then. So rows of all buckets are taken to cost the same as far as the differences can be chance: as far as
-    they are no greater between buckets than from one report to the next (James and Stein). After a first report what was measured counts.
+    The number of rows in a bucket is known well. Their cost is only known from the time of an instance, which other work on the machine
+    lengthens now and then. So rows of all buckets are assumed to cost the same as far as the differences may be chance: as far as
+    they are no greater between buckets than from one report to the next (James and Stein). With a single report, its measurements count.
     """
     own, measured = snapshot.subqueries[name], snapshot.bucket_loads(name)
     reports = [r for r in history[-REPORTS + 1 :] if name in r.subqueries and _is_known(r, name, len(measured))]
@@ -40,7 +40,7 @@ def _is_known(report: Snapshot, name: str, buckets: int) -> bool:
 
 
 def _costs(report: Snapshot, name: str) -> Costs:
-    """Return what a row of each bucket cost beside the average row: as much as the rows of its instance; 1 where there were none."""
+    """Return the cost of a row of each bucket relative to the average row: that of its instance's rows, or 1 if there were none."""
     own = report.subqueries[name]
     rows = np.bincount(own.map.owners, own.bucket_rows, own.instances)
     used = np.array(report.utilisation(name))

@@ -3,8 +3,8 @@
     snapshots of epochs → report (every few seconds) → policy, balancing → proposals ─┬→ instructions
                                                                                      └→ refusals
 
-It has no clock, no thread and no idea of Spark: the same snapshots give the same instructions, live, in a test and in
-the simulator. Whoever runs the query does as it is told; the next snapshots show whether it was done.
+It has no clock, no threads and no knowledge of Spark: the same snapshots lead to the same instructions, live, in a test and in
+the simulator. The runner of the query follows the instructions; the next snapshots show whether it has.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ class Manager:
     """Decides for one query."""
 
     def __init__(self, elastic: Elastic, state: ManagerState | None = None, history: Iterable[Snapshot] = ()) -> None:
-        """Begin, or continue with what was remembered and with earlier reports."""
+        """Start afresh, or continue with a remembered state and earlier reports."""
         self.elastic = elastic
         self.state = state or ManagerState()
-        """What must outlive the process; reports are written one by one, by whoever keeps history."""
+        """What must outlive the process; reports are written separately, by the keeper of the history."""
         self.history: deque[Snapshot] = deque(history, maxlen=elastic.remember)
         """Reports, oldest first."""
         self._gathered: list[Snapshot] = []
         self._took: dict[str, float] = {}
 
     def go_on(self, before: Manager, subqueries: Collection[str]) -> None:
-        """Take over what another manager knows, with perhaps another policy, of those subqueries that are still there."""
+        """Take over what another manager, possibly with another policy, knows about the subqueries that still exist."""
         self.state = before.state.about(subqueries)
         self.history.extend(before.history)
 
     # ── what happens ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def handle(self, snapshot: Snapshot) -> tuple[Instruction, ...]:
-        """Take an epoch's snapshot; once in a while, decide."""
+        """Take the snapshot of an epoch; decide once enough of them make a report."""
         self._gathered.append(snapshot)
         for name, instruction in self.state.underway.items():
             own = snapshot.subqueries.get(name)
@@ -72,9 +72,9 @@ class Manager:
         epoch: int,
         grid: tuple[int, int] | None = None,
     ) -> Instruction | None:
-        """Do what somebody asks for, whatever the policy thinks, even while elasticity is paused.
+        """Do what a person asks for, regardless of the policy, and even while elasticity is paused.
 
-        Limits hold: a ValueError says which. Then the policy leaves the subquery alone for the grace period.
+        Limits still apply: a ValueError says which one. Afterwards the policy leaves the subquery alone for the grace period.
         """
         name = proposal.subquery
         if proposal.instances is not None:
@@ -88,39 +88,39 @@ class Manager:
         return instruction
 
     def drop(self, instruction: Instruction, time: float, why: str) -> None:
-        """Forget an instruction that could not be done; the policy may try again when the grace period is over."""
+        """Forget an instruction that could not be carried out; the policy may try again after the grace period."""
         if self.state.underway.get(instruction.subquery) == instruction:
             self.state = self.state.done(instruction.subquery, time)
         wanted = f"{instruction.kind} to map {instruction.after.version}"
         self.state = self.state.refused(Refusal(time, instruction.epoch, instruction.subquery, "dropped", wanted, why))
 
     def pause(self) -> None:
-        """Decide nothing until `resume`; measurements are still taken, and what is asked for by hand is done."""
+        """Decide nothing until `resume`; measurements are still taken, and manual requests are still carried out."""
         self.state = replace(self.state, paused=True)
 
     def resume(self) -> None:
-        """Decide again."""
+        """Start deciding again."""
         self.state = replace(self.state, paused=False)
 
     # ── what is known ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def paused(self) -> bool:
-        """Return whether it decides nothing for now."""
+        """Return whether decisions are paused."""
         return self.state.paused
 
     @property
     def underway(self) -> Mapping[str, Instruction]:
-        """Return the instructions that no snapshot has shown to be done; after a restart they still have to be done."""
+        """Return the instructions that no snapshot has confirmed yet; after a restart they still have to be carried out."""
         return self.state.underway
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """Return what was refused last and why, oldest first."""
+        """Return the most recent refusals with their reasons, oldest first."""
         return self.state.refusals
 
     def loads(self, subquery: str) -> tuple[float, ...]:
-        """Return the loads of the buckets of a subquery in the last report; empty if it has none."""
+        """Return the bucket loads of a subquery in the last report; empty if there are none."""
         if not self.history or subquery not in self.history[-1].subqueries:
             return ()
         return self.history[-1].bucket_loads(subquery)
@@ -128,7 +128,7 @@ class Manager:
     # ── deciding ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _decide(self, report: Snapshot, earlier: Sequence[Snapshot]) -> tuple[Instruction, ...]:
-        """Collect all proposals; for each subquery, the first one that no rule forbids counts."""
+        """Collect all proposals; for each subquery, the first one that no rule forbids is accepted."""
         proposals = self._proposals(report, earlier)
         fewer = {p.subquery: p.instances for p in reversed(proposals) if _is_fewer(report, p)}
         for name in report.subqueries:
@@ -136,7 +136,7 @@ class Manager:
             self.state = self.state.wants_fewer(name, None if rests else fewer.get(name), self.elastic.confirmations)
         decided: dict[str, Instruction] = {}
         waiting = set[str]()
-        # Those that give instances back come first: others may need their slots.
+        # Proposals that free instances come first: others may need their slots.
         for proposal in sorted(proposals, key=lambda p: p.subquery not in fewer):
             name = proposal.subquery
             if name in decided or name in waiting:
@@ -144,7 +144,7 @@ class Manager:
             instruction, refusal = judge(proposal, report, self.elastic, self.state, decided)
             if refusal is not None:
                 self.state = self.state.refused(refusal)
-                if refusal.rule == "confirmations":  # it will change soon: anything else would be in vain
+                if refusal.rule == "confirmations":  # it will change soon: anything else would be wasted
                     waiting.add(name)
             if instruction is not None:
                 decided[name] = instruction
@@ -152,7 +152,7 @@ class Manager:
         return tuple(decided.values())
 
     def _limited(self, report: Snapshot) -> Snapshot:
-        """Let policies know the user's limits: what one subquery may not have does not help to be given to another."""
+        """Tell policies the user's limits: instances that one subquery may not have should not be planned for it."""
         if self.elastic.max is None and not self.elastic.limits:
             return report
         bounds = {name: self.elastic.bounds(name, own.most)[1] for name, own in report.subqueries.items()}
@@ -160,9 +160,9 @@ class Manager:
         return replace(report, subqueries=limited)
 
     def _proposals(self, report: Snapshot, earlier: Sequence[Snapshot]) -> list[Proposal]:
-        """Ask the limits, the policy and the balancing.
+        """Ask the limits, the policy and the balancing for proposals.
 
-        A policy may be a user's: when it fails, it has proposed nothing and the query runs on.
+        A policy may be user code: if it fails, it has proposed nothing and the query continues.
         """
         found: list[Proposal] = []
         for name, own in report.subqueries.items():

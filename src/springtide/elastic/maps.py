@@ -1,6 +1,6 @@
-"""The algebra of bucket maps: another number of instances, a bucket moved, the load evened out. Pure.
+"""The algebra of bucket maps: change the number of instances, move a bucket, balance the load. Pure.
 
-Every change gives a new map with the next version; a change that changes nothing gives the map itself back.
+Every change returns a new map with the next version; if nothing changes, the same map is returned.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from springtide.state.bucket_map import BucketMap
 Floats = npt.NDArray[np.float64]
 
 CLOSE = 0.01
-"""An instance whose load is this near to the average, as a share of it, gives nothing away when the number changes."""
+"""An instance whose load is this close to the average, as a share of it, gives nothing away when the number of instances changes."""
 
 
 def moved(before: BucketMap, after: BucketMap) -> tuple[int, ...]:
-    """Return the buckets that have another owner."""
+    """Return the buckets that have a different owner."""
     return tuple(b for b, (old, new) in enumerate(zip(before.owners, after.owners, strict=True)) if old != new)
 
 
 def totals(bucket_map: BucketMap, loads: Sequence[float]) -> list[float]:
-    """Sum the loads of the buckets up by instance."""
+    """Add up the loads of the buckets by instance."""
     if len(loads) != len(bucket_map.owners):
         raise ValueError(f"{len(loads)} loads do not fit {len(bucket_map.owners)} buckets")
     sums: list[float] = np.bincount(bucket_map.array, loads, bucket_map.instances).tolist()
@@ -34,7 +34,7 @@ def totals(bucket_map: BucketMap, loads: Sequence[float]) -> list[float]:
 
 
 def move(before: BucketMap, buckets: Iterable[int], to: int) -> BucketMap:
-    """Give some buckets to one instance.
+    """Move some buckets to one instance.
 
     >>> move(BucketMap.even(6, 2), [0, 1], to=1)
     BucketMap(version=1, instances=2, owners=(1, 1, 0, 1, 0, 1))
@@ -50,7 +50,7 @@ def move(before: BucketMap, buckets: Iterable[int], to: int) -> BucketMap:
 
 
 def split(before: BucketMap, instance: int, ways: int) -> BucketMap:
-    """Deal the buckets of one instance out to itself and to new ones (SE-3).
+    """Distribute the buckets of one instance between itself and new instances (SE-3).
 
     >>> split(BucketMap.even(6, 2), 0, 2)
     BucketMap(version=1, instances=3, owners=(0, 1, 2, 1, 0, 1))
@@ -64,7 +64,7 @@ def split(before: BucketMap, instance: int, ways: int) -> BucketMap:
 
 
 def owned(before: BucketMap, owners: Sequence[int], instances: int | None = None) -> BucketMap:
-    """Give every bucket the owner that is named."""
+    """Assign every bucket to the given owner."""
     n = before.instances if instances is None else instances
     if len(owners) != len(before.owners):
         raise ValueError(f"{len(owners)} owners do not fit {len(before.owners)} buckets")
@@ -78,13 +78,13 @@ def owned(before: BucketMap, owners: Sequence[int], instances: int | None = None
 def scale(
     before: BucketMap, instances: int, loads: Sequence[float] = (), grid: tuple[int, int] | None = None
 ) -> BucketMap:
-    """Go to another number of instances and move few buckets; the instances with the highest numbers go first.
+    """Change the number of instances while moving few buckets; the instances with the highest numbers are removed first.
 
-    Without loads each instance gets as many buckets as the others, give or take one, and no way to that moves fewer. With
-    loads each gets as much load as the others, as far as its buckets allow: none has more than the average and a bucket.
+    Without loads, all instances get the same number of buckets, give or take one, with as few moves as possible. With loads, all get
+    the same load as far as the buckets allow: none has more than the average plus one bucket.
 
-    The buckets of a grid, rows × columns, are redistributed in rectangles: there a tuple goes to all owners of a row or
-    a column, and few owners are worth more than few moves.
+    The buckets of a grid, rows × columns, are redistributed in rectangles: there, a tuple goes to all owners of a row or a column,
+    and having few owners is worth more than having few moves.
 
     >>> scale(BucketMap.even(6, 2), 3)
     BucketMap(version=1, instances=3, owners=(0, 1, 0, 1, 2, 2))
@@ -104,13 +104,13 @@ def scale(
 
 
 def rebalance(before: BucketMap, loads: Sequence[float], worth: float = 0.02) -> BucketMap:
-    """Even the load out at the same number of instances (SC-11), with few buckets that change hands.
+    """Balance the load without changing the number of instances (SC-11), moving few buckets.
 
-    Again and again, the most loaded instance hands a bucket to the least loaded one. The paper takes the heaviest; here
-    it is the one that leaves the two most alike, which is another only where the heaviest would turn the imbalance
-    round. Where no bucket fits, two are exchanged. A step that brings the two closer by less than `worth`, as a share of the
-    average load, is not made; an instance that cannot be helped is left, and the next one looked at.
-    A bucket that is heavier than the average load ends up alone: beside it every step is worth it.
+    Repeatedly, the most loaded instance hands a bucket to the least loaded one. The paper takes the heaviest bucket; here it is the one
+    that leaves the two instances most alike, which only differs if moving the heaviest would reverse the imbalance. If no bucket fits,
+    two are swapped. A step that brings the two closer by less than `worth`, as a share of the average load, is not made; an instance
+    that cannot be relieved is skipped, and the next one is considered. A bucket that is heavier than the average load ends up alone:
+    any step that takes other buckets away from it is worth making.
 
     >>> rebalance(BucketMap.even(6, 2), [9, 1, 1, 1, 1, 1])
     BucketMap(version=1, instances=2, owners=(0, 1, 1, 1, 1, 1))
@@ -119,7 +119,7 @@ def rebalance(before: BucketMap, loads: Sequence[float], worth: float = 0.02) ->
     sums = np.array(totals(before, loads))
     least = worth * float(weights.sum()) / before.instances
     has = _held(before, before.instances)
-    for _ in range(4 * len(owners)):  # each step narrows a difference, so this ends by itself long before
+    for _ in range(4 * len(owners)):  # each step narrows a difference, so this ends long before
         step = _step(sums, has, weights, least)
         if step is None:
             break
@@ -129,7 +129,7 @@ def rebalance(before: BucketMap, loads: Sequence[float], worth: float = 0.02) ->
                 has[origin].remove(bucket)
                 has[target].append(bucket)
                 owners[bucket] = target
-        # Not by adding and subtracting: rounding would make it depend on how this map came to be.
+        # Not by adding and subtracting: because of rounding, the result would depend on how this map came about.
         sums = np.bincount(owners, weights, before.instances)
     return owned(before, owners)
 
@@ -139,7 +139,7 @@ def _next(before: BucketMap, instances: int, owners: Sequence[int]) -> BucketMap
 
 
 def _held(bucket_map: BucketMap, instances: int) -> list[list[int]]:
-    """Return the buckets of each of the first so many instances."""
+    """Return the buckets of each of the first `instances` instances."""
     has: list[list[int]] = [[] for _ in range(max(instances, bucket_map.instances))]
     for bucket, owner in enumerate(bucket_map.owners):
         has[owner].append(bucket)
@@ -150,7 +150,7 @@ def _held(bucket_map: BucketMap, instances: int) -> list[list[int]]:
 
 
 def _by_number(before: BucketMap, instances: int) -> list[int]:
-    """Even numbers of buckets. Those who have the most now keep the one more that some must have."""
+    """Return owners that all have the same number of buckets, or one more: those with the most buckets now keep the extra one."""
     has = _held(before, instances)
     each, more = divmod(len(before.owners), instances)
     order = sorted(range(instances), key=lambda i: (-len(has[i]), i))
@@ -165,7 +165,7 @@ def _by_number(before: BucketMap, instances: int) -> list[int]:
 
 
 def _by_load(before: BucketMap, instances: int, loads: Sequence[float]) -> list[int]:
-    """Whoever has too much lets go of what fits best, then all that is free goes, heaviest first, where there is least."""
+    """Instances with too much load give up the buckets that fit best; then all free buckets, heaviest first, go to the least loaded instance."""
     average, weights = sum(loads) / instances, np.array(loads, dtype=np.float64)
     owners, has = list(before.owners), _held(before, instances)
     free = [b for b, owner in enumerate(owners) if owner >= instances]
@@ -178,13 +178,13 @@ def _by_load(before: BucketMap, instances: int, loads: Sequence[float]) -> list[
         for _ in range(own.size):
             excess = sums[i] - average
             best = int(np.abs(excess - left).argmin())
-            # Without it the instance would be farther from the average than with it.
+            # Without this bucket, the instance would be farther from the average than with it.
             if excess <= CLOSE * average or left[best] >= 2 * excess:
                 break
             free.append(int(own[best]))
             sums[i] -= loads[own[best]]
             left[best] = np.inf
-    # Buckets without load count a little, or all of them would go to the instance that has least.
+    # Buckets without load count a little, or all of them would go to the least loaded instance.
     little = 0.001 * sum(loads) / len(loads)
     kept = set(range(len(owners))) - set(free)
     for bucket in kept:
@@ -192,10 +192,10 @@ def _by_load(before: BucketMap, instances: int, loads: Sequence[float]) -> list[
     heap = [(total, i) for i, total in enumerate(sums)]
     heapq.heapify(heap)
     for bucket in sorted(free, key=lambda b: (-loads[b], b)):
-        while heap[0][0] < sums[heap[0][1]]:  # an old entry
+        while heap[0][0] < sums[heap[0][1]]:  # an outdated entry
             heapq.heapreplace(heap, (sums[heap[0][1]], heap[0][1]))
         least, owner = heap[0][0], before.owners[bucket]
-        # Who has hardly more than the one with least keeps what it let go.
+        # An owner with hardly more load than the least loaded instance keeps the bucket that it gave up.
         taker = owner if owner < instances and sums[owner] <= least + CLOSE * average else heap[0][1]
         owners[bucket] = taker
         sums[taker] += loads[bucket] + little
@@ -205,11 +205,11 @@ def _by_load(before: BucketMap, instances: int, loads: Sequence[float]) -> list[
 # ── balancing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 Exchange = tuple[int, int | None]
-"""The bucket that is given, and the one that is given back."""
+"""The bucket that is given away, and the one that is taken in return."""
 
 
 def _step(sums: Floats, has: Sequence[list[int]], loads: Floats, least: float) -> tuple[int, int, Exchange] | None:
-    """Find what helps the most loaded instance that can be helped: giver, taker, exchange."""
+    """Find a step that relieves the most loaded instance that can be relieved: giver, taker, exchange."""
     average, taker = float(sums.mean()), int(sums.argmin())
     for giver in np.argsort(-sums, kind="stable").tolist():
         gap = float(sums[giver] - sums[taker])
@@ -222,7 +222,7 @@ def _step(sums: Floats, has: Sequence[list[int]], loads: Floats, least: float) -
             return giver, taker, best
         if gain < gap / 2 and has[taker]:
             more, place = _narrowing(gap, (given[:, None] - loads[has[taker]]).ravel())
-            if more > 2 * gain:  # an exchange is two moves: it must be worth more than two
+            if more > 2 * gain:  # an exchange is two moves, so it must be worth more than two
                 one, other = divmod(place, len(has[taker]))
                 gain, best = more, (has[giver][one], has[taker][other])
         if best is not None and gain > least:
@@ -231,7 +231,7 @@ def _step(sums: Floats, has: Sequence[list[int]], loads: Floats, least: float) -
 
 
 def _narrowing(gap: float, loads: Floats) -> tuple[float, int]:
-    """Return by how much the gap is narrowed when the best of some loads changes sides, and its place; 0 if none does."""
+    """Return how much the gap narrows when the best of some loads changes sides, and that load's index; 0 if none helps."""
     if not loads.size:
         return 0.0, 0
     gains = 2 * np.minimum(loads, gap - loads)

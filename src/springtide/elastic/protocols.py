@@ -1,9 +1,9 @@
-"""How a bucket goes from its old owner to its new one (SC-9). Pure.
+"""How a bucket moves from its old owner to its new one (SC-9). Pure.
 
-virtual   nothing moves: state is where everybody can read it, and the new owner reads it there. The default.
-state     state recreation: in the epoch of the change the new owner copies the state of its buckets into segments of its own
-window    window recreation: both owners get the tuples; the old one finishes the windows that have begun, the new one begins with the
-          next. No state changes hands, and the change takes as long as a window
+virtual   nothing moves: state is where all instances can read it, and the new owner reads it there. The default.
+state     state recreation: in the epoch of the change, the new owner copies the state of its buckets into its own segments
+window    window recreation: both owners get the tuples; the old one finishes the windows that have begun, the new one starts with the
+          next. No state is moved, and the change takes as long as a window
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ProtocolChoice = Literal["virtual", "state", "window", "rule"]
 
 
 def check_protocol(choice: object) -> None:
-    """Refuse what is no protocol."""
+    """Refuse anything that is not a protocol."""
     if choice not in get_args(ProtocolChoice):
         raise QueryError("(protocol)", f"{shown(choice)} is unknown", nearest(str(choice), get_args(ProtocolChoice)))
 
@@ -25,10 +25,10 @@ def check_protocol(choice: object) -> None:
 def choose(
     choice: ProtocolChoice, *, shared: bool, windowed: bool, moving: float | None = None, filling: float | None = None
 ) -> Protocol:
-    """Choose by the rule of section VI-C.1 of the StreamCloud paper, unless somebody asks for one.
+    """Choose by the rule of section VI-C.1 of the StreamCloud paper, unless a specific protocol is requested.
 
-    State is recreated, unless moving it takes longer than filling a window (`moving` and `filling` in seconds). Where state is in a
-    store that all share there is nothing to move. Only windows of time can be recreated; other state is copied.
+    State is recreated, unless moving it takes longer than filling a window (`moving` and `filling` in seconds). If state is in a shared
+    store, there is nothing to move. Only windows of time can be recreated; other state is copied.
 
     >>> choose("rule", shared=True, windowed=True), choose("rule", shared=False, windowed=True, moving=9.0, filling=5.0)
     ('virtual', 'window')

@@ -1,4 +1,4 @@
-"""Reports: snapshots of a few epochs in a row, summed up into one."""
+"""Reports: snapshots of a few consecutive epochs, combined into one."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Number = TypeVar("Number", int, float)
 
 
 def merged(snapshots: Sequence[Snapshot]) -> Snapshot:
-    """Sum up the last snapshots with the same bucket maps as the very last one: what instances did under another map says nothing.
+    """Combine the last snapshots that have the same bucket maps as the very last one: measurements under another map do not count.
 
-    Rows and times are added, backlog and slots are those at the end, and latencies the worst.
+    Rows and times are added up, backlog and slots are those at the end, and latencies are the worst.
     """
     last = snapshots[-1]
     same = [last]
@@ -41,12 +41,12 @@ def merged(snapshots: Sequence[Snapshot]) -> Snapshot:
 
 
 def is_due(gathered: Sequence[Snapshot], every: float) -> bool:
-    """Return whether these snapshots make a report; with one more epoch like the last it would be further from the time that is wanted."""
+    """Return whether these snapshots make a report: with one more epoch like the last, it would be further from the desired length."""
     return sum(s.period for s in gathered) + gathered[-1].period / 2 >= every
 
 
 def reports_of(snapshots: Iterable[Snapshot], every: float) -> list[Snapshot]:
-    """Return the reports that a run made from its snapshots, so that a later run knows them too.
+    """Return the reports that a run made from its snapshots, so that a later run knows them as well.
 
     >>> [r.epoch for r in reports_of([Snapshot(float(t), t, 1.0, 1.0, {}, {}) for t in range(7)], every=3.0)]
     [2, 5]
@@ -66,7 +66,7 @@ def _maps(snapshot: Snapshot) -> dict[str, tuple[int, int]]:
 
 
 def _source(epochs: Sequence[tuple[SourceLoad, float]]) -> SourceLoad:
-    """Sum up epochs, each with its seconds."""
+    """Combine the loads of epochs, each with its seconds."""
     loads = [load for load, _ in epochs]
     unknown = all(s.arrived is None for s in loads)
     came = [s.rows if s.arrived is None else s.arrived for s in loads]
@@ -88,7 +88,7 @@ def _subquery(name: str, snapshots: Sequence[Snapshot]) -> SubqueryLoad:
         rows_out=_sums(x.rows_out for x in loads),
         busy=_sums(x.busy for x in loads),
         wait=_sums(x.wait for x in loads),
-        # The sum of the longest is more than the longest sum: stages wait for their slowest task in every epoch.
+        # The sum of the longest spans exceeds the longest sum: stages wait for their slowest task in every epoch.
         span=sum(s.span(name) for s in snapshots),
         bucket_rows=_sums(x.bucket_rows for x in loads),
         bucket_busy=_sums(x.bucket_busy for x in loads),
@@ -96,6 +96,6 @@ def _subquery(name: str, snapshots: Sequence[Snapshot]) -> SubqueryLoad:
 
 
 def _sums(columns: Iterable[tuple[Number, ...]]) -> tuple[Number, ...]:
-    """Add up by instance or bucket; what was not measured every time was not measured."""
+    """Add up by instance or bucket; empty unless there are measurements every time."""
     found = list(columns)
     return tuple(sum(column) for column in zip(*found, strict=True)) if all(found) else ()

@@ -1,4 +1,4 @@
-"""The rules that hold whatever a policy proposes: grace, limits, confirmations, slots, veto. Pure."""
+"""The rules that apply to every policy's proposals: grace, limits, confirmations, slots, veto. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from springtide.state.instructions import Instruction, Refusal, Rule
 from springtide.state.manager_state import ManagerState
 
 Verdict = tuple[Instruction | None, Refusal | None]
-"""What is done, and what is refused. Both, when a proposal is cut down; neither, when it changes nothing."""
+"""What is done, and what is refused: both if a proposal is cut down, neither if it changes nothing."""
 
 
 def judge(
     proposal: Proposal, report: Snapshot, elastic: Elastic, state: ManagerState, decided: Mapping[str, Instruction]
 ) -> Verdict:
-    """Hold a proposal against every rule, in this order: one that breaks an early one never meets the others.
+    """Check a proposal against every rule, in this order; the first rule that refuses it ends the check.
 
-    `decided` has what other subqueries were told just now.
+    `decided` has the instructions just given to other subqueries.
     """
     name = proposal.subquery
     if name not in report.subqueries:
@@ -51,7 +51,7 @@ def judge(
 
 
 def resting(report: Snapshot, name: str, elastic: Elastic, state: ManagerState) -> tuple[Rule, str] | None:
-    """Return why a subquery is to be left alone for now, if it is."""
+    """Return why a subquery is to be left alone for now; None if it is not."""
     if name in state.underway:
         return "underway", "the last change is still under way"
     since = report.time - state.changed.get(name, -math.inf)
@@ -61,7 +61,7 @@ def resting(report: Snapshot, name: str, elastic: Elastic, state: ManagerState) 
 
 
 def refusal(report: Snapshot, proposal: Proposal, rule: Rule, why: str) -> Refusal:
-    """Write down what was refused."""
+    """Make a record of what was refused."""
     return Refusal(report.time, report.epoch, proposal.subquery, rule, str(proposal), why)
 
 
@@ -73,7 +73,7 @@ def _degree(
     state: ManagerState,
     decided: Mapping[str, Instruction],
 ) -> tuple[int | None, tuple[Rule, str] | None]:
-    """Return the instances that are left of those asked for, None if it is to stay as it is, and the rule that took the rest."""
+    """Return the number of instances that is allowed (None if it is to stay as it is), and the rule that reduced it."""
     own, wanted = report.subqueries[name], asked
     broken: tuple[Rule, str] | None = None
     least, most = elastic.bounds(name, own.most)
@@ -85,7 +85,7 @@ def _degree(
         reports = state.fewer_wanted.get(name, ())
         if len(reports) < elastic.confirmations:
             return None, ("confirmations", f"{len(reports)} of {elastic.confirmations} reports in a row asked for it")
-        wanted = min(own.instances, max(wanted, *reports))  # the most careful of them
+        wanted = min(own.instances, max(wanted, *reports))  # the most cautious of them
     elif wanted > own.instances:
         free = _free(report, name, elastic, state, decided)
         if free is not None and wanted > free:
@@ -97,7 +97,7 @@ def _degree(
 def _free(
     report: Snapshot, name: str, elastic: Elastic, state: ManagerState, decided: Mapping[str, Instruction]
 ) -> int | None:
-    """Count the slots that the others of its stage leave to a subquery."""
+    """Count the slots that the other subqueries of its stage leave to a subquery."""
     if elastic.slots is None:
         return None
     coming = {**state.underway, **decided}
@@ -110,7 +110,7 @@ def _free(
 
 
 def _objection(instruction: Instruction, elastic: Elastic) -> str | None:
-    """Ask the user's veto; one that fails is one that refuses."""
+    """Ask the user's veto; if it fails, it counts as a refusal."""
     if elastic.veto is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Seasons: load that comes again every hour or every day, by Holt and Winters' exponential smoothing. Pure."""
+"""Seasons: load that repeats every hour or every day, by Holt and Winters' exponential smoothing. Pure."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from springtide.query.errors import SpringtideError
 
 
 class MissingForecaster(SpringtideError):
-    """The library that a forecast needs is not installed."""
+    """The library needed for a forecast is not installed."""
 
 
 SERIES = 8
-"""How many series of rates can share a seasonal forecaster without each being fitted again for every report."""
+"""How many series of rates can share a seasonal forecaster without each being refitted for every report."""
 
 
 @dataclass
 class Seasonal:
     """Holt and Winters' exponential smoothing with a damped trend and an additive season, by statsmodels.
 
-    Rates are averaged over bins. The smoothing is fitted once there are two seasons, and again each quarter of a season;
-    in between, new bins are smoothed with what was fitted. Until there are two seasons, and for what is nearer than a bin, it is `Trend`.
+    Rates are averaged over bins. The smoothing is fitted once there are two seasons, and again every quarter of a season; in between, new
+    bins are smoothed with the fitted parameters. Until there are two seasons, and for times closer than one bin, it behaves like `Trend`.
     """
 
     season: float
-    """Seconds after which the load repeats itself."""
+    """Seconds after which the load repeats."""
     bins: int = 60
     """How many bins make a season."""
     seasons: float = 4.0
     """How many seasons it looks back."""
     near: Trend = field(default_factory=Trend)
     _fitted: list[_Smoothing] = field(default_factory=list, init=False, repr=False, compare=False)
-    """The last ones: a query may have several sources, and queries may share a forecaster."""
+    """The most recent ones: a query may have several sources, and queries may share a forecaster."""
 
     def __post_init__(self) -> None:
         """Refuse impossible settings, and say at once if the library is missing."""
@@ -48,11 +48,11 @@ class Seasonal:
 
     @property
     def lookback(self) -> float:
-        """The length of the seasons that count."""
+        """The length of the seasons that are considered."""
         return max(self.seasons * self.season, self.near.lookback)
 
     def forecast(self, past: Series, times: Sequence[float]) -> Forecast:
-        """Extend trend and season from where the load is now."""
+        """Extend trend and season from the current load."""
         near = self.near.forecast(past, times)
         width = self.season / self.bins
         edges, means = _binned(past, width)
@@ -60,7 +60,7 @@ class Seasonal:
             return near
         model = self._smoothing(edges, means, width)
         seasonal = [model.at(t) for t in times]
-        # What happened in the last moments and no season explains goes on: the level is that of now, the shape the season's.
+        # Recent deviations that no season explains persist: the level is the current one, the shape is the season's.
         now = float(past.times[-1])
         shift = self.near.forecast(past, [now]).rates[0] - model.at(now)
         error = model.error
@@ -70,7 +70,7 @@ class Seasonal:
         return Forecast(rates, errors, trend, near.seen)
 
     def _smoothing(self, edges: Floats, means: Floats, width: float) -> _Smoothing:
-        """Take the one that was fitted to the same rates, and update it if there are more."""
+        """Return the smoothing that was fitted to the same rates, updated if there are more of them now."""
         before = next((model for model in self._fitted if model.is_of(edges, means)), None)
         if before is not None and before.end == float(edges[-1]):
             return before
@@ -89,7 +89,7 @@ def _holt_winters() -> Any:
 
 
 def _binned(past: Series, width: float) -> tuple[Floats, Floats]:
-    """Average the rates over bins of a width that end at whole multiples of it; the last one that is not full is left out."""
+    """Average the rates over bins whose ends are multiples of their width; the last bin is left out unless it is full."""
     number = np.ceil(past.times / width - 1e-9).astype(np.int64)
     first, last = int(number[0]) + 1, math.floor(float(past.times[-1]) / width + 1e-9)
     if last < first:
@@ -107,17 +107,17 @@ def _binned(past: Series, width: float) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class _Smoothing:
-    """Trend and season, fitted up to a moment."""
+    """Trend and season, fitted up to a point in time."""
 
     end: float
     last: float
     """The rate of the bin that ends there."""
     width: float
     fitted: float
-    """When the parameters were."""
+    """When the parameters were fitted."""
     parameters: dict[str, float]
     ahead: Floats
-    """The rates of the bins from the one that ends at `end` on."""
+    """The rates of the bins, starting with the one that ends at `end`."""
     error: float
 
     @staticmethod
@@ -147,6 +147,6 @@ class _Smoothing:
         return 0 <= place < means.size and float(means[place]) == self.last
 
     def at(self, time: float) -> float:
-        # The rate of a bin is that of its middle.
+        # The rate of a bin is the rate at its middle.
         place = (time - self.end) / self.width + 0.5
         return float(np.interp(place, np.arange(self.ahead.size), self.ahead))

@@ -1,4 +1,4 @@
-"""How elastic a query is to be: what a user says."""
+"""How elastic a query should be, as its user specifies."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from springtide.query.errors import QueryError, shown
 from springtide.state.instructions import Instruction
 
 Veto = Callable[[Instruction], str | None]
-"""Says why an instruction must not be, or None if it may."""
+"""Returns why an instruction must not be carried out, or None if it may."""
 
 
 @dataclass(frozen=True)
 class Elastic:
-    """The policy, and the bounds that hold whatever it proposes.
+    """The policy, and the bounds that apply to all its proposals.
 
     >>> Elastic(min=1, max=16).bounds("heavy", most=256)
     (1, 16)
@@ -29,35 +29,35 @@ class Elastic:
     """
 
     min: int = 1
-    """Instances that each subquery has at least."""
+    """The minimum number of instances of each subquery."""
     max: int | None = None
-    """Instances that each subquery has at most."""
+    """The maximum number of instances of each subquery."""
     policy: Policy = field(default_factory=Threshold)
     balancing: Balancing | None = field(default_factory=Balancing)
-    """Evens the load out where the policy leaves the number of instances alone; None: nothing does."""
+    """Balances the load while the policy leaves the number of instances alone; None turns balancing off."""
     limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Step → its own least and most."""
+    """Step → its own minimum and maximum."""
     slots: int | None = None
-    """Tasks that may ever run at once. Stages run one after the other, so it bounds the instances of each."""
+    """Tasks that may ever run at once. Stages run one after another, so this bounds the instances of each stage."""
     executors: Executors | None = field(default_factory=Executors)
-    """On a cluster, executors come and go with the instances; None: they are left as they are."""
+    """On a cluster, executors come and go with the instances; None leaves them as they are."""
     every: float = 5.0
-    """Seconds that a report sums up, as nearly as whole epochs can; a decision is taken with each. Shorter is quicker, and more nervous."""
+    """Seconds that a report covers, as nearly as whole epochs allow; each report leads to a decision. Shorter is quicker, but more nervous."""
     grace: float = 10.0
-    """Seconds after a change in which the same subquery is left alone: what is measured meanwhile is the change."""
+    """Seconds after a change in which the same subquery is left alone: measurements in that time reflect the change itself."""
     confirmations: int = 2
-    """Reports in a row that must ask for fewer instances before some go. More are given at once."""
+    """Consecutive reports that must ask for fewer instances before any are removed. Instances are added at once."""
     protocol: ProtocolChoice = "virtual"
-    """How buckets go to new owners, see `protocols`; "rule" chooses."""
+    """How buckets move to new owners, see `protocols`; "rule" chooses automatically."""
     veto: Veto | None = None
     """Can refuse an instruction."""
     remember: int = 1000
-    """Reports that a policy can look back on."""
+    """How many reports a policy can look back on."""
     patience: InitVar[int | None] = None
     """The old name of `confirmations`."""
 
     def __post_init__(self, patience: int | None) -> None:
-        """Refuse bounds that nothing fits."""
+        """Refuse bounds that cannot be met."""
         if patience is not None:
             warn("st.Elastic(patience=…) is called confirmations= now", DeprecationWarning, stacklevel=3)
             object.__setattr__(self, "confirmations", patience)
@@ -75,14 +75,14 @@ class Elastic:
         return replace(self, limits=limits, slots=slots if self.slots is None else self.slots)
 
     def bounds(self, subquery: str, most: int | None) -> tuple[int, int | None]:
-        """Return the least and the most instances of a subquery that can use `most`."""
+        """Return the minimum and maximum number of instances of a subquery that can use at most `most`."""
         low, high = self.limits.get(subquery, (self.min, self.max))
         highest = [n for n in (high, most) if n is not None]
         return (low if most is None else min(low, most)), (min(highest) if highest else None)
 
 
 def elastic_of(given: bool | Elastic | Policy | None) -> Elastic | None:
-    """Take what a user says: nothing, yes, a policy, or everything.
+    """Interpret what a user specifies: nothing, yes, a policy, or full settings.
 
     >>> elastic_of(True).max, elastic_of(None)
     (None, None)

@@ -1,8 +1,8 @@
-"""Sizing: the fewest instances that keep up with a load, and what a subquery has to do at all. Pure.
+"""Sizing: the fewest instances that keep up with a load, and how much work a subquery has in the first place. Pure.
 
-Stages of an epoch run one after the other. What a query must do in a second takes, stage by stage, as long as the slowest
-subquery of the stage, and all stages together must not take longer than the second has. Where an instance more helps
-most is where most time goes: the fewest instances in all are had when they grow with the square root of the work of a stage.
+The stages of an epoch run one after another. In each stage, the work of a second takes as long as the slowest subquery of the
+stage, and all stages together must not take longer than a second. One more instance helps most where most time is spent: the
+total number of instances is smallest when they grow with the square root of the work of a stage.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from dataclasses import dataclass, replace
 from springtide.elastic.snapshot import Snapshot, SourceLoad
 
 ROUNDING = 1e-9
-"""What is above a whole number by less than this is not there."""
+"""Exceeding a whole number by less than this is treated as a rounding error."""
 NEARLY = 1.1
-"""Where no number of instances is enough, this many times the time that it takes at best will do."""
+"""If no number of instances is enough, this many times the shortest possible time is good enough."""
 FIXED = 0.1
-"""What an epoch costs whatever it does may be this share of it: with more rows to do, epochs become longer until it is."""
+"""The fixed cost of an epoch may take up this share of it: with more rows to process, epochs become longer until it does."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a subquery has to do per second."""
+    """The work of a subquery per second."""
 
     level: int
     """The stage in which it runs."""
     seconds: float
-    """Of one instance."""
+    """Seconds of work for a single instance."""
     heaviest: float = 0.0
-    """Of them, what falls to one bucket: more instances do not share that."""
+    """The part of `seconds` that falls to one bucket, which several instances cannot share."""
     least: int = 1
     most: int | None = None
 
     def time(self, instances: int) -> float:
-        """Return how long it takes with so many instances."""
+        """Return how long it takes with this many instances."""
         return max(self.seconds / instances, self.heaviest)
 
     def times(self, factor: float) -> Work:
-        """Return what it has to do when so many times the rows come."""
+        """Return the work when `factor` times as many rows arrive."""
         return replace(self, seconds=self.seconds * factor, heaviest=self.heaviest * factor)
 
 
@@ -48,7 +48,7 @@ Degrees = Mapping[str, int]
 
 
 def taken(works: Works, degrees: Degrees) -> float:
-    """Return the time that all stages take for the work of a second: over what is available, a backlog grows."""
+    """Return the time that all stages take for the work of a second: if it exceeds what is available, a backlog grows."""
     stages: dict[int, float] = {}
     for name, work in works.items():
         stages[work.level] = max(stages.get(work.level, 0.0), work.time(degrees[name]))
@@ -56,9 +56,9 @@ def taken(works: Works, degrees: Degrees) -> float:
 
 
 def fewest(works: Works, available: float = 1.0) -> dict[str, int]:
-    """Return the fewest instances with which everything is done in the available part of the time.
+    """Return the fewest instances with which all work is done in the available share of the time.
 
-    Where nothing is enough, it is what brings the most.
+    If no number is enough, return the one that achieves the most.
 
     >>> fewest({"calls": Work(0, 1.0), "heavy": Work(1, 4.0)})
     {'calls': 3, 'heavy': 6}
@@ -67,7 +67,7 @@ def fewest(works: Works, available: float = 1.0) -> dict[str, int]:
 
 
 def grown(works: Works, degrees: Degrees, available: float = 1.0) -> dict[str, int]:
-    """Add as few instances as will do, and take none away.
+    """Add as few instances as necessary, and remove none.
 
     >>> grown({"calls": Work(0, 1.0), "heavy": Work(1, 4.0)}, {"calls": 5, "heavy": 1})
     {'calls': 5, 'heavy': 5}
@@ -87,7 +87,7 @@ def grown(works: Works, degrees: Degrees, available: float = 1.0) -> dict[str, i
 
 
 def shrunk(works: Works, degrees: Degrees, available: float = 1.0, least: Degrees | None = None) -> dict[str, int]:
-    """Take away as many instances as can be spared, those first that cost the least time.
+    """Remove as many instances as can be spared, starting with those whose removal costs the least time.
 
     >>> shrunk({"calls": Work(0, 1.0), "heavy": Work(1, 4.0)}, {"calls": 9, "heavy": 9})
     {'calls': 3, 'heavy': 6}
@@ -116,7 +116,7 @@ def shrunk(works: Works, degrees: Degrees, available: float = 1.0, least: Degree
 def fewer_changes(
     works: Works, before: Degrees, after: Degrees, available: float = 1.0, spare: float = 0.0
 ) -> dict[str, int]:
-    """Leave as many subqueries as they were as can be, if in all it takes no more than `spare` instances more, as a share.
+    """Leave as many subqueries unchanged as possible, as long as this takes at most `spare` more instances in total, as a share.
 
     >>> works = {"calls": Work(0, 0.01), "heavy": Work(1, 5.0)}
     >>> fewer_changes(works, {"calls": 1, "heavy": 5}, {"calls": 2, "heavy": 6})
@@ -135,7 +135,7 @@ def fewer_changes(
 
 
 def _by_roots(works: Works, available: float) -> dict[str, int]:
-    """Return whole instances that are not more than what square roots say: a start, and a near one."""
+    """Return whole numbers of instances no greater than the square-root rule suggests: a starting point close to the result."""
     stages: dict[int, float] = {}
     for work in works.values():
         stages[work.level] = stages.get(work.level, 0.0) + work.seconds
@@ -151,7 +151,7 @@ def _by_roots(works: Works, available: float) -> dict[str, int]:
 
 
 def _at_best(works: Works) -> float:
-    """Return the time that it takes with all the instances that help."""
+    """Return the time that it takes with all instances that are of any use."""
     stages: dict[int, float] = {}
     for work in works.values():
         least = max(work.heaviest, work.seconds / work.most if work.most else 0.0)
@@ -160,12 +160,12 @@ def _at_best(works: Works) -> float:
 
 
 def _best_step(works: Works, degrees: Degrees) -> dict[str, int] | None:
-    """Find the stage that gains most time for each instance more, and the degrees of its subqueries then."""
+    """Find the stage that saves the most time per additional instance, and the new degrees of its subqueries."""
     best: tuple[float, dict[str, int]] | None = None
     for level in sorted({work.level for work in works.values()}):
         stage = {name: work for name, work in works.items() if work.level == level}
         longest = max(work.time(degrees[name]) for name, work in stage.items())
-        # As short as one of them is, or is with an instance more, all of them have to be.
+        # Aim for the time of each subquery, now or with one more instance; all subqueries of the stage have to meet it.
         for aim in {work.time(degrees[name] + more) for name, work in stage.items() for more in (0, 1)}:
             tried = {name: _for_time(work, degrees[name], aim) for name, work in stage.items()}
             more = sum(tried[name] - degrees[name] for name in tried)
@@ -176,7 +176,7 @@ def _best_step(works: Works, degrees: Degrees) -> dict[str, int] | None:
 
 
 def _for_time(work: Work, instances: int, time: float) -> int:
-    """Return the instances, not fewer than so many, with which it takes no longer than a time, as far as they help."""
+    """Return the number of instances, at least `instances`, with which it takes no longer than `time`, as far as more instances help."""
     wanted = math.ceil(work.seconds / max(time, work.heaviest) - ROUNDING) if work.seconds else instances
     return max(instances, wanted if work.most is None else min(wanted, work.most))
 
@@ -185,7 +185,7 @@ def _for_time(work: Work, instances: int, time: float) -> int:
 
 
 def works(report: Snapshot) -> dict[str, Work]:
-    """Return what each subquery did per second, as if all that was read had been spread as well as its buckets allow."""
+    """Return the work of each subquery per second, as if everything read had been spread as evenly as its buckets allow."""
     return {name: _work(report, name) for name in report.subqueries}
 
 
@@ -197,22 +197,22 @@ def _work(report: Snapshot, name: str) -> Work:
     least = max(mean, heaviest)
     uneven = max(own.busy, default=0.0) / least if least else 1.0
     buckets = len(own.map.owners)
-    if buckets:  # balancing leaves nobody more than a bucket over the average
+    if buckets:  # balancing leaves no instance more than a bucket above the average
         uneven = min(uneven, 1 + own.instances / buckets)
     return Work(report.levels[name], total * uneven / period, heaviest / period, most=own.most)
 
 
 def hottest(report: Snapshot, name: str) -> float:
-    """Return the share of the heaviest bucket in the work of a subquery; 0 where nobody knows."""
+    """Return the share of the heaviest bucket in the work of a subquery; 0 if unknown."""
     weights = report.subqueries[name].bucket_weights
     total = sum(weights)
     return max(weights) / total if total else 0.0
 
 
 def available(report: Snapshot, before: Snapshot | None) -> float:
-    """Return the share of the time that is left for work when epochs are as long as they need to be.
+    """Return the share of the time that is left for work if epochs are as long as they need to be.
 
-    The rest is what an epoch costs whatever it does: `FIXED` of the time at most.
+    The rest is the fixed cost of an epoch: at most `FIXED` of the time.
     """
     epochs = max(1, report.epoch - before.epoch) if before is not None else 1
     critical = sum(_critical(report, level) for level in set(report.levels.values()))
@@ -227,9 +227,9 @@ def _critical(report: Snapshot, level: int) -> float:
 
 
 def factors(report: Snapshot, wanted: Mapping[str, float]) -> dict[str, float]:
-    """Return how many times as many rows each subquery gets when the sources give `wanted` rows per second.
+    """Return by what factor the rows of each subquery grow if the sources deliver `wanted` rows per second.
 
-    It goes from the sources to the sinks along the plan: rows that come from two sides count by how many they are (AS-4).
+    It follows the plan from the sources to the sinks: rows from two sides are weighted by their numbers (AS-4).
     """
     found: dict[str, float] = {}
 
@@ -246,7 +246,7 @@ def factors(report: Snapshot, wanted: Mapping[str, float]) -> dict[str, float]:
 
 
 def arrivals(source: SourceLoad, period: float) -> float:
-    """Return the rows that came to a source, per second."""
+    """Return the rows that arrived at a source, per second."""
     return (source.rows if source.arrived is None else source.arrived) / period if period else 0.0
 
 

@@ -1,4 +1,4 @@
-"""What the policies see: one moment of a running query, measured. Plain data, and the numbers that follow from it."""
+"""What the policies see: one moment of a running query, measured. Plain data, and the numbers derived from it."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SourceLoad:
-    """What came to a source and what was read of it."""
+    """What arrived at a source and what was read from it."""
 
     rows: int = 0
-    """Read in this time."""
+    """Rows read in this time."""
     arrived: int | None = None
-    """Rows that came in this time, read or not; None if unknown: then everything that came is assumed to have been read."""
+    """Rows that arrived in this time, read or not; None if unknown: then everything that arrived is assumed to have been read."""
     backlog: int = 0
     """Rows that were there when the last epoch began but did not fit into it."""
     latest: float | None = None
-    """Rows per second that came in the last epoch, where there were several: after a jump it is all of it, and the average is not."""
+    """Rows per second that arrived in the last epoch, if there were several: after a jump this shows all of it, whereas the average does not."""
     sooner: float | None = None
-    """Rows per second that came in the epoch before that."""
+    """Rows per second that arrived in the epoch before that."""
 
 
 @dataclass(frozen=True)
@@ -48,32 +48,32 @@ class Latency:
 
 @dataclass(frozen=True)
 class SubqueryLoad:
-    """What a subquery did. Tuples are by instance, those named after buckets by bucket; an empty one was not measured."""
+    """What a subquery did. Tuples have one entry per instance, those named after buckets one per bucket; an empty tuple means not measured."""
 
     map: BucketMap
-    """Of a stateless prefix: the number of instances, and no buckets."""
+    """For a stateless prefix: the number of instances, and no buckets."""
     rows_in: tuple[int, ...]
     rows_out: tuple[int, ...]
     busy: tuple[float, ...]
     """Seconds of work."""
     wait: tuple[float, ...] = ()
-    """Seconds between the start of the task and its work: for a worker, for its input."""
+    """Seconds between the start of a task and its work: waiting for a worker and for its input."""
     span: float | None = None
-    """Seconds from the first start to the last end of its tasks; None where it was not measured."""
+    """Seconds from the first start to the last end of its tasks; None if not measured."""
     upstream: tuple[str, ...] = ()
     """The subqueries whose rows it takes."""
     sources: tuple[str, ...] = ()
     """The sources that it reads."""
     bucket_rows: tuple[int, ...] = ()
     bucket_busy: tuple[float, ...] = ()
-    """Seconds of work, or anything in proportion to it."""
+    """Seconds of work, or anything proportional to it."""
     bucket_bytes: tuple[int, ...] = ()
     """Size of the state."""
     state_bytes: int = 0
     grid: tuple[int, int] | None = None
-    """Rows and columns, where the buckets are a grid (SC-6)."""
+    """Rows and columns, if the buckets form a grid (SC-6)."""
     limit: int | None = None
-    """The most instances that it may have by the user's limits, where the manager says so."""
+    """The most instances that the user's limits allow, if the manager has filled it in."""
 
     @property
     def instances(self) -> int:
@@ -82,10 +82,10 @@ class SubqueryLoad:
 
     @cached_property
     def bucket_weights(self) -> tuple[float, ...]:
-        """Return how much each bucket has to do in relation to the others: by its work, otherwise by its rows; empty if unknown.
+        """Return how much work each bucket has relative to the others: by its work, otherwise by its rows; empty if unknown.
 
-        Where few rows came, which buckets got them is chance. So buckets are taken to have the same rows as far as they differ no more than
-        chance would have it (James and Stein): a bucket without rows in an epoch will have some in the next one.
+        If few rows came, it is chance which buckets got them. So buckets are assumed to have the same number of rows as far as they differ by no
+        more than chance (James and Stein): a bucket without rows in one epoch will have some in the next.
 
         >>> SubqueryLoad(BucketMap.even(4, 1), (4,), (4,), (1.0,), bucket_rows=(2, 0, 1, 1)).bucket_weights
         (1.0, 1.0, 1.0, 1.0)
@@ -102,32 +102,32 @@ class SubqueryLoad:
 
     @property
     def most(self) -> int | None:
-        """Return how many instances it can have at most: by the user's limit, and no more than buckets; None if nothing bounds it."""
+        """Return how many instances it can have at most: the user's limit, and no more than it has buckets; None if unbounded."""
         bounds = [n for n in (self.limit, len(self.map.owners)) if n]
         return min(bounds) if bounds else None
 
     @property
     def selectivity(self) -> float:
-        """Return the rows that come out for one that goes in (AS-4); 1 before any came."""
+        """Return the number of rows out per row in (AS-4); 1 before any came in."""
         rows = sum(self.rows_in)
         return sum(self.rows_out) / rows if rows else 1.0
 
     @property
     def seconds_per_row(self) -> float:
-        """Return the work that a row takes, without waiting; 0 before any came."""
+        """Return the work that a row takes, without waiting; 0 before any came in."""
         rows = sum(self.rows_in)
         return sum(self.busy) / rows if rows else 0.0
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One epoch measured, or several in a row summed up (see `reports.merged`).
+    """One measured epoch, or several consecutive ones combined (see `reports.merged`).
 
-    How busy an instance is, is a question about the time that it could have used. Stages of an epoch run one after the other:
-    while a subquery of one stage works, those of the others cannot. So the time that a stage could have used is its share of the whole
-    time, waiting for rows included; its share is measured by what the stages took. All instances of a query that is
-    just able to keep up are then 100 % busy, whatever the number of its stages; with one stage and one epoch
-    after the other it is busy time by wall time.
+    How busy an instance is depends on the time that it could have used. The stages of an epoch run one after another: while a subquery
+    of one stage works, those of the others cannot. So the time available to a stage is its share of the whole time, including the
+    wait for rows; its share is measured by how long the stages took. In a query that is just able to keep up, all instances
+    are therefore 100 % busy, regardless of the number of stages; with a single stage and epochs directly after one another, it is
+    busy time divided by wall time.
 
     >>> heavy = SubqueryLoad(BucketMap.even(4, 2), (60, 40), (1, 1), (0.3, 0.2), upstream=("calls",))
     >>> calls = SubqueryLoad(BucketMap.even(0, 1), (100,), (100,), (0.1,), sources=("calls",))
@@ -137,48 +137,48 @@ class Snapshot:
     """
 
     time: float
-    """When the epoch ended, in seconds; any clock that the next ones have too."""
+    """When the epoch ended, in seconds, by any clock as long as later snapshots use the same one."""
     epoch: int
     seconds: float
     """How long the epoch took."""
     period: float
-    """How long it is since the epoch before ended: `seconds` and the waiting before it."""
+    """The time since the end of the previous epoch: `seconds` plus the wait before it."""
     sources: Mapping[str, SourceLoad]
     subqueries: Mapping[str, SubqueryLoad]
     """By name, in the order of the plan."""
     latency: Latency | None = None
     slots: int | None = None
-    """How many tasks can run at once now."""
+    """How many tasks can currently run at once."""
     executors: int | None = None
     took: Mapping[str, float] = field(default_factory=dict)
-    """Subquery → seconds from when it was told to have more instances until it had them, where that was in this time."""
+    """Subquery → seconds from the instruction to have more instances until it had them, if that happened in this time."""
     coming: Mapping[str, int] = field(default_factory=dict)
-    """Subquery → the instances that it was told to have and has not yet."""
+    """Subquery → the number of instances that it has been told to have but does not have yet."""
     traffic: Traffic | None = None
-    """What was asked of object stores, and how much state came from them; None where the checkpoint is in a folder."""
+    """Requests to object stores, and how much state was read from them; None if the checkpoint is in a folder."""
 
     # ── the sources ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def rows(self) -> int:
-        """Count what was read."""
+        """Count the rows that were read."""
         return sum(s.rows for s in self.sources.values())
 
     @property
     def backlog(self) -> int:
-        """Count what waits at the sources."""
+        """Count the rows that wait at the sources."""
         return sum(s.backlog for s in self.sources.values())
 
     @property
     def rate(self) -> float:
-        """Return the rows that came to the sources, per second."""
+        """Return the rows that arrived at the sources, per second."""
         return _arrived(self.sources.values()) / self.period if self.period else 0.0
 
     # ── the graph ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @cached_property
     def levels(self) -> Mapping[str, int]:
-        """Return in which stage of the epoch each subquery runs: after the last of those that it takes rows from."""
+        """Return the stage of the epoch in which each subquery runs: after the last subquery that it takes rows from."""
         found: dict[str, int] = {}
 
         def level(name: str) -> int:
@@ -200,11 +200,11 @@ class Snapshot:
     # ── how busy ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def span(self, name: str) -> float:
-        """Return the seconds that the stage of a subquery took; where nobody measured, what its work took at least."""
+        """Return the seconds that the stage of a subquery took; if not measured, the least that its work must have taken."""
         return self._spans[self.levels[name]]
 
     def share(self, name: str) -> float:
-        """Return the share of the stage of a subquery in what all stages took."""
+        """Return the share of a subquery's stage in the time that all stages took."""
         total = sum(self._spans.values())
         return self.span(name) / total if total else 1.0
 
@@ -220,19 +220,19 @@ class Snapshot:
         return spans
 
     def utilisation(self, name: str) -> tuple[float, ...]:
-        """Return for each instance how busy it was, as a share of the time that it could have used."""
+        """Return how busy each instance was, as a share of the time that it could have used."""
         time = self.share(name) * self.period
         return tuple(busy / time if time else 0.0 for busy in self.subqueries[name].busy)
 
     def deviation(self, name: str) -> float:
-        """Return the standard deviation of the utilisation over the instances."""
+        """Return the standard deviation of the utilisation across the instances."""
         time, busy = self.share(name) * self.period, self.subqueries[name].busy
         return float(np.std(busy)) / time if time and busy else 0.0
 
     def load(self, name: str) -> float:
-        """Return the work that comes to a subquery, as a number of instances that are busy all the time.
+        """Return the work that arrives for a subquery, as a number of instances that are always busy.
 
-        It follows what arrives at the sources, not what was read: while a backlog grows there is more to do than is done, and
+        It is based on what arrives at the sources, not on what was read: while a backlog grows there is more to do than is being done, and
         while it shrinks there is less.
 
         >>> prefix = SubqueryLoad(BucketMap.even(0, 2), (50, 50), (50, 50), (0.9, 0.9), sources=("calls",))
@@ -244,13 +244,13 @@ class Snapshot:
         return sum(self.utilisation(name)) * (_arrived(origins) / read if read else 1.0)
 
     def owed(self, name: str) -> float:
-        """Return the work that the backlog will be for a subquery, in seconds of one instance that is busy all the time."""
+        """Return the work that the backlog will cause for a subquery, in seconds of one instance that is always busy."""
         origins = self.origins(name).values()
         read, waiting = sum(s.rows for s in origins), sum(s.backlog for s in origins)
         return sum(self.utilisation(name)) * self.period * waiting / read if read else 0.0
 
     def has_backlog(self, name: str) -> bool:
-        """Return whether rows wait for a subquery that an epoch had no room for."""
+        """Return whether rows that did not fit into an epoch are waiting for a subquery."""
         return any(s.backlog for s in self.origins(name).values())
 
     def is_behind(self, name: str) -> bool:
@@ -259,7 +259,7 @@ class Snapshot:
         return self.has_backlog(name)
 
     def bucket_loads(self, name: str) -> tuple[float, ...]:
-        """Divide the utilisation of each instance between its buckets: by their work, otherwise by their rows; empty if unknown."""
+        """Divide the utilisation of each instance among its buckets: by their work, otherwise by their rows; empty if unknown."""
         own = self.subqueries[name]
         weights = own.bucket_weights
         if not weights:
@@ -274,7 +274,7 @@ class Snapshot:
         return fmean(found) if (found := self.utilisation(name)) else 0.0
 
     def _repr_html_(self) -> str:
-        """Show a notebook what each subquery did."""
+        """Show in a notebook what each subquery did."""
         rows = [
             (
                 name,
