@@ -1,4 +1,4 @@
-"""What others watch a query with: a dashboard for Grafana and alert rules for Prometheus, over the figures that a run serves."""
+"""Monitoring from outside: a dashboard for Grafana and alert rules for Prometheus, over the metrics that a run serves."""
 
 from springtide.monitoring.dashboard import dashboard
 from springtide.monitoring.rules import alerts

@@ -1,4 +1,4 @@
-"""A dashboard for Grafana, as the JSON that it imports: one query or several, over Prometheus."""
+"""A Grafana dashboard as importable JSON: one query or several, with Prometheus as the data source."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class _Panel:
     title: str
     says: str
     lines: tuple[tuple[str, str], ...]
-    """PromQL, and what a line is called."""
+    """PromQL, and the name of the line."""
     unit: str = "short"
     stepped: bool = False
 
 
 def _of(metric: str, *more: str) -> str:
-    """Name a metric of the queries that are chosen, with further conditions."""
+    """Return a metric of the selected queries, with further conditions."""
     return "springtide_" + metric + "{" + ", ".join(('query=~"$query"', *more)) + "}"
 
 
@@ -136,7 +136,7 @@ _CHARTS = (
 
 
 def dashboard() -> str:
-    """Return the dashboard as JSON: import it in Grafana, and choose the Prometheus that scrapes the queries."""
+    """Return the dashboard as JSON: import it in Grafana, and select the Prometheus that scrapes the queries."""
     panels = [_panel(i, "stat", p, {"x": 4 * i, "y": 0, "w": 4, "h": 4}) for i, p in enumerate(_FIGURES)]
     for i, panel in enumerate(_CHARTS):
         place = {"x": 12 * (i % 2), "y": 4 + 8 * (i // 2), "w": 12, "h": 8}

@@ -1,4 +1,4 @@
-"""Alert rules for Prometheus: what people would want to be woken for."""
+"""Alert rules for Prometheus: the problems that people would want to be alerted to."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from importlib.resources import files
 
 
 def alerts() -> str:
-    """Return the rules as Prometheus reads them, in YAML."""
+    """Return the rules as YAML, as Prometheus reads them."""
     return files("springtide.monitoring").joinpath("alerts.yml").read_text("utf-8")

@@ -80,7 +80,7 @@ _WORDS: Final[Mapping[str, Any]] = {"null": None, "true": True, "false": False}
 
 
 def idle(*, to: Length) -> Marker:
-    """Say that the physical stream has nothing before a time, given as the time since 1970 (SC-6: a dummy tuple).
+    """Say that the physical stream has nothing before a time, given as the length of time since 1970 (SC-6: a dummy tuple).
 
     >>> idle(to="10s")
     idle(10000000)
@@ -89,7 +89,7 @@ def idle(*, to: Length) -> Marker:
 
 
 def at(time: Length) -> datetime:
-    """Return the moment that is this long after the beginning of 1970.
+    """Return the moment that is this long after the start of 1970.
 
     >>> at("1m30s").isoformat()
     '1970-01-01T00:01:30+00:00'
@@ -107,10 +107,10 @@ def streams(**rows: Rows) -> dict[str, Rows]:
 
 
 def table(text: str) -> list[dict[str, Any] | Marker]:
-    """Write rows as a table: names in the first line, cells without spaces.
+    """Return the rows of a table written as text: names in the first line, cells without spaces.
 
-    A cell is a number, `null`, `true`, `false`, a length of time for that moment since 1970, a Python text in quotes or
-    list in brackets, or a plain word. `END`, `PAUSE`, `FAIL` or `idle 10s` alone in a line are markers.
+    A cell is a number, `null`, `true`, `false`, a length of time (for the moment that long after 1970), a Python string in quotes or
+    list in brackets, or a plain word. `END`, `PAUSE`, `FAIL` or `idle 10s` alone on a line are markers.
 
     >>> for row in table('''
     ...     ts  x     tags
@@ -141,10 +141,10 @@ def compare(
     *,
     float_tolerance: float = 1e-9,
 ) -> None:
-    """Assert that two results are the same rows, in whatever order, with the same columns.
+    """Assert that two results have the same rows, in any order, with the same columns.
 
-    `expected` may be a list of dicts, which then have the types of `actual`. Floats may differ by the tolerance times
-    the larger of them (or times 1, if both are smaller); NaN equals NaN; lists are compared in order.
+    `expected` may be a list of dicts, which are then given the types of `actual`. Floats may differ by the tolerance times the larger
+    of the two (or times 1, if both are smaller); NaN equals NaN; lists are compared in order.
 
     >>> compare(pl.DataFrame({"x": [1, 2]}), [{"x": 2}, {"x": 1}])
     >>> compare(pl.DataFrame({"x": [1, 2]}), [{"x": 1}, {"x": 3}])
@@ -175,10 +175,10 @@ def check_operator(
     cuts: int = 20,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """Assert that what an operator gives does not depend on how its input is cut (ST-4, SM-1); return it.
+    """Assert that the output of an operator does not depend on how its input is cut (ST-4, SM-1); return the output.
 
-    The operator runs over the tuples one by one, then `cuts` times over input cut at random places; at each cut its state
-    is written down and read again, and the keys of a `BucketOperator` share states at random. Tuples need a column `ts`.
+    The operator runs over the tuples one by one, then `cuts` times over input that is cut at random places; at each cut its state is
+    written and read again, and the keys of a `BucketOperator` share states at random. Tuples need a column `ts`.
 
     >>> class Count(st.BucketOperator[dict]):
     ...     output = {"word": pl.String, "n": pl.Int64, "ts": st.TIME}

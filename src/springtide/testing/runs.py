@@ -1,4 +1,4 @@
-"""Runs of a query in this process, which may be stopped or killed: what the suites for connectors share."""
+"""Runs of a query in this process that can be stopped or killed, shared by the test suites for connectors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from springtide.state.checkpoint import Checkpoint
 
 
 class Killed(BaseException):
-    """The process is gone: nothing of what it would have done comes."""
+    """The process is gone: nothing that it would have done will happen."""
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Runs:
     rows_per_epoch: int = 3
 
     def run(self, query: Query, epochs: int | None = None) -> bool:
-        """Run until there is nothing to do, or so many epochs, and stop. False: it was killed on its way."""
+        """Run until there is nothing left to do, or for this many epochs, and stop. Return False if it was killed on the way."""
         plan = query.plan(buckets=2)
         options = Options(1, rows_per_epoch=self.rows_per_epoch)
         engine = Engine(plan, Checkpoint(self.root), lambda epoch: execute(plan, epoch), options)
@@ -44,14 +44,14 @@ class Runs:
                 raise
             engine.close()
         except Killed:
-            engine.storage.lease.release()  # as the system does with what a process had open
+            engine.storage.lease.release()  # as the system does with everything that a process had open
             del engine, plan, options
             gc.collect()  # connections too
             return False
         return True
 
     def run_killed(self, query: Query, place: str, visit: int) -> None:
-        """Run, and be killed at the so-manieth visit to a place."""
+        """Run, and be killed at the given visit to a place."""
         visits: Counter[str] = Counter()
 
         def die(here: str) -> None:
@@ -72,7 +72,7 @@ class Runs:
 
 
 def told(what: str, check: Callable[[], None]) -> None:
-    """Run a part of a suite; an error says which part it was."""
+    """Run a part of a suite, and name the part in any error."""
     try:
         check()
     except AssertionError as error:

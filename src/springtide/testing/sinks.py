@@ -1,4 +1,4 @@
-"""A suite that every sink passes: ours, and yours."""
+"""A test suite that every sink must pass: ours and yours."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _ALL = list(range(_ROWS))
 def check_sink(
     make_sink: MakeSink, read_rows: ReadRows, *, exactly_once: bool = True, secrets: tuple[str, ...] = ()
 ) -> None:
-    """Assert that a sink brings every row out, and, if it is `exactly_once`, that none ever comes twice.
+    """Assert that a sink delivers every row and, if it is `exactly_once`, that none is ever delivered twice.
 
-    `make_sink(name)` returns a new sink object for a target of that name: a folder, a table, a topic; each part of the suite has targets of
-    its own, and the same name is the same target. `read_rows(name)` returns the rows that are there, with the columns `ts` and `x` (an i64).
+    `make_sink(name)` returns a new sink object for a target with that name: a folder, a table, a topic. Each part of the suite has its own
+    targets, and the same name means the same target. `read_rows(name)` returns the rows that are there, with the columns `ts` and `x` (an i64).
 
-    Queries are stopped, and killed at every step of a commit and at every `failpoint` of the sink; the same rows are given again; the newest
-    commit record is deleted; another query, another checkpoint, an older epoch and a run that was taken over come to the same target.
-    `secrets` are texts that must be found nowhere. A sink that is not `exactly_once` may get the last epoch again after a kill.
+    Queries are stopped, and killed at every step of a commit and at every `failpoint` of the sink; the same rows are delivered again; the newest
+    commit record is deleted; another query, another checkpoint, an older epoch and a run that was taken over write to the same target.
+    `secrets` are strings that must not appear anywhere. A sink that is not `exactly_once` may receive the last epoch again after a kill.
 
     >>> sinks = {}
     >>> check_sink(lambda name: sinks.setdefault(name, st.memory_sink()), lambda name: sinks[name].rows())
@@ -52,7 +52,7 @@ def check_sink(
 
 
 class _Suite:
-    """The parts of the suite; each takes a new target and new checkpoints."""
+    """The parts of the suite; each uses a new target and new checkpoints."""
 
     def __init__(
         self, make: MakeSink, read: ReadRows, folder: Path, exactly_once: bool, secrets: tuple[str, ...]
@@ -147,7 +147,7 @@ class _Suite:
         except SinkError:
             pass
         else:
-            if old is not new:  # but for a sink in memory, which is one object
+            if old is not new:  # except for a sink in memory, which is a single object
                 raise AssertionError(
                     "the old run was let in: a writer whose target was claimed by a newer one must raise a SinkError"
                 )
@@ -218,7 +218,7 @@ class _Suite:
         return sorted(rows["x"].to_list()) if rows.width else []
 
     def _complete(self, target: str, *, clean: bool) -> None:
-        """Assert that all rows are there, once; after a kill the last epoch may be there twice where nobody promises more."""
+        """Assert that all rows are there exactly once; after a kill, the last epoch may be there twice unless the sink is exactly-once."""
         rows = self._rows(target)
         missing = sorted(set(_ALL) - set(rows))
         assert not missing, f"rows are missing: {missing}"

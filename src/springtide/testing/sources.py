@@ -1,4 +1,4 @@
-"""A suite that every source passes: ours, and yours."""
+"""A test suite that every source must pass: ours and yours."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from springtide.testing.runs import Runs, told
 
 MakeSource = Callable[[], Source]
 _TAKES = 100_000
-"""A source that has not come to its end after so many takes never will."""
+"""A source that has not reached its end after this many takes never will."""
 
 
 def check_source(
     make_source: MakeSource, *, rows: int | None = None, ts: str | None = None, secrets: tuple[str, ...] = ()
 ) -> pl.DataFrame:
-    """Assert that a source gives the same rows however its input is cut, whoever reads it and whatever is killed; return the rows.
+    """Assert that a source returns the same rows however its input is cut, whoever reads it and whatever is killed; return the rows.
 
-    `make_source()` returns a new source object for the same input, with at least a few rows; those that are there are all that count, if the
-    input has no end. `rows` is how many there are, rejected ones among them. `ts` is the column with the event time, if the query has one;
-    `secrets` are texts that must be found nowhere.
+    `make_source()` returns a new source object for the same input, with at least a few rows; if the input has no end, only the rows that are
+    there now count. `rows` is their number, including rejected ones. `ts` is the column with the event time, if the query has one;
+    `secrets` are strings that must not appear anywhere.
 
-    The input is taken in cuts of all sizes, by a new run after every epoch; slices are read twice, in another order, by a copy of the source as
+    The input is taken in cuts of all sizes, by a new run after every epoch; slices are read twice, in a different order, by a copy of the source as
     workers get it, and from their form in a commit record; queries are killed at every step of a commit.
 
     >>> check_source(lambda: st.memory([{"x": 1}, {"x": 2}, {"x": 3}]), rows=3)["x"].to_list()
@@ -57,7 +57,7 @@ def check_source(
 
 
 Row = tuple[str, int, int]
-"""Physical stream, position, and which of the rows with that position it is."""
+"""The physical stream, the position, and the row's number among those with the same position."""
 
 
 @dataclass
@@ -234,7 +234,7 @@ class _Suite:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    return bool(one == other) or repr(one) == repr(other)  # NaN is not itself
+    return bool(one == other) or repr(one) == repr(other)  # NaN does not equal itself
 
 
 def _assert_plain(data: Any) -> None:
@@ -245,7 +245,7 @@ def _assert_plain(data: Any) -> None:
 
 
 def _bare(position: Any) -> Any:
-    """Leave out what a run keeps beside a ledger of files: it is not written down."""
+    """Leave out what a run keeps next to a ledger of files: it is not written."""
     if isinstance(position, dict) and isinstance(position.get("ledger"), dict):
         return position | {"ledger": {k: v for k, v in position["ledger"].items() if k != "base"}}
     return position

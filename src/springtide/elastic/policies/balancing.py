@@ -1,4 +1,4 @@
-"""Balancing: even the load out between the instances of a subquery, at the same number of them (SC-11)."""
+"""Balancing: even out the load between the instances of a subquery, without changing their number (SC-11)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from springtide.state.instructions import Trigger
 
 @dataclass(frozen=True)
 class Balancing:
-    """Move buckets when the standard deviation of the utilisation is over UIT and would fall by MIT at least."""
+    """Move buckets if the standard deviation of the utilisation exceeds UIT and would fall by at least MIT."""
 
     uit: float = 0.05
     """Upper imbalance threshold."""
     mit: float = 0.1
-    """Minimum improvement threshold, as a share of the deviation that there is."""
+    """Minimum improvement threshold, as a share of the current deviation."""
 
     def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:
-        """Look at each subquery by itself; a grid, and one whose loads nobody measured, stay as they are.
+        """Look at each subquery separately; grids, and subqueries whose loads were not measured, stay as they are.
 
-        The rows and columns of a grid are dealt in turn: its cells are alike, and moving one would only cost more copies.
+        The rows and columns of a grid are assigned in turn: its cells are alike, and moving one would only lead to more copies.
         """
         found = (self._proposal(snapshot, history, name) for name in snapshot.subqueries)
         return [proposal for proposal in found if proposal]
@@ -51,7 +51,7 @@ class Balancing:
 
 
 def rebalancing(name: str, before: BucketMap, loads: Sequence[float]) -> tuple[Proposal | None, float]:
-    """Propose the map that is as even as can be, whatever the thresholds say, and give the deviation that it leaves."""
+    """Propose the most even map, regardless of the thresholds, and return the deviation that it leaves."""
     after = maps.rebalance(before, loads)
     left = float(np.std(maps.totals(after, loads)))
     if after is before:
@@ -66,9 +66,9 @@ def rebalancing(name: str, before: BucketMap, loads: Sequence[float]) -> tuple[P
 
 
 def hot(bucket_map: BucketMap, loads: Sequence[float]) -> list[int]:
-    """Return the buckets that are heavier than the average instance and have one to themselves, heaviest first.
+    """Return the buckets that are heavier than the average instance and have an instance to themselves, heaviest first.
 
-    No map can spread such a bucket: more instances do not help it.
+    No map can spread such a bucket: more instances do not help.
     """
     average = sum(loads) / bucket_map.instances
     others = [0] * bucket_map.instances

@@ -1,4 +1,4 @@
-"""Bottleneck: the one subquery that limits the query is split when it was too busy a few times in a row (SE-5)."""
+"""Bottleneck: the one subquery that limits the query is split if it was too busy several times in a row (SE-5)."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from springtide.state.instructions import Trigger
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """Split every instance of the bottleneck that was over δ in k reports in a row; never take instances away.
+    """Split every instance of the bottleneck that was over δ in k consecutive reports; never remove instances.
 
-    Stages run one after the other and are equally busy when all are: of those over δ, the bottleneck is the one that
-    takes the most time. The others get their turn when it is one no longer.
+    Stages run one after another, and if all are fully used they are equally busy: of those over δ, the bottleneck is the one that
+    takes the most time. The others get their turn once it is no longer the bottleneck.
     """
 
     delta: float = 0.7
-    """δ, the utilisation over which an instance is too busy."""
+    """δ, the utilisation above which an instance is too busy."""
     k: int = 2
-    """Reports in a row. They come every `Elastic.every` seconds, r in the paper."""
+    """Consecutive reports. They come every `Elastic.every` seconds, r in the paper."""
 
     def __post_init__(self) -> None:
-        """Refuse what can never be over, or always is."""
+        """Refuse values that can never be exceeded, or always are."""
         if not 0 < self.delta <= 1 or self.k < 1:
             raise ValueError(f"they must satisfy 0 < delta ≤ 1 and k ≥ 1, not {self.delta:g} and {self.k}")
 

@@ -1,4 +1,4 @@
-"""DS2: what is needed, worked out at once from true rates (Kalavri et al., OSDI 2018)."""
+"""DS2: what is needed, computed in one step from true rates (Kalavri et al., OSDI 2018)."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from springtide.state.instructions import Trigger
 
 @dataclass(frozen=True)
 class DS2:
-    """Give each subquery the fewest instances that can do its target rate at the true rate of an instance.
+    """Give each subquery the fewest instances that reach its target rate, given the true rate of an instance.
 
-    The true rate is what an instance would do if it never waited: rows by the time that it worked. The target rate of the first
-    subquery is what comes to the sources; after it, each gets what those before it will give, by selectivity.
+    The true rate is what an instance would process if it never waited: rows divided by the time that it worked. The target rate of the
+    first subquery is what arrives at the sources; each later one receives what its predecessors will emit, according to their selectivity.
 
-    In the paper all operators run at once, and each needs its target rate by its true rate. In Springtide stages run one
-    after the other and share the time, so the fewest instances are worked out for all of them together; with one
-    subquery it is the paper's number. It has no thresholds, looks at no backlog, and is where it wants to be after
-    three steps at most.
+    In the paper all operators run at once, and each needs its target rate divided by its true rate. In Springtide stages run one
+    after another and share the time, so the fewest instances are computed for all of them together; with a single subquery this
+    is the paper's number. The policy has no thresholds, ignores the backlog, and reaches its goal after three steps
+    at most.
     """
 
     def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:
-        """Work it out for all subqueries."""
+        """Compute the instances of all subqueries."""
         if not snapshot.rows:
             return ()
         left = sizing.available(snapshot, history[-1] if history else None)
         wanted = {name: sizing.arrivals(s, snapshot.period) for name, s in snapshot.sources.items()}
         factors = sizing.factors(snapshot, wanted)
-        # True rates are averages: how uneven instances are is not looked at.
+        # True rates are averages: differences between instances are ignored.
         even = {name: replace(w, seconds=self._busy(snapshot, name)) for name, w in sizing.works(snapshot).items()}
         needed = sizing.fewest({name: work.times(factors[name]) for name, work in even.items()}, left)
         found = []

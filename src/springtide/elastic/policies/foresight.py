@@ -1,9 +1,9 @@
-"""Foresight: have the instances when they are needed, and as few as will do. Springtide's own policy.
+"""Foresight: have instances when they are needed, and as few as possible. Springtide's own policy.
 
 now          + delay + report            + delay + report
  ├──────────────────┼───────────────────────────┤
- a decision of now   one of the next report      the next one after this could work only here:
- works from here on  would be too late           so far ahead a change provides for
+ a decision made     one at the next report      the decision after this one can take effect only here:
+ now works from here would be too late           a change provides for the time up to here
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from springtide.elastic.snapshot import Snapshot
 from springtide.state.instructions import Trigger
 
 POINTS = 8
-"""Moments ahead that are looked at."""
+"""The number of points in time ahead that are considered."""
 JUMP = 8.0
-"""An epoch whose rate is so many standard deviations over what was expected is the beginning of something new.
+"""An epoch whose rate is this many standard deviations above the expected rate is the beginning of something new.
 
-They are those of a report; a single epoch fluctuates more than the average of several."""
+These are deviations of a report; a single epoch fluctuates more than the average of several."""
 
 
 @dataclass(frozen=True)
 class Foresight:
-    """Scale out when waiting for one more report would be too late; scale in when it is worth it.
+    """Scale out when waiting for one more report would be too late; scale in when it is worthwhile.
 
-    What comes is forecast for each source, with how far off that may be, and goes along the plan to every subquery. How far ahead it
-    looks follows from how long new instances took to come, as measured. The fewest instances that are enough are had by
-    sizing all stages together. Headroom is not a fixed share: it is the noise of this load.
+    The load of each source is forecast, with its possible error, and carried along the plan to every subquery. How far ahead it looks
+    depends on how long new instances have taken to come, as measured. The fewest sufficient instances are found by sizing all stages
+    together. Headroom is not a fixed share: it is the noise of this load.
     """
 
     forecast: Forecaster = field(default_factory=Trend)
     deviations: float = 2.0
-    """Provide for this many standard deviations over what is expected: at 2 it is exceeded 1 time in 40."""
+    """Provide for this many standard deviations above the expected load: at 2, it is exceeded 1 time in 40."""
     worth: float = 0.1
-    """Instances go when this share of all can; for less it is not worth a reconfiguration."""
+    """Scale in if at least this share of all instances can go; less is not worth a reconfiguration."""
     spare: float = 0.05
-    """So many more instances, as a share, are better than another subquery that changes."""
+    """Using this many more instances, as a share, is better than changing another subquery."""
     delay: float = 30.0
-    """Seconds that new instances take to come, until that was measured."""
+    """Seconds that new instances take to come, until this has been measured."""
     drain: float = 30.0
-    """Seconds in which a backlog is to be gone; longer where instances take longer to come."""
+    """Seconds in which a backlog should be cleared; longer if instances take longer to come."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no plan."""
+        """Refuse settings that make no sense."""
         if min(self.deviations, self.spare, self.delay, self.drain) < 0 or not 0 <= self.worth < 1:
             raise ValueError("deviations, spare, delay and drain are not negative, and worth is a share")
 
@@ -63,7 +63,7 @@ class Foresight:
         looked = {name: self._ahead(reports, name, wait) for name in snapshot.sources}
         ahead = {name: forecast for name, forecast in looked.items() if forecast is not None}
         if len(ahead) < len(looked):
-            return ()  # instances for a part of a jump would be in the way of those for all of it
+            return ()  # instances for part of a jump would get in the way of those for all of it
         before = history[-1] if history else None
         waiting = {name: float(source.backlog) for name, source in snapshot.sources.items()}
         left = sizing.available(snapshot, before)
@@ -77,7 +77,7 @@ class Foresight:
         now = {name: sizing.arrivals(source, snapshot.period) for name, source in snapshot.sources.items()}
         changed = any(_degrees(report) != _degrees(snapshot) for report in history[-2:])
         if changed and sizing.taken(self._times(snapshot, works, now), degrees) <= left:
-            return ()  # all are sized together: while one of them has just changed, none is, unless it is urgent
+            return ()  # all are sized together: if one has just changed, none is changed again, unless it is urgent
         if fullness > 1 + sizing.ROUNDING:
             later = {
                 name: max(forecast.upper(self.deviations))
@@ -87,7 +87,7 @@ class Foresight:
             todo = self._times(snapshot, works, later)
             wanted = sizing.grown(todo, degrees, left)
         else:
-            # Instances go when the load has been like this for as long as new ones take to come, and will not be missed soon.
+            # Scale in only if the load has been like this for as long as new instances take to come, and they will not be missed soon.
             if snapshot.coming or any(waiting.values()) or any(f.seen < wait for f in ahead.values()):
                 return ()
             later = {name: max(forecast.upper(self.deviations + 1)) for name, forecast in ahead.items()}
@@ -99,15 +99,15 @@ class Foresight:
         return self._proposals(snapshot, degrees, wanted, fullness, later, wait)
 
     def _ahead(self, reports: Sequence[Snapshot], source: str, wait: float) -> Forecast | None:
-        """Look as far as the decision after this one could work; the first half is until one of the next report would.
+        """Look ahead to when the decision after this one could take effect; the first half reaches to when one at the next report would.
 
-        None: a jump has begun in the last epoch, and how high it goes the next report knows.
+        None: a jump began in the last epoch, and only the next report will show how high it goes.
         """
         past = Series.of(*experience.rates(reports, source, self.forecast.lookback))
         now = reports[-1].time
         found = self.forecast.forecast(past, [now + 2 * wait * (k + 1) / POINTS for k in range(POINTS)])
-        # A line that goes through a jump is somewhere between both sides. A report in which the load jumps has only a part of it; its
-        # last epoch has all of it.
+        # A line through a jump lies somewhere between both sides. A report in which the load jumps has only part of the jump; its last
+        # epoch has all of it.
         load = reports[-1].sources[source]
         latest = sizing.arrivals(load, reports[-1].period) if load.latest is None else load.latest
         if latest <= (most := found.upper(JUMP)[0]):
@@ -117,7 +117,7 @@ class Foresight:
         return replace(found, rates=tuple(max(rate, latest) for rate in found.rates), seen=0.0)
 
     def _sooner(self, reports: Sequence[Snapshot], source: str) -> float:
-        """Return the rate in the epoch before the last; where that is all there is, it is no sooner."""
+        """Return the rate in the epoch before the last one; infinite if it is not known."""
         load, before = reports[-1].sources[source], reports[-2] if len(reports) > 1 else None
         if load.sooner is not None:
             return load.sooner
@@ -127,7 +127,7 @@ class Foresight:
         return sizing.arrivals(earlier, before.period) if earlier.latest is None else earlier.latest
 
     def _backlog_later(self, snapshot: Snapshot, source: str, waiting: float, wait: float) -> float:
-        """Count the rows that will wait when new instances come."""
+        """Count the rows that will be waiting when new instances come."""
         growing = sizing.arrivals(snapshot.sources[source], snapshot.period) - self._read(snapshot, source)
         return waiting + max(0.0, growing) * wait if waiting else 0.0
 

@@ -1,4 +1,4 @@
-"""Learned: what earlier changes taught, around any other policy."""
+"""Learned: applies what earlier changes taught, around any other policy."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from springtide.elastic.snapshot import Snapshot
 class Learned:
     """Let a policy propose, and hold back what experience speaks against.
 
-    - After a change nothing is decided until the subquery has settled; how long that takes is measured.
-    - A scale-out that brought nothing is not followed by another one at once.
-    - Instances that were fetched for a load that has not been higher since stay for a while: they would be fetched again.
-    - A subquery that is slow because of one hot bucket is balanced, not scaled: more instances cannot share a bucket.
+    - After a change, nothing is decided until the subquery has settled; how long that takes is measured.
+    - A scale-out that achieved nothing is not followed by another one immediately.
+    - Instances added for a load that has not been exceeded since stay for a while, because they would soon be added again.
+    - A subquery that is slow because of one hot bucket is balanced, not scaled: several instances cannot share a bucket.
     """
 
     policy: Policy = field(default_factory=Foresight)
     nothing: float = 0.25
-    """A scale-out that brings less than this share of what it should has brought nothing."""
+    """A scale-out that achieves less than this share of the expected gain has achieved nothing."""
     again: float = 600.0
     """Seconds after which it may be tried again."""
 
@@ -65,7 +65,7 @@ class Learned:
         return f"the last change was {since:.1f} s ago, and it took {takes:.1f} s to settle before"
 
     def _too_few(self, reports: Sequence[Snapshot], name: str, wanted: int) -> str:
-        """Return when so many were last too few for the present load, if that was recently."""
+        """Return when this number of instances was last too few for the present load, if that was recent."""
         now = reports[-1]
         for change in experience.changes(reports, name):
             since = now.time - reports[change.at].time
@@ -77,7 +77,7 @@ class Learned:
         return ""
 
     def _balanced(self, proposal: Proposal, wanted: int, snapshot: Snapshot) -> Proposal | None:
-        """Return what is to be done instead, if one bucket is what takes the time."""
+        """Return what to do instead, if a single bucket takes up the time."""
         name = proposal.subquery
         own, loads = snapshot.subqueries[name], snapshot.bucket_loads(name)
         if not any(loads) or own.grid:

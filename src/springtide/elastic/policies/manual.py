@@ -1,4 +1,4 @@
-"""Elasticity by hand only."""
+"""Manual changes only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from springtide.elastic.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class Manual:
-    """Proposes nothing: instances change when somebody says so.
+    """Proposes nothing: instances change only when a person asks for it.
 
     >>> Manual().decide(..., [])
     ()

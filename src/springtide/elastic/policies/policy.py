@@ -1,4 +1,4 @@
-"""What a policy is: one class that looks at a snapshot and proposes."""
+"""What a policy is: a class that looks at a snapshot and makes proposals."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from springtide.state.instructions import Trigger
 class Proposal:
     """What a policy would like for one subquery. The manager may refuse it.
 
-    Say a number of instances and leave it to the manager who gets which bucket; or say who is to have some buckets
-    (`moves`), or all of them (`owners`, together with `instances` if their number changes).
+    Give a number of instances and let the manager decide who gets which bucket; or give the owners of some buckets (`moves`),
+    or of all buckets (`owners`, together with `instances` if their number changes).
     """
 
     subquery: str
     reason: str
-    """One sentence for people."""
+    """One sentence for people to read."""
     trigger: Trigger | None = None
     instances: int | None = None
     moves: Mapping[int, int] = field(default_factory=dict)
@@ -28,10 +28,10 @@ class Proposal:
     owners: tuple[int, ...] | None = None
     """The instance of each bucket."""
     held_back: str = ""
-    """Why it is not to be done after all. The manager notes it with what it refuses itself."""
+    """Why it should not be done after all. The manager records it together with its own refusals."""
 
     def __post_init__(self) -> None:
-        """Refuse what says nothing, or two things."""
+        """Refuse proposals that ask for nothing, or for two things at once."""
         if self.instances is None and self.owners is None and not self.moves:
             raise ValueError(f"a proposal for {self.subquery!r} must say instances, moves or owners")
         if self.moves and (self.owners is not None or self.instances is not None):
@@ -45,7 +45,7 @@ class Proposal:
 
 
 class Policy(Protocol):
-    """Decides when a subquery gets more instances, fewer, or other buckets.
+    """Decides when a subquery gets more instances, fewer instances, or different buckets.
 
     >>> class Night:
     ...     def decide(self, snapshot, history):
@@ -57,5 +57,5 @@ class Policy(Protocol):
     """
 
     def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:
-        """Propose something for some of the subqueries; `history` has the snapshots before this one, oldest first."""
+        """Propose changes for some of the subqueries; `history` has the earlier snapshots, oldest first."""
         ...

@@ -1,6 +1,6 @@
-"""Predictive: AUTOSCALE. How busy each subquery will be in the next minute, seen from itself and from those before it (AS-1 … AS-6).
+"""Predictive: AUTOSCALE. Estimates how busy each subquery will be in the next minute, from its own view and its predecessors' (AS-1 … AS-6).
 
-The numbers in brackets are those of the paper's formulas.
+The numbers in brackets refer to the paper's formulas.
 """
 
 from __future__ import annotations
@@ -36,69 +36,69 @@ MATRIX: Mapping[tuple[Activity, bool], Decision] = {
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a subquery is expected to be like in the next window."""
+    """The expected state of a subquery in the next window."""
 
     input: float
-    """Rows that it will have to process: those that come and those that wait (3)."""
+    """Rows that it will have to process: those that arrive and those that are waiting (3)."""
     capacity: float
     """Rows that it will be able to process (5)."""
     now: float
-    """Rows that it can process as things are (4)."""
+    """Rows that it can process at present (4)."""
     selectivity: float
-    """Rows out for one row in (7)."""
+    """Rows out per row in (7)."""
     increasing: bool
     above: float | None = None
-    """What those before it will give it; set where it was combined with the own estimate."""
+    """What its predecessors will send it; set if it was combined with the subquery's own estimate."""
 
     @property
     def level(self) -> float:
-        """Return the activity level: LAL (6), or GAL (10) once it is combined with what those before it give."""
+        """Return the activity level: LAL (6), or GAL (10) once it has been combined with what the predecessors send."""
         return self.input / self.capacity if self.capacity else math.inf
 
     @property
     def output(self) -> float:
-        """Return the rows that will come out of it: no more than it can process (8), by selectivity (9)."""
+        """Return the rows that it will emit: no more than it can process (8), times the selectivity (9)."""
         return min(self.input, self.now) * self.selectivity
 
 
 @dataclass(frozen=True)
 class Predictive:
-    """Decide by the activity that is expected, not by the one that is measured.
+    """Decide by the expected activity, not by the measured one.
 
-    Where it differs from the paper, Springtide's epochs are the reason. Rows wait at the sources only: that backlog is the pending
-    of the first subquery, and by selectivity it is what the others will get of it. An instance can work for its stage's share of
+    Differences from the paper are due to Springtide's epochs. Rows wait at the sources only: for the first subquery, that backlog is its
+    pending input; the others will receive their part of it, according to selectivity. An instance can work for its stage's share of
     the time, so capacity counts that share of the window and not all of it.
-    The grace period is the manager's (AS-6).
+    The grace period is up to the manager (AS-6).
     """
 
     forecast: Forecaster = field(default_factory=Linear)
     window: float = 60.0
     """Δ, in seconds."""
     theta_min: float = 0.3
-    """θmin: activity is low up to here."""
+    """θmin: up to here, activity is low."""
     theta_max: float = 0.8
-    """θmax: it is medium up to here, then high, and critical over 1."""
+    """θmax: up to here it is medium, then high, and above 1 critical."""
     combine: Literal["max", "min"] = "max"
-    """Which of two estimates of a subquery's input counts: the safe one or the frugal one."""
+    """Which of two estimates of a subquery's input counts: the cautious one or the economical one."""
     least_share: float = 0.1
-    """A subquery whose stage has less than this share of the epoch is not scaled out: it could save no more."""
+    """A subquery whose stage has less than this share of the epoch is not scaled out: it could not save more than that."""
 
     def __post_init__(self) -> None:
-        """Refuse thresholds that cannot be kept."""
+        """Refuse inconsistent thresholds."""
         if not 0 <= self.theta_min < self.theta_max <= 1:
             raise ValueError(
                 f"they must satisfy 0 ≤ theta_min < theta_max ≤ 1, not {self.theta_min:g} and {self.theta_max:g}"
             )
 
     def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:
-        """Estimate each subquery by itself, make the estimates agree along the graph, look the decision up."""
+        """Estimate each subquery on its own, make the estimates consistent along the graph, and look up the decision."""
         reports = self._within(snapshot, history)
         estimates = self.consistent(snapshot, self.local(snapshot, reports))
         found = (self._proposal(snapshot, name, estimate) for name, estimate in estimates.items())
         return [proposal for proposal in found if proposal]
 
     def activity(self, level: float) -> Activity:
-        """Return an activity level (AS-3).
+        """Return the activity for an activity level (AS-3).
 
         >>> [Predictive().activity(level) for level in (0.3, 0.8, 1.0, 1.01)]
         ['low', 'medium', 'high', 'critical']
@@ -110,7 +110,7 @@ class Predictive:
     # ── estimates ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def local(self, snapshot: Snapshot, reports: Sequence[Snapshot]) -> dict[str, Estimate]:
-        """Look at each subquery by itself (1)–(7)."""
+        """Look at each subquery on its own (1)–(7)."""
         left = sizing.available(snapshot, reports[-2] if len(reports) > 1 else None)
         found: dict[str, Estimate] = {}
         pending: dict[str, float] = {}
@@ -132,7 +132,7 @@ class Predictive:
         return found
 
     def consistent(self, snapshot: Snapshot, local: Mapping[str, Estimate]) -> dict[str, Estimate]:
-        """Go along the graph; after a critical subquery, what it will give counts too (algorithm 1, AS-4)."""
+        """Go along the graph; after a critical subquery, its expected output counts as well (algorithm 1, AS-4)."""
         found = dict(local)
         for name in sorted(snapshot.subqueries, key=lambda n: snapshot.levels[n]):
             parents = snapshot.subqueries[name].upstream
@@ -144,7 +144,7 @@ class Predictive:
         return found
 
     def _within(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> list[Snapshot]:
-        """Return the reports of the last window, and two at least where there are."""
+        """Return the reports of the last window, but at least two if there are that many."""
         found = [snapshot]
         for report in reversed(history):
             if report.time <= snapshot.time - self.window and len(found) >= 2:
@@ -161,7 +161,7 @@ class Predictive:
         return sum(sizing.arrivals(report.sources[s], report.period) for s in own.sources if s in report.sources)
 
     def _capacities(self, snapshot: Snapshot, reports: Sequence[Snapshot], name: str, left: float) -> list[float]:
-        """Return the capacity (4) that the subquery would have by each report, with the instances and the share that it has now."""
+        """Return the capacity (4) that the subquery would have according to each report, with its current instances and share."""
         usable = snapshot.share(name) * left * self.window
         costs = [cost for r in reports if (cost := r.subqueries[name].seconds_per_row)]
         degree = snapshot.subqueries[name].instances
@@ -189,10 +189,10 @@ class Predictive:
 
 
 def expected(capacities: Sequence[float]) -> float:
-    """Correct the last capacity by how it goes with those before it (5).
+    """Correct the last capacity by its correlation with the earlier ones (5).
 
-    The paper adds the covariance itself, which is no number of rows; here it is divided by the variance: the last capacity
-    goes back to the mean by as much as earlier ones did.
+    The paper adds the covariance itself, which is not a number of rows; here it is divided by the variance: the last capacity
+    returns towards the mean by as much as earlier ones did.
 
     >>> expected([100.0, 100.0, 100.0]), round(expected([100.0, 90.0, 110.0, 95.0, 120.0]), 1)
     (100.0, 103.0)

@@ -12,16 +12,16 @@ from springtide.elastic.snapshot import Snapshot
 from springtide.state.instructions import Trigger
 
 ROUNDING = 1e-9
-"""What is above a whole number by less than this is not there."""
+"""Exceeding a whole number by less than this is treated as a rounding error."""
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """Scale out above UUT and in below LUT, straight to where the utilisation is TUT.
+    """Scale out above UUT and in below LUT, directly to the number of instances at which the utilisation is TUT.
 
-    Utilisation is that of the rows that arrive: a backlog that grows counts, and one that shrinks does not hide that there are
-    enough instances by now. Beyond the paper, a backlog that would not be gone in time is a reason to
-    scale out as well, and while there is one nothing is taken away.
+    Utilisation refers to the rows that arrive: a growing backlog counts, and a shrinking one does not hide the fact that there are
+    enough instances by now. Unlike in the paper, a backlog that would not be cleared in time is also a reason to scale out, and
+    nothing is removed while there is a backlog.
 
     >>> Threshold(lut=0.7, uut=0.9, tut=0.6)
     Traceback (most recent call last):
@@ -35,23 +35,23 @@ class Threshold:
     tut: float = 0.6
     """Target utilisation threshold."""
     provisioning: Literal["load-aware", "individual"] = "load-aware"
-    """All the instances that are needed, or one at a time, for comparison: it leads to one step after the other."""
+    """All instances that are needed at once, or, for comparison, one at a time, which leads to one step after another."""
     watch: Literal["average", "highest"] = "average"
-    """Whose utilisation is held against UUT: that of all instances, or of the busiest."""
+    """Which utilisation is compared with UUT: the average of all instances, or that of the busiest."""
     scale_in: Literal["enough", "fewest"] = "enough"
-    """Scale in to instances that are just less busy than TUT, or to one fewer, as long as they are not over UUT."""
+    """Scale in to the instances that stay just below TUT, or to one fewer, as long as that does not exceed UUT."""
     drain: float | None = 60.0
-    """Seconds in which a backlog should be gone; None when it may take its time."""
+    """Seconds in which a backlog should be cleared; None if it may take any time."""
     least_share: float = 0.1
-    """A subquery whose stage has less than this share of the epoch is not scaled out: it could save no more."""
+    """A subquery whose stage has less than this share of the epoch is not scaled out: it could not save more than that."""
 
     def __post_init__(self) -> None:
-        """Refuse thresholds that cannot be kept."""
+        """Refuse inconsistent thresholds."""
         if not 0 <= self.lut < self.tut <= self.uut:
             raise ValueError(f"they must satisfy 0 ≤ lut < tut ≤ uut, not {self.lut:g}, {self.tut:g}, {self.uut:g}")
 
     def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:
-        """Look at each subquery by itself."""
+        """Look at each subquery separately."""
         found = (self._proposal(snapshot, name) for name in snapshot.subqueries)
         return [proposal for proposal in found if proposal]
 
@@ -103,11 +103,11 @@ def _up(number: float) -> int:
 
 
 SC_10 = Threshold(lut=0.5, uut=0.9, tut=0.6)
-"""StreamCloud's own, fig. 21."""
+"""StreamCloud's own thresholds, fig. 21."""
 ST_8 = Threshold(lut=0.45, uut=0.9, tut=0.7, scale_in="fewest")
-"""STRETCH: 45 %, 90 %, 70 %. Its table 2 rounds up when it scales out and down when it scales in."""
+"""STRETCH: 45 %, 90 %, 70 %. Its table 2 rounds up for scaling out and down for scaling in."""
 SM_10 = Threshold(lut=0.4, uut=0.8, tut=0.8, provisioning="individual", watch="highest")
-"""StreamMine3G: a node more when one is over 80 %, a node less under 40 %."""
+"""StreamMine3G: one more node if one is above 80 %, one fewer below 40 %."""
 
 PRESETS: Mapping[str, Threshold] = {"SC-10": SC_10, "ST-8": ST_8, "SM-10": SM_10}
-"""By the rows of the papers' table."""
+"""Thresholds by their ids in the table of papers."""

@@ -1,1 +1,1 @@
-"""Where tasks run: slots of this machine, executors of a cluster. Only `spark.py` knows Spark."""
+"""Where tasks run: slots of this machine, executors of a cluster. Only `spark.py` depends on Spark."""

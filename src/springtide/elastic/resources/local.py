@@ -1,4 +1,4 @@
-"""The slots of one machine: as many as there are, nothing to ask for and nothing to give back."""
+"""The slots of one machine: a fixed number, with nothing to request and nothing to return."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LocalSlots:
-    """The threads of `local[N]`; without a number, a process that runs one task after the other and can have any number of instances.
+    """The threads of `local[N]`; without a number, a process that runs one task after another and can have any number of instances.
 
     >>> LocalSlots(4).slots(), LocalSlots(4).grows()
     (4, False)
@@ -16,7 +16,7 @@ class LocalSlots:
     number: int | None = None
 
     def slots(self) -> int | None:
-        """Count them."""
+        """Count the slots."""
         return self.number
 
     def executors(self) -> int | None:
@@ -24,18 +24,18 @@ class LocalSlots:
         return None if self.number is None else 1
 
     def most(self) -> int | None:
-        """Count them: there will never be more."""
+        """Count the slots: there will never be more."""
         return self.number
 
     def grows(self) -> bool:
-        """Say that there is nobody to ask: what is more than the slots runs one after the other."""
+        """Return False: no slots can be requested, and tasks beyond the slots run one after another."""
         return False
 
     def request(self, slots: int) -> None:
         """Do nothing."""
 
     def release(self, slots: int) -> None:
-        """Keep them."""
+        """Keep all slots."""
 
     def close(self) -> None:
         """Do nothing."""

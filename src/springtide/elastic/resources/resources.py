@@ -1,4 +1,4 @@
-"""What a query asks of the machines that it runs on."""
+"""What a query requests from the machines that it runs on."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from typing import Protocol
 
 
 class Resources(Protocol):
-    """Slots for tasks, and who provides them. Nothing here waits: what was asked for is there when `slots` says so.
+    """Slots for tasks, and their provider. Nothing here blocks: what was requested is there when `slots` says so.
 
-    To scale out, `request`, wait for `slots`, then move buckets; to scale in, move buckets away, then `release` (SC-12).
+    To scale out, call `request`, wait for `slots`, then move buckets; to scale in, move buckets away, then call `release` (SC-12).
     """
 
     def slots(self) -> int | None:
-        """Count the tasks of the query that can run at once now; None where nobody knows."""
+        """Count the tasks of the query that can run at once now; None if unknown."""
         ...
 
     def executors(self) -> int | None:
-        """Count the processes that run them; None where nobody knows."""
+        """Count the processes that run the tasks; None if unknown."""
         ...
 
     def most(self) -> int | None:
-        """Count the slots that there can ever be; None where nobody knows."""
+        """Count the slots that there can ever be; None if unknown."""
         ...
 
     def grows(self) -> bool:
-        """Return whether slots that are requested can come; False: what is there is all there will be."""
+        """Return whether requested slots can be added; if False, there will never be more than now."""
         ...
 
     def request(self, slots: int) -> None:
-        """Ask for what is missing to have so many slots, and the warm pool besides."""
+        """Request as many slots as are missing to reach this number, plus the warm pool."""
         ...
 
     def release(self, slots: int) -> None:
-        """Give back, between two epochs, what is not needed to have so many slots and the warm pool."""
+        """Release, between two epochs, everything that is not needed for this number of slots plus the warm pool."""
         ...
 
     def close(self) -> None:
-        """Ask for nothing any more."""
+        """Stop requesting anything."""
         ...

@@ -1,15 +1,15 @@
 """The executors of a Spark cluster: standalone, YARN, Kubernetes.
 
-These are the calls that Spark's own dynamic allocation makes, on the same scheduler back end; each cluster manager has its own
-behind them. Four facts of Spark (4.0 to 4.3) decide how they are used:
+These are the calls that Spark's own dynamic allocation makes, on the same scheduler back end; each cluster manager implements
+them in its own way. Four facts about Spark (4.0 to 4.3) determine how they are used:
 
-- `requestTotalExecutors` states a target. It never kills, and executors that die are replaced up to it.
+- `requestTotalExecutors` states a target. It never kills executors, and those that die are replaced up to the target.
 - Killing changes the target unless told not to, and before a first request it would set it to 0. So the target is stated first,
   and killing leaves it alone.
-- A new executor has no Python yet. Its first tasks would start it and import everything while the query waits for them, which
-  takes many times as long as an epoch. So executors count once their workers have started.
-- With dynamic allocation on there are two masters. Then Spark's is the one: nothing is requested or released here, and more
-  instances make more waiting tasks, which is what makes it ask for executors.
+- A new executor has no Python process yet. Its first tasks would have to start one and import everything while the query waits,
+  which takes many times as long as an epoch. So executors only count once their workers have started.
+- With dynamic allocation there would be two masters. Then Spark is in charge: nothing is requested or released here, and more
+  instances lead to more waiting tasks, which makes Spark request executors.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 _RELEASED_WITHIN = 2.0
-"""Seconds that an epoch waits for executors to be released. Killed while its tasks run, they could take shuffle files along, which
-would have to be made again; but a cluster manager that does not answer must not hold the query up."""
+"""Seconds that an epoch waits for executors to be released. Killed while its tasks run, they might take shuffle files with them, which
+would have to be made again; but a cluster manager that does not answer must not hold up the query."""
 
 _SOON, _LATER = 0.1, 1.0
-"""Seconds between two looks for new executors, while some are to come and otherwise."""
+"""Seconds between two checks for new executors: while some are expected, and otherwise."""
 
 _claims: defaultdict[str, dict[int, int]] = defaultdict(dict)
-"""Application → query → slots: what is requested is for all the queries of a session."""
+"""Application → query → slots: requests are made for all queries of a session together."""
 
 
 def resources_of(
     context: SparkContext, wanted: Executors | None, warm_up: Callable[[int], Callable[[], bool]]
 ) -> Resources:
-    """Find out what a Spark context runs on. Executors are left alone unless `wanted` says something.
+    """Find out what a Spark context runs on. Executors are left alone unless `wanted` is given.
 
-    `warm_up` begins so many tasks that do nothing but start a worker, and gives back what tells whether they are done.
+    `warm_up` starts this many tasks that do nothing but start a worker, and returns a function that tells whether they are done.
     """
     java: Any = context._jsc.sc()
     if java.isLocal():
@@ -57,7 +57,7 @@ class SparkExecutors:
     def __init__(
         self, context: SparkContext, wanted: Executors | None, warm_up: Callable[[int], Callable[[], bool]]
     ) -> None:
-        """Look only; nothing is requested before `request`."""
+        """Only look around; nothing is requested before `request`."""
         self._jvm: Any = context._jvm
         self._java: Any = context._jsc.sc()
         self._wanted, self._warm_up = wanted, warm_up
@@ -68,19 +68,19 @@ class SparkExecutors:
         self._target: int | None = None
         self._expected = 0
         self._ready = self._begun = self._all()
-        """Slots whose workers have started, and those where that has begun."""
+        """Slots whose workers have started, and slots whose workers have at least been asked to start."""
         self._warmed: Callable[[], bool] = bool
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         if wanted is not None:
             threading.Thread(target=self._run, name="springtide-executors", daemon=True).start()
 
     def slots(self) -> int:
-        """Count the slots of all executors that are ready and not about to go, without those that other queries use."""
+        """Count the slots of all executors that are ready and not about to be released, without those that other queries use."""
         others = sum(n for query, n in list(self._claimed.items()) if query != id(self))
         return max(1, (self._all() if self._wanted is None else min(self._ready, self._all())) - others)
 
     def executors(self) -> int:
-        """Count the executors that are registered and not about to go."""
+        """Count the executors that are registered and not about to be released."""
         return self._all() // self.each
 
     def ready(self) -> int:
@@ -88,22 +88,22 @@ class SparkExecutors:
         return self.executors() if self._wanted is None else max(1, min(self._ready, self._all()) // self.each)
 
     def most(self) -> int | None:
-        """Count the slots that `wanted` allows; without one, those of now."""
+        """Count the slots that `wanted` allows; if it sets no limit, the current ones."""
         if self._wanted is None:
             return self.slots()
         return None if self._wanted.most is None else self._wanted.most * self.each
 
     @property
     def each(self) -> int:
-        """The slots of one executor."""
+        """The number of slots of one executor."""
         return self._each or max(1, self._all() // max(1, int(self._java.getExecutorIds().size())))
 
     def grows(self) -> bool:
-        """Return whether executors can be asked for here."""
+        """Return whether executors can be requested here."""
         return self._wanted is not None
 
     def request(self, slots: int) -> None:
-        """State the target, once for every change of it."""
+        """State the target, once for every change."""
         if self._wanted is None:
             return
         self._claimed[id(self)] = slots
@@ -113,7 +113,7 @@ class SparkExecutors:
             self._work.put(lambda: self._state(target))
 
     def release(self, slots: int) -> None:
-        """Let executors go that are more than the target, the newest first; those that are busy stay until the next time."""
+        """Release executors beyond the target, the newest first; busy ones stay until the next time."""
         if self._wanted is None:
             return
         self.request(slots)
@@ -132,7 +132,7 @@ class SparkExecutors:
         done.wait(_RELEASED_WITHIN)
 
     def close(self) -> None:
-        """Leave the executors to the other queries of the session, or to its end."""
+        """Leave the executors to the session's other queries, or to the end of the session."""
         self._claimed.pop(id(self), None)
         self._work.put(None)
 
@@ -142,13 +142,13 @@ class SparkExecutors:
         return int(self._java.maxNumConcurrentTasks(self._profile))
 
     def _look(self) -> None:
-        """Have workers started in slots that are new; they are ready when that is done."""
+        """Have workers started in new slots; the slots are ready when that is done."""
         found = self._all()
         self._ready, self._begun = min(self._ready, found), min(self._begun, found)
         if found > self._expected:
-            return  # some will go
+            return  # some are about to be released
         if self._begun < found:
-            # A task for every slot. Free slots get one each, the new ones among them, and are then not free for an epoch's tasks.
+            # One task for every slot. Free slots, including the new ones, get one each, and are then not free for an epoch's tasks.
             self._begun, self._warmed = found, self._warm_up(found)
         elif self._ready < found and self._warmed():
             self._ready = found
@@ -176,7 +176,7 @@ class SparkExecutors:
         return bool(backend.killExecutors(one, False, False, False).nonEmpty())
 
     def _run(self) -> None:
-        """Talk to the cluster manager, who may take his time, and look after new executors, beside the epochs."""
+        """Talk to the cluster manager, which may take its time, and look after new executors, in parallel with the epochs."""
         while True:
             try:
                 action = self._work.get(timeout=_SOON if self._ready < self._expected else _LATER)
@@ -186,12 +186,12 @@ class SparkExecutors:
                 return
             try:
                 action()
-            except Exception:  # no answer, or no cluster manager any more: Spark has logged it
+            except Exception:  # no answer, or the cluster manager is gone: Spark has logged it
                 self._target = None  # to be stated again, after the next epoch
 
 
 def _slots_of_each(context: SparkContext) -> int | None:
-    """Work out from the settings how many tasks an executor runs at once; None: a standalone worker gives all its cores to one."""
+    """Work out from the settings how many tasks an executor runs at once; None: a standalone worker gives all its cores to one executor."""
     conf = context.getConf()
     cores = conf.get("spark.executor.cores", "" if str(context.master).startswith("spark:") else "1")
     return max(1, int(int(cores) // float(conf.get("spark.task.cpus", "1") or 1))) if cores else None

@@ -1,1 +1,1 @@
-"""The simulator: the same manager and policies against a model of the cluster, driven by a trace of load."""
+"""The simulator: the same manager and policies against a model of the cluster, driven by a load trace."""

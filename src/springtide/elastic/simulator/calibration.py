@@ -1,4 +1,4 @@
-"""Calibration: a model from what a real run measured, and how well the two agree."""
+"""Calibration: a model derived from the measurements of a real run, and how well the two agree."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from springtide.elastic.simulator.traces import Floats, Trace
 from springtide.elastic.snapshot import Snapshot, SubqueryLoad, evened
 
 ROUNDS = 20
-"""After so many rounds a fit changes no more."""
+"""The number of rounds after which a fit no longer changes."""
 DEVIATION = 1.4826
-"""A standard deviation is so many median ones."""
+"""A standard deviation is this many median deviations."""
 WAITED = 0.1
-"""An epoch before which so much of the time was idle, as a share, was waited for."""
+"""If more than this share of the time before an epoch was idle, the epoch was waited for."""
 WARMUP = 30.0
-"""Seconds at the beginning of a run in which workers start and code is compiled; at most half of what is known of it."""
+"""Seconds at the beginning of a run in which workers start and code is compiled; at most half of the known part of the run."""
 
 
 def calibrated(snapshots: Sequence[Snapshot], decisions: Iterable[Decision] = ()) -> Model:
-    """Make a model that costs what the run did: rows, epochs, new instances.
+    """Make a model with the same costs as the run: for rows, epochs and new instances.
 
-    Snapshots are those of epochs, decisions say how long new instances took to come; without any it is the model's default.
+    Snapshots are those of epochs; decisions say how long new instances took to come. Without decisions, the model's default is used.
     """
     used = _warm([s for s in snapshots if s.rows])
     if len(used) < 2:
@@ -52,9 +52,9 @@ def calibrated(snapshots: Sequence[Snapshot], decisions: Iterable[Decision] = ()
 
 
 def load_of(snapshots: Sequence[Snapshot]) -> Trace:
-    """Return the rows that came to the sources, second by second, from when the first epoch of the run began.
+    """Return the rows that arrived at the sources, second by second, from the start of the run's first epoch.
 
-    What an epoch says that came, came between the looks at the sources with which it and the one before it began.
+    The rows that an epoch reports as arrived came between two looks at the sources: at its own start and at that of the previous epoch.
     """
     begin = snapshots[0].time - snapshots[0].period
     times, came = [0.0], [0.0]
@@ -70,21 +70,21 @@ def load_of(snapshots: Sequence[Snapshot]) -> Trace:
 
 
 def first_degrees(snapshots: Sequence[Snapshot]) -> dict[str, int]:
-    """Return the instances that the run began with."""
+    """Return the instances that the run started with."""
     return {name: own.instances for name, own in snapshots[0].subqueries.items()}
 
 
 def known_degrees(snapshots: Sequence[Snapshot], until: float) -> list[tuple[float, Mapping[str, int]]]:
-    """Return the instances that the run had up to a time, and from when on, since its beginning."""
+    """Return the instances that the run had up to a time, and since when, relative to its beginning."""
     begin = snapshots[0].time - snapshots[0].period
     return [(s.time - s.seconds - begin, first_degrees([s])) for s in snapshots if s.time <= until]
 
 
 def degree_error_pct(run: Run, snapshots: Sequence[Snapshot], since: float = -math.inf) -> float:
-    """Return how far the instances of a simulated run are from those of the real one: over time, as a share of the real ones.
+    """Return how far the instances of a simulated run are from those of the real one: averaged over time, as a share of the real ones.
 
-    Subqueries count by themselves: one more here and one less there is two off. What was before `since`, by the clock of the
-    real run, does not count: the model may have been made from it.
+    Subqueries count separately: one more here and one fewer there is two off. Anything before `since`, by the clock of the real run,
+    does not count: the model may have been derived from it.
     """
     begin = snapshots[0].time - snapshots[0].period
     ends = np.array([e.end for e in run.epochs])
@@ -99,14 +99,14 @@ def degree_error_pct(run: Run, snapshots: Sequence[Snapshot], since: float = -ma
 
 
 def _warm(used: Sequence[Snapshot]) -> Sequence[Snapshot]:
-    """Leave out the beginning of a run."""
+    """Leave out the warm-up at the beginning of a run."""
     return [s for s in used if s.time > min(used[0].time + WARMUP, (used[0].time + used[-1].time) / 2)]
 
 
 def _steps(used: Sequence[Snapshot]) -> dict[str, Step]:
-    """Find what a row costs in each subquery, and what an instance costs in each epoch, which is the same for all of them.
+    """Find the cost of a row in each subquery, and the cost of an instance per epoch, which is the same for all subqueries.
 
-    A policy gives a subquery as many instances as it has rows: by itself, it would not tell the two costs apart.
+    Since a policy gives a subquery instances in proportion to its rows, one subquery alone could not tell the two costs apart.
     """
     names = list(used[-1].subqueries)
     loads = [(place, s.subqueries[name]) for s in used for place, name in enumerate(names)]
@@ -140,7 +140,7 @@ def _step(used: Sequence[Snapshot], name: str, cost: float, task: float) -> Step
 
 
 def _least_deviations(known: Floats, found: Floats) -> list[float]:
-    """Fit coefficients of which none is under 0, by the least sum of deviations: single epochs that took much longer do not count more for it."""
+    """Fit coefficients, none of them below 0, with the least sum of absolute deviations: single epochs that took much longer get no extra weight."""
     left = list(range(known.shape[1]))
     weights = np.ones(found.size)
     fit = np.zeros(known.shape[1])
@@ -159,7 +159,7 @@ def _least_deviations(known: Floats, found: Floats) -> list[float]:
 
 
 def _weights(loads: Sequence[SubqueryLoad]) -> tuple[float, ...] | None:
-    """Return the share of each bucket in the work; None where nobody knows."""
+    """Return the share of each bucket in the work; None if unknown."""
     busy, rows = [x.bucket_busy for x in loads if x.bucket_busy], [x.bucket_rows for x in loads if x.bucket_rows]
     known: Sequence[Sequence[float]] = busy or rows
     if not known or len({len(buckets) for buckets in known}) > 1:
@@ -171,7 +171,7 @@ def _weights(loads: Sequence[SubqueryLoad]) -> tuple[float, ...] | None:
 
 
 def _pace(snapshots: Sequence[Snapshot]) -> float:
-    """Return the time from the start of an epoch to that of the next, if both were waited for: others had no time for it."""
+    """Return the time from the start of one epoch to the start of the next, where both were waited for: the others had no time to spare."""
     starts = [s.time - s.seconds for s in snapshots]
     paces = [b - a for a, b in pairwise(starts)]
     waited = [start - s.time > WAITED * pace for s, start, pace in zip(snapshots, starts[1:], paces, strict=False)]
@@ -180,12 +180,12 @@ def _pace(snapshots: Sequence[Snapshot]) -> float:
 
 
 def _pause(used: Sequence[Snapshot]) -> float:
-    """Return the time between two epochs where nothing was waited for: the shortest there was."""
+    """Return the time between two epochs where nothing was waited for: the shortest one found."""
     return max(0.0, min(b.period - b.seconds for b in used[1:]))
 
 
 def _moved(before: Snapshot, after: Snapshot) -> float:
-    """Return the share of the buckets that changed hands, added up over the subqueries."""
+    """Return the share of the buckets that changed owners, added up over the subqueries."""
     found = 0.0
     for name, own in after.subqueries.items():
         old = before.subqueries[name].map.owners if name in before.subqueries else own.map.owners
@@ -194,7 +194,7 @@ def _moved(before: Snapshot, after: Snapshot) -> float:
 
 
 def _handover(used: Sequence[Snapshot], moved: Sequence[float], overhead: float, launch: float) -> float:
-    """Return what the first epoch takes longer when all buckets change hands: state is read by others, new workers warm up."""
+    """Return how much longer the first epoch takes if all buckets change owners: others read the state, new workers warm up."""
     more = [
         max(0.0, s.seconds - _critical(s) - overhead - launch * _instances(s)) / share
         for s, share in zip(used, moved, strict=True)
@@ -208,7 +208,7 @@ def _instances(snapshot: Snapshot) -> int:
 
 
 def _fixed(used: Sequence[Snapshot]) -> tuple[float, float]:
-    """Find what an epoch costs at all and for each instance."""
+    """Find the fixed cost of an epoch, and its cost per instance."""
     costs = np.array([max(0.0, s.seconds - _critical(s)) for s in used])
     overhead, launch = _least_deviations(np.array([[1.0, _instances(s)] for s in used]), costs)
     return overhead, launch

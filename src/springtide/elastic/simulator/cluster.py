@@ -1,10 +1,10 @@
-"""The cluster: a model run under a trace, epoch by epoch, with a manager that is told what happened and decides.
+"""The cluster: a model run with a trace, epoch by epoch, and a manager that is told what happened and decides.
 
     rows that came → epoch: stage after stage, each as long as its busiest instance → snapshot → manager ─┐
           ▲                                                                                                │
           └──────────────── bucket maps of the next epoch, once their instances are there ◀────────────────┘
 
-Deterministic: the same model, trace and seed give the same run.
+Deterministic: the same model, trace and seed lead to the same run.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch was like."""
+    """The results of one epoch."""
 
     start: float
     end: float
     rows: int
     first: float
-    """When the first of its rows came."""
+    """When its first row arrived."""
     p99: float
     """Latency of its rows."""
     waiting: float
-    """Rows that wait at its end."""
+    """Rows that are waiting at its end."""
     degrees: Mapping[str, int]
     paid: int
-    """Instances that are there or on their way."""
+    """Instances that are present or on their way."""
     work: float
-    """Seconds of its stages for one row."""
+    """Seconds that its stages take per row."""
     failed: bool = False
 
 
 @dataclass
 class Run:
-    """What a run was like."""
+    """The results of a run."""
 
     model: Model
     trace: Trace
@@ -58,11 +58,11 @@ class Run:
     done: list[Instruction] = field(default_factory=list)
     """Instructions, in the order in which they took effect."""
     snapshots: list[Snapshot] = field(default_factory=list)
-    """Of each epoch; only where they are asked for."""
+    """One for each epoch, if requested."""
 
     @property
     def degrees(self) -> Floats:
-        """Return the instances in all, epoch by epoch."""
+        """Return the total number of instances, epoch by epoch."""
         return np.array([sum(e.degrees.values()) for e in self.epochs], dtype=np.float64)
 
 
@@ -76,9 +76,9 @@ def run(
     known: Sequence[tuple[float, Mapping[str, int]]] = (),
     keep: bool = False,
 ) -> Run:
-    """Run a trace through a model; without degrees it begins with the fewest that the first load needs.
+    """Run a trace through a model; unless `degrees` are given, start with the fewest instances that the first load needs.
 
-    Where it is `known` what degrees there were from some times on, it is those until the last of these times, and nobody decides before.
+    If `known` says which degrees there were from which times on, these are used until the last of these times, and no decisions are made before.
     """
     first = degrees or model.fewest(float(trace.rates[0]))
     return _Cluster(model, trace, elastic, seed, first, known, keep).run()
@@ -131,14 +131,14 @@ class _Cluster:
             self._measure(number, start, end, before, looked, taken, rows, loads, times, failed)
             taken += rows
             before, looked, number = end, start, number + 1
-            # Rows that were there and not taken are not made to wait for the pace.
+            # Rows that were there but were not taken need not wait for the pace.
             start = max(end + self.model.pause, 0.0 if there - taken >= 1 else start + self.model.pace)
         return self.result
 
     # ── an epoch ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _work(self, rows: int) -> tuple[dict[str, tuple[float, float, Floats]], dict[int, float]]:
-        """Return rows in, rows out and the work of each instance by subquery, and how long each stage takes."""
+        """Return the rows in, rows out and work of each instance by subquery, and how long each stage takes."""
         noise = self.random.standard_normal(len(self.maps))
         found: dict[str, tuple[float, float, Floats]] = {}
         for (name, step), shock in zip(self.model.steps.items(), noise, strict=True):
@@ -188,7 +188,7 @@ class _Cluster:
                 failed,
             )
         )
-        # As in a real run, sources are looked at when an epoch begins: what comes meanwhile is not known at its end.
+        # As in a real run, sources are looked at when an epoch begins: at its end, it is not known what has arrived since.
         came, between = self._came(start) - self._came(looked), start - looked
         arrived = round(came * (end - before) / between) if between else round(came)
         left = self._came(start) - taken - rows
@@ -219,14 +219,14 @@ class _Cluster:
             span=times[self.model.levels[name]] if self.model.slots else float(busy.max()),
             upstream=step.upstream,
             sources=() if step.upstream else (SOURCE,),
-            # Not as rows: a few on many buckets would look uneven.
+            # Not as rows: a few rows spread over many buckets would look uneven.
             bucket_busy=self.proportions[name],
         )
 
     # ── changes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _take_effect(self, now: float) -> float:
-        """Use the maps whose instances are there; return the time that it takes to hand buckets over."""
+        """Use the maps whose instances are there; return the time that it takes to hand over the buckets."""
         extra = 0.0
         for due, instruction in [entry for entry in self.todo if entry[0] <= now]:
             self.todo.remove((due, instruction))
@@ -239,7 +239,7 @@ class _Cluster:
         return extra
 
     def _follow(self, now: float) -> float:
-        """Use the degrees that are known to have been there; after the last of them the manager decides."""
+        """Use the degrees that are known; after the last of them, the manager decides."""
         while self.known and self.known[0][0] <= now + self.model.pace:
             for name, instances in self.known.pop(0)[1].items():
                 if instances != self.maps[name].instances:
@@ -265,18 +265,18 @@ class _Cluster:
     # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _came(self, time: float) -> float:
-        """Count the rows that came until a time; after the trace they go on as at its end."""
+        """Count the rows that arrived up to a time; after the end of the trace, the last rate continues."""
         last = float(self.seconds[-1])
         beyond = max(0.0, time - last) * float(self.result.trace.rates[-1])
         return float(np.interp(time, self.seconds, self.arrived)) + beyond
 
     def _when(self, rows: Floats) -> Floats:
-        """Return when a row came."""
+        """Return when rows arrived."""
         return np.interp(rows, self.arrived, self.seconds)
 
 
 def _dealt(share: Floats, rows: float) -> tuple[int, ...]:
-    """Give each instance whole rows, and all together as many as there are.
+    """Divide rows among instances in whole numbers that add up to the total.
 
     >>> _dealt(np.full(4, 0.25), 10.0)
     (2, 3, 3, 2)

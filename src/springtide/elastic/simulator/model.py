@@ -1,4 +1,4 @@
-"""The model of a query on a cluster: what a row costs where, what an epoch costs, how long new instances take to come."""
+"""The model of a query on a cluster: what a row costs in each subquery, what an epoch costs, and how long new instances take to come."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ class Step:
     cost: float
     """Seconds of work that a row takes."""
     task: float = field(default=0.0, kw_only=True)
-    """Seconds of work that an instance has in each epoch, whatever it gets."""
+    """Seconds of work that an instance has in each epoch, regardless of its rows."""
     upstream: tuple[str, ...] = ()
-    """None: it reads the source."""
+    """Empty if it reads the source."""
     takes: float = 1.0
-    """The share of the rows of those before it that come to it."""
+    """The share of its predecessors' rows that reach it."""
     selectivity: float = 1.0
-    """Rows out for one row in."""
+    """Rows out per row in."""
     buckets: int | None = 256
-    """None for a stateless prefix, whose rows are dealt out evenly."""
+    """None for a stateless prefix, whose rows are distributed evenly."""
     weights: tuple[float, ...] | None = None
-    """The share of each bucket in the rows; None: all alike."""
+    """The share of each bucket in the rows; None: all the same."""
     by_chance: bool = False
-    """Whether rows fall on buckets by chance: of a few rows one instance gets more than another."""
+    """Whether rows fall into buckets at random: out of a few rows, one instance gets more than another."""
     noise: float = 0.02
-    """By how much the cost of a row differs from epoch to epoch, as a standard deviation."""
+    """How much the cost of a row varies from epoch to epoch, as a standard deviation."""
 
     @property
     def heaviest(self) -> float:
@@ -48,7 +48,7 @@ class Step:
 
 
 def zipf(buckets: int, exponent: float, seed: int = 0) -> tuple[float, ...]:
-    """Return buckets shares of which a few are large: the keys of a Zipf distribution, in any order.
+    """Return bucket shares of which a few are large: keys with a Zipf distribution, in random order.
 
     >>> round(max(zipf(256, 1.0)), 3), max(zipf(4, 0.0))
     (0.163, 0.25)
@@ -64,29 +64,29 @@ class Model:
     steps: Mapping[str, Step]
     """In the order of the plan."""
     overhead: float = 0.1
-    """What an epoch costs whatever it does."""
+    """The fixed cost of an epoch."""
     launch: float = 0.001
-    """What an epoch costs for each instance: the driver starts one task after the other (ST-9)."""
+    """The cost of an epoch per instance: the driver starts one task after another (ST-9)."""
     pace: float = 1.0
-    """From the start of an epoch to that of the next, if there is time."""
+    """From the start of one epoch to the start of the next, if there is time."""
     pause: float = 0.0
-    """From the end of an epoch to the start of the next, at least."""
+    """From the end of one epoch to the start of the next, at least."""
     startup: float = 30.0
     """From the request for more instances until they are there."""
     handover: float = 1.0
     """How much longer the first epoch takes when all buckets of a subquery change owners."""
     recovery: float = 10.0
-    """What a failure costs, besides the epoch that is done again."""
+    """The cost of a failure, in addition to the repeated epoch."""
     failures: float = 0.0
     """Failures of an instance per hour."""
     rows_per_epoch: int | None = None
-    """More are not taken at once."""
+    """The most rows that one epoch takes."""
     slots: int | None = None
     """Tasks that can run at once; None: as many as there are instances."""
     levels: Mapping[str, int] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse an invalid model, and find the stages."""
+        """Refuse an invalid model, and work out the stages."""
         for name, step in self.steps.items():
             unknown = [up for up in step.upstream if up not in self.steps]
             if unknown:
@@ -97,7 +97,7 @@ class Model:
         object.__setattr__(self, "levels", found)
 
     def rows(self) -> dict[str, float]:
-        """Return the rows that reach each subquery for one at the source.
+        """Return how many rows reach each subquery per row at the source.
 
         >>> Model({"a": Step(1.0, selectivity=0.5), "b": Step(1.0, ("a",)), "c": Step(1.0, ("a", "b"))}).rows()
         {'a': 1.0, 'b': 0.5, 'c': 1.0}
@@ -109,7 +109,7 @@ class Model:
         return found
 
     def works(self, rate: float) -> dict[str, Work]:
-        """Return the work of a second at a rate of rows at the source."""
+        """Return the work per second at a given rate of rows at the source."""
         rows = self.rows()
         return {
             name: Work(
@@ -122,11 +122,11 @@ class Model:
         }
 
     def fixed(self, instances: int) -> float:
-        """Return what an epoch costs whatever it does, with so many instances in all."""
+        """Return the fixed cost of an epoch with this many instances in total."""
         return self.overhead + self.launch * instances
 
     def available(self, instances: int) -> float:
-        """Return the share of the time that is left for the work of rows; epochs become longer than the pace where they must."""
+        """Return the share of the time that is left for processing rows; epochs become longer than the pace if they must."""
         tasks = dict.fromkeys(self.levels.values(), 0.0)
         for name, step in self.steps.items():
             tasks[self.levels[name]] = max(tasks[self.levels[name]], step.task)
@@ -136,7 +136,7 @@ class Model:
     def fewest(self, rate: float) -> dict[str, int]:
         """Return the fewest instances that keep up with a rate."""
         works, total = self.works(rate), len(self.steps)
-        for _ in range(20):  # more instances leave less time, so it is found in a few rounds
+        for _ in range(20):  # more instances leave less time, so a few rounds are enough
             found = sizing.fewest(works, self.available(total))
             if self.available(sum(found.values())) >= self.available(total) - sizing.ROUNDING:
                 return found
@@ -144,7 +144,7 @@ class Model:
         return found
 
     def rate(self, instances: int) -> float:
-        """Return a rate for which so many instances in all are just enough; a ValueError if it cannot use so many."""
+        """Return a rate for which this many instances in total are just enough; raise ValueError if the model cannot use that many."""
         low, high = 0.0, 1.0
         while sum(self.fewest(high).values()) < instances:
             if high > 1e12:
@@ -157,7 +157,7 @@ class Model:
         return low
 
     def widened(self, instances: int) -> Model:
-        """Give it so many buckets that so many instances can share them: eight for each, if that is more than there are.
+        """Return a model with enough buckets for this many instances: eight for each, if that is more than there are.
 
         >>> Model({"a": Step(1.0)}).widened(1000).steps["a"].buckets
         8192
@@ -170,5 +170,5 @@ class Model:
         return replace(self, steps=steps)
 
     def paced(self, pace: float, peak: float) -> Model:
-        """Give it an epoch's length, and let an epoch take no more rows than come at the peak in the meantime."""
+        """Return a model with epochs of this length, in which an epoch takes no more rows than arrive in that time at the peak."""
         return replace(self, pace=pace, rows_per_epoch=max(1, round(peak * pace)))

@@ -1,4 +1,4 @@
-"""The optimum in hindsight: the fewest instances that would have been enough at each moment, for somebody who knew the trace."""
+"""The optimum in hindsight: the fewest instances that would have been enough at each moment, if the trace had been known."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from springtide.elastic.simulator.traces import Trace
 Floats = npt.NDArray[np.float64]
 
 GRAIN = 0.002
-"""Rates that are this near, as a share, need the same."""
+"""Rates that differ by less than this share need the same number of instances."""
 
 
 def needed(model: Model, trace: Trace) -> Floats:
-    """Return the least sufficient number of instances in all, for each epoch's length of the trace."""
+    """Return the smallest sufficient total number of instances, for each stretch of the trace as long as an epoch."""
     rates = trace.averaged(model.pace)
     grains = np.ceil(np.log(np.maximum(rates, 1e-9)) / np.log1p(GRAIN))
     known = {g: sum(model.fewest(float((1 + GRAIN) ** g)).values()) for g in np.unique(grains)}
@@ -23,7 +23,7 @@ def needed(model: Model, trace: Trace) -> Floats:
 
 
 def paid(needed: Floats, pace: float, startup: float) -> Floats:
-    """Return what has to be paid for that: an instance costs from when it is asked for, and is asked for just in time.
+    """Return what has to be paid for that: an instance is paid for from the moment it is requested, and is requested just in time.
 
     >>> paid(np.array([1.0, 1.0, 1.0, 3.0, 1.0]), pace=10, startup=20).tolist()
     [1.0, 3.0, 3.0, 3.0, 1.0]

@@ -1,4 +1,4 @@
-"""A picture of runs: the load, the instances of each policy beside the fewest that are enough, and the latency."""
+"""A picture of runs: the load, the instances of each policy next to the fewest that are enough, and the latency."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from springtide.query.errors import SpringtideError
 
 
 class MissingPlots(SpringtideError):
-    """The library that draws is not installed."""
+    """The plotting library is not installed."""
 
 
 def check() -> None:
-    """Say at once if nothing can be drawn."""
+    """Raise an error right away if nothing can be drawn."""
     _figures()
 
 
 def draw(runs: Mapping[str, Run], path: Path, bound: float = BOUND) -> None:
-    """Write a picture of runs of the same trace, by policy; the ending of the path says its format."""
+    """Write a picture of several policies' runs of the same trace; the suffix of the path determines the format."""
     first = next(iter(runs.values()))
     figure = _figures().Figure(figsize=(10, 8), layout="constrained")
     load, degrees, latency = figure.subplots(3, 1, sharex=True, height_ratios=(1, 2, 1))

@@ -1,6 +1,6 @@
 """The topologies of AUTOSCALE's evaluation (AS-7): linear, diamond, star, advertising.
 
-Intermediate operators take 2 ms a row and those at the end 80 ms, as in its table III. The source is one that only reads.
+Intermediate operators take 2 ms per row and those at the end 80 ms, as in its table III. The source only reads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ READ, QUICK, SLOW = 0.0005, 0.002, 0.08
 
 
 def linear() -> Model:
-    """One after the other."""
+    """One after another."""
     return Model(
         {
             "source": Step(READ, buckets=None),
@@ -24,7 +24,7 @@ def linear() -> Model:
 
 
 def diamond() -> Model:
-    """Two ways from the source to the end; half of the rows take each."""
+    """Two paths from the source to the end; half of the rows take each."""
     return Model(
         {
             "source": Step(READ, buckets=None),
@@ -36,7 +36,7 @@ def diamond() -> Model:
 
 
 def star() -> Model:
-    """Two inputs come together and part again, to two ends."""
+    """Two inputs that come together and part again, to two ends."""
     return Model(
         {
             "source-1": Step(READ, takes=0.5, buckets=None),
@@ -49,7 +49,7 @@ def star() -> Model:
 
 
 def advertising() -> Model:
-    """The advertising benchmark with two ways, fig. 11: a filter lets a third of the events through (a view, a click, a purchase)."""
+    """The advertising benchmark with two paths, fig. 11: a filter lets a third of the events through (a view, a click, a purchase)."""
     return Model(
         {
             "deserialize": Step(QUICK, buckets=None),

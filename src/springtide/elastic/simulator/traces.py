@@ -1,4 +1,4 @@
-"""Traces: how the load goes over time. Shapes between 0 and 1, to be scaled to a peak, or rates from a file."""
+"""Traces: how the load changes over time. Shapes between 0 and 1, to be scaled to a peak, or rates from a file."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 NOISE = 0.03
-"""Standard deviation of a rate from its shape, as a share."""
+"""The standard deviation of a rate from its shape, as a share."""
 MEMORY = 10.0
-"""Seconds after which noise has mostly forgotten itself."""
+"""Seconds after which the noise is mostly independent of its earlier values."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Rates of a source, second by second."""
+    """The rates of a source, second by second."""
 
     name: str
     rates: Floats
@@ -41,11 +41,11 @@ class Trace:
         return replace(self, rates=self.rates * factor)
 
     def arrived(self) -> Floats:
-        """Return the rows that came until each second, from 0 on."""
+        """Return the total rows that have arrived by each second, starting with 0."""
         return np.concatenate([np.zeros(1), np.cumsum(self.rates)])
 
     def averaged(self, seconds: float) -> Floats:
-        """Return the average rate of each stretch of so many seconds."""
+        """Return the average rate of each stretch of this many seconds."""
         total, edges = self.arrived(), np.arange(0, self.seconds + 1e-9, seconds)
         return np.asarray(np.diff(np.interp(edges, np.arange(total.size), total)) / seconds, dtype=np.float64)
 
@@ -54,7 +54,7 @@ Shape = Callable[[float], float]
 
 
 def three_step(t: float) -> float:
-    """Low, growing within minutes to high, and soon down again: fig. 7 of AUTOSCALE."""
+    """Low, rising to high within minutes, and soon down again: fig. 7 of AUTOSCALE."""
     return _along(t, [(0, 0.25), (300, 0.25), (480, 1.0), (840, 1.0), (900, 0.25), (1200, 0.25)])
 
 
@@ -64,17 +64,17 @@ def five_step(t: float) -> float:
 
 
 def sine(t: float) -> float:
-    """Between 1 and 3, as in StreamMine3G (SM-10), in ten minutes: its half a minute is for nodes that stand ready."""
+    """Between 1 and 3 as in StreamMine3G (SM-10), but over ten minutes: its half a minute assumes nodes that stand ready."""
     return (2 - math.cos(2 * math.pi * t / 600)) / 3
 
 
 def ramp(t: float) -> float:
-    """Up in a line and down again, from 1 to 27: fig. 21 of StreamCloud."""
+    """A straight line up and down again, from 1 to 27: fig. 21 of StreamCloud."""
     return _along(t, [(0, 1 / 27), (60, 1 / 27), (1500, 1.0), (1560, 1.0), (3000, 1 / 27), (3060, 1 / 27)])
 
 
 def flash(t: float) -> float:
-    """A flash crowd: five times as much within a minute and a half, and gone again in some ten minutes."""
+    """A flash crowd: five times the load within a minute and a half, gone again after about ten minutes."""
     if t < 600:
         return 0.2
     if t < 690:
@@ -83,7 +83,7 @@ def flash(t: float) -> float:
 
 
 def day(t: float) -> float:
-    """A day: quiet at night, a peak in the evening, and every hour on the hour something that comes in bulk."""
+    """A day: quiet at night, a peak in the evening, and a batch every hour on the hour."""
     hour = t / 3600
     base = 0.5 - 0.28 * math.cos(2 * math.pi * (hour - 4) / 24) - 0.1 * math.cos(4 * math.pi * (hour - 1) / 24)
     minute = t % 3600 / 60
@@ -102,7 +102,7 @@ SHAPES: Mapping[str, tuple[Shape, int]] = {
 
 
 def trace(name: str, peak: float = 1.0, seed: int = 0, noise: float = NOISE) -> Trace:
-    """Return a trace by name, with noise of its own; its shape is as high as the peak.
+    """Return a trace by name, with its own noise; the top of its shape is the peak.
 
     >>> trace("5-step", peak=1000, noise=0).rates[[0, 300, 500, 800, 1100]].tolist()
     [200.0, 1000.0, 400.0, 800.0, 200.0]
@@ -119,7 +119,7 @@ def trace(name: str, peak: float = 1.0, seed: int = 0, noise: float = NOISE) -> 
 def read(path: Path) -> Trace:
     """Read a trace from a CSV file with the columns time, in seconds, and rate, in rows per second.
 
-    Between two lines the rate goes in a line from one to the other.
+    Between two lines, the rate is interpolated linearly.
     """
     with open(path, newline="", encoding="utf-8") as file:
         rows = csv.DictReader(file)
@@ -141,7 +141,7 @@ def _along(t: float, points: Sequence[tuple[float, float]]) -> float:
 
 
 def _noise(seconds: int, deviation: float, seed: int) -> Floats:
-    """Small irregular fluctuations around 1, each like the one before."""
+    """Return small irregular fluctuations around 1, each similar to the previous one."""
     if not deviation:
         return np.ones(seconds)
     random = np.random.default_rng(seed).standard_normal(seconds)

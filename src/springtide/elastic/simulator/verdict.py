@@ -17,35 +17,35 @@ BOUND = 30.0
 
 @dataclass(frozen=True)
 class Verdict:
-    """Measurements of a run; times in seconds."""
+    """The measurements of a run; times are in seconds."""
 
     reconfigurations: int
-    """How often a subquery got another bucket map: fewer is more stable."""
+    """How often a subquery got a new bucket map: fewer is more stable."""
     off_pct: float
-    """Distance from the least sufficient number of instances, on average over time."""
+    """The distance from the smallest sufficient number of instances, averaged over time."""
     settling: float
-    """How long it took on average from when the load was more than the instances could do until nothing waited any more."""
+    """The average time from when the load exceeded what the instances could handle until nothing was waiting any more."""
     overshoot_pct: float
-    """By how much the most instances there were exceed the most that were needed."""
+    """By how much the highest number of instances exceeds the highest number needed."""
     congested: float
-    """How long the load was more than the instances could do."""
+    """How long the load exceeded what the instances could handle."""
     late: float
-    """How long rows came out beyond the bound."""
+    """How long rows came out later than the bound."""
     late_rows: int
-    """Rows that came out beyond the bound."""
+    """The number of rows that came out later than the bound."""
     hours: float
-    """Instances by hours, from when they were asked for."""
+    """Instance-hours, counted from when the instances were requested."""
     least_hours: float
     """The same for the optimum in hindsight."""
 
     @property
     def excess_pct(self) -> float:
-        """Return the instance-hours above the optimum; below 0 for a policy that was late instead."""
+        """Return the instance-hours above the optimum; below 0 if the policy was late instead."""
         return 100 * (self.hours / self.least_hours - 1)
 
 
 def judge(run: Run, bound: float = BOUND) -> Verdict:
-    """Work all figures out."""
+    """Compute all measurements."""
     epochs, model = run.epochs, run.model
     needed = optimum.needed(model, run.trace)
     length = needed.size * model.pace
@@ -69,13 +69,13 @@ def judge(run: Run, bound: float = BOUND) -> Verdict:
 
 
 def _length(epoch: Epoch | None, after: Epoch | None, length: float) -> float:
-    """Return the time from the start of an epoch to that of the next, within the trace."""
+    """Return the time from the start of one epoch to the start of the next, within the trace."""
     assert epoch is not None
     return max(0.0, (length if after is None else min(after.start, length)) - epoch.start)
 
 
 def _late(run: Run, epoch: Epoch, bound: float) -> float:
-    """Count the rows that came more than so long before the end of their epoch."""
+    """Count the rows that arrived more than `bound` before the end of their epoch."""
     span = epoch.end - bound - epoch.first
     if not epoch.rows or span <= 0:
         return 0.0
@@ -86,7 +86,7 @@ def _late(run: Run, epoch: Epoch, bound: float) -> float:
 
 
 def _is_congested(run: Run, epoch: Epoch) -> bool:
-    """Return whether more came than could be done."""
+    """Return whether more arrived than could be processed."""
     second = min(int(epoch.start), run.trace.seconds - 1)
     rates = run.trace.rates[second : second + max(1, round(epoch.end - epoch.start))]
     room = run.model.available(sum(epoch.degrees.values()))
@@ -94,7 +94,7 @@ def _is_congested(run: Run, epoch: Epoch) -> bool:
 
 
 def _settling(run: Run, congested: list[bool]) -> float:
-    """Average the stretches from when the load is too much until it is not and nothing waits beyond an epoch's rows."""
+    """Average the stretches from when the load is too high until it no longer is and no more than an epoch's rows are waiting."""
     found: list[float] = []
     since: float | None = None
     for epoch, too_much in zip(run.epochs, congested, strict=True):
