@@ -10,7 +10,7 @@ from statistics import fmean, median
 from springtide.elastic.snapshot import Snapshot
 
 NEAR = 0.1
-"""Values that differ by less than this share are treated as equal."""
+"""Values that differ by at most this share are treated as equal."""
 
 
 LAST = 5
@@ -42,7 +42,7 @@ class Change:
     """A change in the number of instances, as the reports show it."""
 
     at: int
-    """The index of the first report after the change."""
+    """The index of the first report with the new number."""
     before: int
     after: int
 

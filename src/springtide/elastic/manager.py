@@ -152,7 +152,7 @@ class Manager:
         return tuple(decided.values())
 
     def _limited(self, report: Snapshot) -> Snapshot:
-        """Tell policies the user's limits: instances that one subquery may not have should not be planned for it."""
+        """Tell policies the user's limits: what one subquery may not have would not help if another got it instead."""
         if self.elastic.max is None and not self.elastic.limits:
             return report
         bounds = {name: self.elastic.bounds(name, own.most)[1] for name, own in report.subqueries.items()}

@@ -150,7 +150,7 @@ def _held(bucket_map: BucketMap, instances: int) -> list[list[int]]:
 
 
 def _by_number(before: BucketMap, instances: int) -> list[int]:
-    """Return owners that all have the same number of buckets, or one more: those with the most buckets now keep the extra one."""
+    """Return owners with equal numbers of buckets, give or take one; the extra ones stay with the instances that have the most now."""
     has = _held(before, instances)
     each, more = divmod(len(before.owners), instances)
     order = sorted(range(instances), key=lambda i: (-len(has[i]), i))

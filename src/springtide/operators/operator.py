@@ -42,7 +42,7 @@ class OperatorResult:
     """The rows that an operator returns, and what it writes to state."""
 
     rows: pl.DataFrame | Iterable[pl.DataFrame]
-    """In one piece, or in several (at least one) when all of them might not fit in memory; `writes` may then be filled until the last piece is taken."""
+    """In one piece, or in several (at least one) when all of them might not fit in memory; `writes` is then complete only after the last piece."""
     marks: Marks = field(default_factory=dict)
     """How far the operator has come; the same in all instances."""
     writes: Mapping[str, pl.DataFrame] = field(default_factory=dict)

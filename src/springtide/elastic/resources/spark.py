@@ -88,7 +88,7 @@ class SparkExecutors:
         return self.executors() if self._wanted is None else max(1, min(self._ready, self._all()) // self.each)
 
     def most(self) -> int | None:
-        """Count the slots that `wanted` allows; if it sets no limit, the current ones."""
+        """Count the slots that `wanted` allows (None if it sets no limit); without `wanted`, the current ones."""
         if self._wanted is None:
             return self.slots()
         return None if self._wanted.most is None else self._wanted.most * self.each
