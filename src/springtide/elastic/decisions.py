@@ -45,7 +45,7 @@ class Decision:
     overtaken: bool = False
     """Whether the subquery received another instruction before an epoch ran with this one."""
     protocol: Protocol = "virtual"
-    """How the buckets went to their new owners."""
+    """How the buckets moved to their new owners."""
     waited: float = 0.0
     """Seconds spent waiting for executors; epochs continued as before."""
 

@@ -1,9 +1,9 @@
 """Exact rankings: each instance counts the values of its buckets and ranks them; the rankings of all instances are merged.
 
-    tuples ── hash of per and by ──→ counts of panes in state ── window closes ──→ the k first
-                                                                   of every instance ── hash of per ──→ the k first
+    tuples ── hash of per and by ──→ counts of panes in state ── window closes ──→ the first k
+                                                                   of every instance ── hash of per ──→ the first k
 
-All instances close a window in the same epoch, so what merges their rankings keeps no state.
+All instances close a window in the same epoch, so the operator that merges their rankings keeps no state.
 """
 
 from __future__ import annotations

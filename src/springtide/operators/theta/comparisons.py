@@ -75,7 +75,7 @@ def within_reach(tree: Tree, left: int, right: int) -> tuple[Tree | None, np.nda
     for compare in together(tree):
         if isinstance(compare, Compare):
             lowest, highest = np.fmin.reduce(compare.left), np.fmax.reduce(compare.right)
-            near_left &= compare.left <= (compare.left if compare.same else highest)  # NaN is not
+            near_left &= compare.left <= (compare.left if compare.same else highest)  # NaN never is
             near_right &= compare.right >= (compare.right if compare.same else lowest)
     i, j = np.flatnonzero(near_left), np.flatnonzero(near_right)
     if not i.size or not j.size:

@@ -28,7 +28,7 @@ State = dict[str, Any] | None
 
 @dataclass(frozen=True)
 class Until:
-    """How far time has come."""
+    """The time that has been reached."""
 
     time: int
     """Timers up to this time go off."""

@@ -1,7 +1,7 @@
 """What user operators need from frames: tuples brought to the states that they belong to, in the total order (ST-2, ST-4).
 
-tuples of an instance         a x   b y   a z         keys of each in one run, in the total order
-in runs by key                a x   a z   b y         a run, and what is known of its key, is the work of one state
+tuples of an instance         a x   b y   a z         each key's tuples go into one run, in the total order
+in runs by key                a x   a z   b y         a run, and what is known about its key, is the work of one state
 """
 
 from __future__ import annotations
