@@ -1,8 +1,8 @@
-"""One query on one checkpoint, as whoever runs it sees it: a façade. What is decided is decided elsewhere, by pure functions; here it is done.
+"""One query on one checkpoint, as its caller sees it: a façade. Decisions are made elsewhere, by pure functions; here they are carried out.
 
     take slices → plan (pure) → run the tasks → manifest (pure) → commit (atomic) → sinks (idempotent by epoch) → clean up
 
-How tasks run is somebody else's business: on Spark or in this process.
+How tasks run, on Spark or in this process, is decided by the caller.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ from springtide.state.stores import Store
 from springtide.state.tiers import Tiers
 
 Work = tuple[Epoch, Sequence[TaskReport], Manifest]
-"""An epoch whose tasks are done: what was planned, what they say, and the manifest that is to be committed."""
+"""An epoch whose tasks are done: the planned epoch, the reports of its tasks, and the manifest to commit."""
 
 _EVENTS = 10
-"""Events that a manifest has."""
+"""The number of events that a manifest keeps."""
 
 
 class Engine:
@@ -78,18 +78,18 @@ class Engine:
         options: Options,
         resources: Resources | None = None,
     ) -> None:
-        """Take the checkpoint; go on where it ends."""
+        """Take the checkpoint, and continue where it ends."""
         check_runs(plan)
         self.checkpoint, self.options = checkpoint, options
         self._resources = resources or LocalSlots()
         self._begins: Manifest | None = None
-        """What the next epoch begins with where that is not the last manifest: when the query is replaced."""
+        """What the next epoch begins with if that is not the last manifest: while the query is being replaced."""
         self._failure: BaseException | None = None
-        """What came in between when a manifest was about to be committed, or was: this run cannot go on."""
+        """The error that occurred during or after the commit of a new form's first epoch: this run cannot continue."""
         self.said: Callable[[BaseException], str] = str
-        """Finds the line that matters in what tasks failed with."""
+        """Finds the line that matters in the error that tasks failed with."""
         self.reload: Callable[[], Manifest] | None = None
-        """Reads the query's file again and replaces the query, where there is such a file."""
+        """Reads the query's file again and replaces the query, if there is such a file."""
         self.observer = Observer(plan, checkpoint, options, self._resources)
         self._commands = Commands(checkpoint.root, self.note)
         self.patience = Patience(options.patience, self.note, self._commands.told_to_stop, options.timer)
@@ -97,7 +97,7 @@ class Engine:
         self._replica = (
             Replica(options.replica, plan, self.patience, options.timer, self.note) if options.replica else None
         )
-        intake = self._intake(plan, ledgers)  # before the storage: it hears how long streams are silent
+        intake = self._intake(plan, ledgers)  # before the storage: it measures how long streams are silent
         self.storage = self.patience.attempt(
             "restore",
             lambda: Storage(
@@ -132,7 +132,7 @@ class Engine:
             raise
 
     def begin(self) -> None:
-        """Open the sources, ask the sinks, make whole what the last run left, and publish what it may not have published."""
+        """Open the sources and the sinks, repair what the last run left, and publish what it may not have published."""
         if self._replica is not None:
             self._replica.join(self.storage)
         self.intake.open(self._owner)
@@ -142,7 +142,7 @@ class Engine:
         self._release()
 
     def _owner(self, source: str) -> Owner:
-        """Say to a source whose run it is."""
+        """Return the owner, which tells a source whose run this is."""
         return Owner(
             self.plan.graph.name,
             source,
@@ -163,17 +163,17 @@ class Engine:
         return SharedPublishing(plan, self.storage, self.patience, self.note, self._replica, self.options.timer)
 
     def _release(self) -> None:
-        """Tell the sources what will not be read again."""
-        if (durable := self.storage.durable) is not None and self._replica is None:  # others may still read it
+        """Tell the sources which input will not be read again."""
+        if (durable := self.storage.durable) is not None and self._replica is None:  # other replicas may still read it
             self.intake.committed(durable.epoch, durable.sources)
 
     def close(self) -> None:
-        """Make the state durable, and let the checkpoint go."""
+        """Make the state durable, and release the checkpoint."""
         try:
             self._resources.close()
             try:
                 self.publishing.close()
-            except SpringtideError as error:  # the sinks have the rows; the next start finds out by itself
+            except SpringtideError as error:  # the sinks have the rows, and the next start will notice that
                 self.note(str(error))
             if self._replica is not None:
                 self._replica.leave(self.manifest)
@@ -191,7 +191,7 @@ class Engine:
 
     @property
     def plan(self) -> Plan:
-        """What runs."""
+        """The plan that runs."""
         return self.form.plan
 
     @property
@@ -226,7 +226,7 @@ class Engine:
 
     @property
     def manifest(self) -> Manifest:
-        """The last epoch that was committed."""
+        """The manifest of the last committed epoch."""
         return self.storage.manifest
 
     @property
@@ -236,17 +236,17 @@ class Engine:
 
     @property
     def events(self) -> list[tuple[float, str]]:
-        """When, and what: changes of instances, refusals, losses."""
+        """Events with their times: changes of instances, refusals, losses."""
         return self.observer.events
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """What the last epoch of this run was like."""
+        """The measurements of the last epoch of this run."""
         return self.observer.snapshot
 
     @property
     def history(self) -> History:
-        """What was measured and decided since the checkpoint began."""
+        """What has been measured and decided since the checkpoint began."""
         return self.observer.history
 
     def snapshots(self) -> list[Snapshot]:
@@ -254,7 +254,7 @@ class Engine:
         return [Snapshot.from_json(found) for found in self.history.read("snapshots")]
 
     def decisions(self, last: int | None = None) -> list[Decision]:
-        """Return what was changed since the checkpoint began, why, and what it cost, oldest first; or only the `last` ones."""
+        """Return what has changed since the checkpoint began, why, and what it cost, oldest first; or only the `last` ones."""
         found = decisions_of(self.history.read("decisions", None if last is None else 4 * last))
         return found if last is None else found[-last:]
 
@@ -265,16 +265,16 @@ class Engine:
     # ── what people ask for ───────────────────────────────────────────────────────────────────────────────────────
 
     def take_commands(self) -> bool:
-        """Do what the control folder asks for, from the next epoch on; return whether the run is to stop."""
+        """Carry out the commands in the control folder, from the next epoch on; return whether the run should stop."""
         return self._commands.take(self.reconfiguring, self.reload)
 
     @property
     def is_told_to_stop(self) -> bool:
-        """Whether somebody wanted the run to stop while it waited for something: what failed then does not count as a failure."""
+        """Whether the run was told to stop while it waited for something: what failed then does not count as a failure."""
         return self._commands.stopped
 
     def wait_no_longer(self) -> None:
-        """Wait for nothing that fails any more: the run is to stop. For another thread."""
+        """Stop waiting for whatever fails, because the run is to stop. Called from another thread."""
         self.patience.end()
 
     def scale(self, step: str, instances: int, protocol: ProtocolChoice | None = None) -> None:
@@ -290,7 +290,7 @@ class Engine:
         self.reconfiguring.rebalance(step, protocol)
 
     def pause_elasticity(self) -> None:
-        """Let the manager decide nothing until `resume_elasticity`."""
+        """Keep the manager from deciding anything until `resume_elasticity`."""
         self.reconfiguring.pause()
 
     def resume_elasticity(self) -> None:
@@ -306,7 +306,7 @@ class Engine:
         self.intake.detach(source, label)
 
     def checkpoint_now(self) -> int:
-        """Make the state durable before anything else happens; return the epoch that it is of."""
+        """Make the state durable before anything else happens; return its epoch."""
         return self.storage.make_durable()
 
     # ── what Spark reads ──────────────────────────────────────────────────────────────────────────────────────────
@@ -317,23 +317,23 @@ class Engine:
         return self.intake.reads
 
     def spark_waits(self, rows: Mapping[str, int]) -> None:
-        """Hear how many rows are there, by source, that were in no micro-batch yet."""
+        """Take note of how many rows, by source, have not been in a micro-batch yet."""
         self.intake.waiting = dict(rows)
 
     def spark_has_nothing(self) -> None:
-        """Hear that Spark has looked just now, and that there were no rows."""
+        """Take note that Spark has just looked, and that there were no rows."""
         self.intake.nothing_new()
 
     # ── one epoch ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def has_work(self) -> bool:
-        """Return whether an epoch now would do anything: new rows, an end, or time that moves on."""
+        """Return whether an epoch would do anything now: there are new rows, an input has ended, or time moves on."""
         if self._failure is not None:
             raise self._failure
         return self.intake.look(self._before.sources, self._before.epoch + 1)
 
     def run(self, batch: Batch | None = None) -> Manifest:
-        """Run the next epoch to the end: of what `has_work` saw, and of Spark's micro-batch `batch` if there is one.
+        """Run the next epoch to the end, with what `has_work` saw and with Spark's micro-batch `batch` if there is one.
 
         An epoch without a micro-batch leaves Spark's sources where the last one left them.
         """
@@ -346,7 +346,7 @@ class Engine:
         return self._finish(self._work(started, batch), started, batch)
 
     def _work(self, started: float, batch: Batch | None = None) -> Work:
-        """Run the tasks of the next epoch: it has not happened yet."""
+        """Run the tasks of the next epoch; nothing is committed yet."""
         failpoint("before-job")
         with self.options.spans.span("run"):
             work = self.patience.attempt(f"epoch {self.manifest.epoch + 1}", lambda: self._perform(started, batch))
@@ -387,9 +387,9 @@ class Engine:
         return self._begins or self.manifest
 
     def _perform(self, started: float, batch: Batch | None) -> Work:
-        """Run the tasks of an epoch; if state is lost, rebuild it first. Tasks that fail for want of it are run again."""
+        """Run the tasks of an epoch; if state is lost, rebuild it first. Tasks that fail because state is missing are run again."""
         if self._begins is not None:
-            return self._performed(started, batch)  # another form is not to rebuild what this one has lost
+            return self._performed(started, batch)  # another form must not rebuild what this one has lost
         if not (self.storage.in_background and self.storage.has_lost(quickly=True)):
             try:
                 return self._performed(started, batch)
@@ -397,12 +397,12 @@ class Engine:
                 if not self.storage.has_lost():
                     if not isinstance(error, LostError):
                         raise
-                    return self._performed(started, batch)  # by now a checkpoint has brought it to the disk
+                    return self._performed(started, batch)  # by now a checkpoint has written it to the disk
         self._recover()
         return self._performed(started, batch)
 
     def _performed(self, started: float, batch: Batch | None) -> Work:
-        """Plan an epoch, run its tasks, and return what was planned, what they say, and the manifest that is to be committed."""
+        """Plan an epoch, run its tasks, and return the planned epoch, the reports of its tasks, and the manifest to commit."""
         before, storage = self._before, self.storage
         taken, owned = self.intake.plan(before.sources), self.reconfiguring.ownership(before)
         given = share_out(self.plan, owned.maps, taken)
@@ -427,7 +427,7 @@ class Engine:
             log=log,
         )
         if storage.in_background and (manifest.old_owners != before.old_owners or manifest.form != self.manifest.form):
-            # A window recreation begins or ends, or the query is replaced: no replay crosses that, so it happens only when its state is durable.
+            # A window recreation begins or ends, or the query is replaced: no replay may cross that, so the state must be durable first.
             storage.make_durable(manifest)
         return epoch, reports, manifest
 
@@ -447,7 +447,7 @@ class Engine:
             self._commands.measured(decision)
 
     def _recover(self) -> None:
-        """Rebuild lost state: restore, partition, replay (SE-3). The epoch stays the same; its state is in other files."""
+        """Rebuild lost state: restore, partition, replay (SE-3). The epoch stays the same, but its state is in other files."""
         started, tiers = self.options.timer(), self.storage.tiers
         gone = lost(tiers, self.manifest)
         whose = ", ".join(dict.fromkeys(s.subquery for s in gone))
@@ -462,10 +462,10 @@ class Engine:
     # ── another form ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def replace(self, plan: Plan, execute: Execute, elastic: Elastic | None) -> Manifest:
-        """Let another form of the query take the place of this one, in one epoch of its own: from then on it runs, or nothing has changed (SM-3).
+        """Replace this form of the query by another, in an epoch of its own: either the new form runs from then on, or nothing has changed (SM-3).
 
-        What cannot be taken over is refused with a QueryError before anything changes. If something is wrong with the new form, so that its first epoch
-        fails, the old one goes on, and a `TakenBackError` says why.
+        What cannot be taken over is refused with a QueryError before anything changes. If something is wrong with the new form, so that its first
+        epoch fails, the old one continues, and a `TakenBackError` says why.
         """
         if self._failure is not None:
             raise self._failure
@@ -503,7 +503,7 @@ class Engine:
         return manifest
 
     def change_elasticity(self, elastic: Elastic | None) -> None:
-        """Let another policy decide from now on, or the same within other limits, or nobody. What is under way goes on."""
+        """From now on let another policy decide, or the same one within other limits, or none. Changes that are under way continue."""
         past = self.observer.past() if elastic is not None else ()
         other = self.reconfiguring.replaced(self.plan, self.manifest, elastic, self.options.usual, past)
         self.form = replace(self.form, reconfiguring=other, elastic=elastic)
@@ -518,7 +518,7 @@ class Engine:
         return found
 
     def _keep(self, found: Replacement) -> str | None:
-        """Keep the state of steps that go in a savepoint; return its name."""
+        """Keep the state of steps that are removed in a savepoint; return its name."""
         if not found.leaving or self.manifest.epoch < 0:
             return None
         name = f"before-epoch-{self.manifest.epoch + 1}-{uuid.uuid4().hex[:4]}"
@@ -537,7 +537,7 @@ class Engine:
         return Form(plan, execute, self._intake(plan, ledgers), ledgers, publishing, reconfiguring, elastic)
 
     def _first_epoch(self, before: Form, after: Form, found: Replacement, started: float) -> Work:
-        """Run the first epoch of another form; it has not happened yet."""
+        """Run the tasks of the first epoch of another form; nothing is committed yet."""
         after.take_the_place_of(before)
         self.form, self._begins, self.observer.plan = after, found.manifest, after.plan
         self.intake.look(found.manifest.sources)
@@ -549,11 +549,11 @@ class Engine:
         self.form, self._begins, self.observer.plan = before, None, before.plan
         before.go_on_instead_of(after)
         if saved is not None:
-            with suppress(SpringtideError, OSError):  # it stays, and takes some room
+            with suppress(SpringtideError, OSError):  # then it stays, and takes up some space
                 release(self.store, saved)
 
     def _tell(self, found: Replacement, saved: str | None, usual: float | None) -> None:
-        """Write down what was changed, and what that cost: like a scaling."""
+        """Record what was changed, and what that cost, as for a scaling."""
         name, snapshot = self.plan.graph.name, self.snapshot
         assert snapshot is not None
         whole = BucketMap(0, 1, ())

@@ -1,4 +1,4 @@
-"""A query at work in one form: all that is another one when the query is replaced while it runs."""
+"""One form of a running query: everything that changes when the query is replaced while it runs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from springtide.runtime.publishing import Publishing
 from springtide.runtime.reconfiguring import Reconfiguring
 
 Execute = Callable[[Epoch], Sequence[TaskReport]]
-"""Runs the tasks of an epoch and gives their reports."""
+"""Runs the tasks of an epoch and returns their reports."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """A plan, who runs its tasks, its sources and its sinks, and who decides about its instances."""
+    """A plan with what runs its tasks, its sources and sinks, and what decides about its instances."""
 
     plan: Plan
     execute: Execute
@@ -30,18 +30,18 @@ class Form:
     elastic: Elastic | None
 
     def take_the_place_of(self, before: Form) -> None:
-        """Open what is new, and close what it takes the place of; what stays is taken over as it is."""
+        """Open what is new, and close what it replaces; what stays is taken over as it is."""
         self.intake.replace(before.intake)
         self.publishing.replace(before.publishing)
         self.intake.open_new()
 
     def let_go(self, before: Form) -> None:
-        """Close what only the form before had: this one has come to stay."""
+        """Close what only the previous form had, now that this one is committed."""
         self.intake.close_others(before.intake)
         before.publishing.close_others(self.publishing)
 
     def go_on_instead_of(self, after: Form) -> None:
-        """Go on as if the other form had never been."""
+        """Continue as if the other form had never existed."""
         self.intake.close_others(after.intake)
         after.publishing.close_others(self.publishing)
         self.publishing.open_again()

@@ -1,6 +1,6 @@
-"""Rows to the sinks: every sink is asked first whether it takes this run, then each epoch is given to one after the other.
+"""Rows to the sinks: every sink is first asked whether it accepts this run, then each epoch is given to one sink after the other.
 
-open (all admit it, all let it in) → begin → publish* → close
+open (all admit the run, then all are opened) → begin → publish* → close
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Publishing:
     # ── at the start ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def open(self) -> None:
-        """Let every sink in, or, if one refuses or rows would be lost, none."""
+        """Open all sinks, or none if one refuses or rows would be lost."""
         remembered = self._storage.published
         self._done = remembered or Published()
         self._check(self._done)
@@ -59,7 +59,7 @@ class Publishing:
             self._look(name, writer)
 
     def begin(self) -> None:
-        """Publish what the last run may not have published. A new checkpoint begins to remember what was."""
+        """Publish what the last run may not have published. A new checkpoint begins its record of what was published."""
         if self._storage.manifest.epoch < 0:
             self._storage.remember(self._done, durable=True)
         self.publish()
@@ -67,7 +67,7 @@ class Publishing:
     # ── for another form of the query ─────────────────────────────────────────────────────────────────────────────
 
     def replace(self, before: Publishing) -> None:
-        """Go on for another form of the query: every new sink is asked first, then those whose place they take are closed, and they are opened."""
+        """Continue for another form of the query: first every new sink is asked, then those that they replace are closed, and the new ones are opened."""
         self._done, self._checkpoint = before._done, before._checkpoint
         stay = {n for n, s in self._connectors.items() if before._connectors.get(n) is s and before._has(n, self)}
         new = {name: sink for name, sink in self._connectors.items() if name not in stay}
@@ -82,19 +82,19 @@ class Publishing:
         self._writers |= self._opened
 
     def open_again(self) -> None:
-        """Open what was closed for another form, which came to nothing."""
+        """Reopen what was closed for another form, which was taken back."""
         for name, sink in self._connectors.items():
             if name not in self._opened:
                 self._opened[name] = self._ask(name, partial(sink.open, self._owner(name, older=False)))
         self._writers |= self._opened
 
     def close_others(self, than: Publishing) -> None:
-        """Close what another form does not write to."""
+        """Close the sinks that another form does not write to."""
         for name, writer in list(self._opened.items()):
             if than._opened.get(name) is not writer:
                 try:
                     self._close(name)
-                except SpringtideError as error:  # the sink has the rows: it was given every epoch of this form
+                except SpringtideError as error:  # the sink has the rows: it has been given every epoch of this form
                     self._note(str(error))
 
     def _has(self, name: str, other: Publishing) -> bool:
@@ -104,7 +104,7 @@ class Publishing:
         self._attempt(name, self._opened.pop(name).close)
 
     def _look(self, sink: str, writer: Writer) -> None:
-        """Have the last epoch published again if a target has lost it."""
+        """Make sure that the last epoch is published again if a target has lost it."""
         epoch, commit = self._storage.manifest.epoch, self._commit(sink)
         given = self._done.given(sink, self._connectors[sink].describe())
         if commit is None or (epoch, commit) not in given or self._ask(sink, partial(writer.has, epoch, commit)):
@@ -115,7 +115,7 @@ class Publishing:
     def _check(self, remembered: Published) -> None:
         manifest, root = self._storage.manifest, str(self._storage.checkpoint.root)
         if remembered.epoch > manifest.epoch:
-            self._storage.check()  # a run that took over meanwhile has gone on
+            self._storage.check()  # a run that has taken over meanwhile may have continued
             raise CheckpointError(
                 root,
                 f"has lost the manifest of epoch {remembered.epoch}, whose rows sinks have; the newest is of epoch {manifest.epoch}",
@@ -162,12 +162,12 @@ class Publishing:
         self._storage.remember(self._done, durable=False)
 
     def close(self) -> None:
-        """Make durable what was published, and that it was."""
+        """Make the published rows durable, and the record that they were published."""
         failure: SpringtideError | None = None
         for name, writer in self._opened.items():
             try:
                 self._attempt(name, writer.close)
-            except SpringtideError as error:  # the others are closed all the same
+            except SpringtideError as error:  # the others are still closed
                 failure = failure or error
         if self._opened or self._done.epoch >= 0:
             self._storage.remember(self._done, durable=True)
@@ -194,7 +194,7 @@ class Publishing:
         )
 
     def _files(self, sink: str, deliveries: Sequence[Delivery]) -> Sequence[tuple[Path, int]]:
-        """Return the files for a sink, with the rows of each."""
+        """Return the files for a sink, with the number of rows in each."""
         root = self._storage.checkpoint.root
         return [(root / d.file, d.rows) for d in deliveries]
 
@@ -204,7 +204,7 @@ class Publishing:
             self._attempt(name, partial(writer.committed, epoch))
 
     def _commit(self, sink: str) -> str | None:
-        """Return the mark of the last epoch's rows for a sink; None: there are none to publish."""
+        """Return the mark of the last epoch's rows for a sink; None if there are none to publish."""
         waiting = self._waiting(sink)
         return commit_of([Path(d.file).name for d in waiting]) if waiting else None
 
@@ -216,7 +216,7 @@ class Publishing:
         found = self._storage.tiers.fetched(path.relative_to(root).as_posix())
         if found.exists():
             return found
-        self._storage.check()  # a run that took over has published it, and removed it since
+        self._storage.check()  # a run that took over may have published and then removed it
         raise LostError(
             str(root),
             f"has lost rows of epoch {self._storage.manifest.epoch} for the sink {sink}: {found} is not there",
@@ -227,7 +227,7 @@ class Publishing:
         try:
             return self._attempt(sink, action)
         except SinkError:
-            self._storage.check()  # what the sink has may be of a run that took over meanwhile
+            self._storage.check()  # what the sink has may come from a run that took over meanwhile
             raise
 
     def _attempt(self, sink: str, action: Callable[[], T]) -> T:

@@ -1,12 +1,12 @@
-"""Another form of a query in the place of the one that runs: what it takes over, and what it cannot (SM-3). Pure.
+"""Another form of a query in place of the one that runs: what it takes over, and what it cannot (SM-3). Pure.
 
-    sources that stay         go on where they were read to; they must be what they were
-    sources that are new      begin at their beginning, and not before the time that the steps have come to whose state stays
-    stateful steps that stay  keep their state, if it means the same to them; a user's operator may make its own of it (`migrate`)
-    stateful steps that come  begin with nothing at this boundary
-    all others                may be whatever they like
+    sources that stay         continue where they were; they must be the same sources
+    sources that are new      begin at their beginning, but not before the time that the steps whose state stays have reached
+    stateful steps that stay  keep their state, if it still means the same; a user's operator may convert it (`migrate`)
+    stateful steps that come  begin with no state at this boundary
+    all others                may change freely
 
-A QueryError names the step that does not fit, why, and what would; then nothing has changed.
+A QueryError names the step that does not fit, why, and what would fit; in that case nothing has changed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from springtide.state.forms import INPUTS, ORIGINS, Part, changes
 from springtide.state.manifest import Manifest, SourceState
 
 _FREE = {steps.Operate: ("operator", "on_error"), steps.Join: ("where",)}
-"""Kind of stateful step → its parts that may change, beside what goes into it: its state means the same whatever they say."""
+"""Kind of stateful step → its parts that may change, besides its input: they do not affect what its state means."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +40,17 @@ class Replacement:
     """What another form of a query begins with."""
 
     manifest: Manifest
-    """The last one, as that form would have made it."""
+    """The last manifest, as that form would have written it."""
     changes: tuple[str, ...]
-    """What is different, one sentence each; nothing if the two forms are the same."""
+    """The differences, one sentence each; empty if the two forms are the same."""
     leaving: tuple[str, ...] = ()
-    """Sources and stateful steps that are no more: what they had is not in the manifest."""
+    """Sources and stateful steps that have been removed: their state is not in the manifest."""
     migrated: frozenset[str] = frozenset()
-    """Subqueries whose state is made into what new code writes."""
+    """Subqueries whose state is converted for new code."""
 
 
 def replacement(old: Plan, new: Plan, manifest: Manifest) -> Replacement:
-    """Return what a form of a query begins with that takes the place of another after an epoch; refuse what cannot be taken over."""
+    """Return what a form of a query begins with when it replaces another after an epoch; refuse what cannot be taken over."""
     before, after = identity(old), identity(new)
     _check_query(old, new)
     _check_names(old, new)
@@ -95,7 +95,7 @@ def _check_query(old: Plan, new: Plan) -> None:
 
 
 def _check_names(old: Plan, new: Plan) -> None:
-    """Refuse to guess which step is which, where steps with a state have no names and there are more or fewer of them."""
+    """Refuse to guess which step is which, if stateful steps have no names and their number has changed."""
     for kind in {s.kind: None for p in (old, new) for s in p.graph if _remembers(s)}:
         before, after = ({n for n, s in p.graph.steps.items() if s.kind == kind and s.name is None} for p in (old, new))
         if before and after and before != after:
@@ -132,7 +132,7 @@ def _check_step(old: Plan, new: Plan, name: str, before: Mapping[str, Any], afte
 
 
 def _misfit(was: steps.Step, now: steps.Step, before: Any, after: Any) -> str | None:
-    """Say why the rows in the state of a step are not those that it would keep now."""
+    """Return why the rows in the state of a step are not those that it would keep now; None if they are."""
     if isinstance(was, steps.Aggregate) and isinstance(now, steps.Aggregate):
         types = [[s.inputs[0].schema[k] for k in s.by] for s in (was, now)]
         if types[0] != types[1]:
@@ -146,7 +146,7 @@ def _misfit(was: steps.Step, now: steps.Step, before: Any, after: Any) -> str | 
 
 
 def _is_own_function(was: steps.Step, now: steps.Step, part: str) -> bool:
-    """Return whether a part of an aggregate is in a function of the user's, of which only partial results are kept."""
+    """Return whether a part of an aggregate is in a user's function, for which only partial results are kept."""
     if not isinstance(was, steps.Aggregate) or not isinstance(now, steps.Aggregate):
         return False
     own = [
@@ -157,7 +157,7 @@ def _is_own_function(was: steps.Step, now: steps.Step, part: str) -> bool:
 
 
 def _layout(bound: BoundAggregate) -> pl.Schema:
-    """Return the columns that the partial results of an aggregate have, as far as they can change without its function being another."""
+    """Return the columns of the partial results of an aggregate, as far as they can change while its function stays the same."""
     definition, dtype = bound.aggregate.definition, bound.input_type
     if bound.aggregate.user is not None or dtype is None:
         return bound.partial
@@ -168,7 +168,7 @@ def _layout(bound: BoundAggregate) -> pl.Schema:
 
 
 def _is_additive(bound: BoundAggregate) -> bool:
-    """Return whether running totals are kept of it."""
+    """Return whether running totals are kept for it."""
     return bound.aggregate.definition is not None and bound.aggregate.definition.additive
 
 
@@ -201,7 +201,7 @@ def _is_migrated(old: Plan, new: Plan, q: Subquery, before: Mapping[str, Any], a
 
 
 def _changed_parts(before: Mapping[str, Any], after: Mapping[str, Any], step: str) -> Iterator[tuple[str, str]]:
-    """Return the parts of a step that are different, and how."""
+    """Return the parts of a step that have changed, and how."""
     old, new = (form["forms"].get(step, {}) for form in (before, after))
     for part in sorted(old.keys() | new.keys()):
         if part not in old or part not in new:
@@ -226,7 +226,7 @@ def _refusal(name: str, step: steps.Step, why: str, then: str = "it then begins 
 
 
 def _times_of_new_sources(old: Plan, new: Plan, manifest: Manifest, stay: list[Subquery]) -> dict[str, SourceState]:
-    """Return how every source of the new form begins: one that leads to a step whose state stays, not before the time of that."""
+    """Return how every source of the new form begins: if it leads to a step whose state stays, not before the time of that step."""
     begun = {}
     for name in new.graph.of_kind(steps.Source):
         reached = [
@@ -242,7 +242,7 @@ def _times_of_new_sources(old: Plan, new: Plan, manifest: Manifest, stay: list[S
 
 
 def _check_times(old: Plan, new: Plan, manifest: Manifest, stay: list[Subquery]) -> None:
-    """Refuse a source that was read before, and comes to a step that is ahead of it now."""
+    """Refuse to connect a source that is already being read to a step that is ahead of it."""
     for q in stay:
         for side, sources in _sides(new, q):
             time = max(_reached(old, q, side, manifest), default=gate.BEGINNING)
@@ -266,7 +266,7 @@ def _sides(plan: Plan, q: Subquery) -> list[tuple[int, tuple[str, ...]]]:
 
 
 def _reached(old: Plan, q: Subquery, side: int, manifest: Manifest) -> list[int]:
-    """Return the times that a step, and one of its inputs, have come to."""
+    """Return the times that a step and one of its inputs have reached."""
     times = {name: state.times for name, state in manifest.sources.items()}
     was = old.subquery(q.name)
     return [gate.merged_time(times, s) for s in (sources_upstream(old, was), dict(_sides(old, was)).get(side, ())) if s]
