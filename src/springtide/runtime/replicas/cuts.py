@@ -1,7 +1,7 @@
-"""The cut of the input into epochs, as replicas agree on it: what one of them found, all take. Pure.
+"""The cut of the input into epochs, as replicas agree on it: what one of them finds, all of them take. Pure.
 
-What is in it is what a run decides by itself where it is alone: the slices of every source, the positions behind them, the ends, and which streams were
-found idle. What only one checkpoint knows, the files that a ledger's older records are in, is left out, and put back from a replica's own.
+It contains what a run without replicas decides by itself: the slices of every source, the positions after them, the ends, and which streams were found idle.
+What only one checkpoint knows, namely the files with a ledger's older records, is left out, and filled in from each replica's own checkpoint.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from springtide.state.manifest import SourceState
 from springtide.state.parsing import NewerFormat, parsed
 
 Takes = Mapping[str, Mapping[str, Take]]
-"""Source → input → what it has for an epoch."""
+"""Source → input → what it contributes to an epoch."""
 Idle = Mapping[tuple[str, str], int]
-"""(source, physical stream) → the time to which it was moved on because it was idle."""
+"""(source, physical stream) → the time to which it was advanced because it was idle."""
 
 _FORMAT = 1
 _OWN = ("reader", "source", "time")
@@ -29,10 +29,10 @@ _TAKE = ("position", "times", "streams", "ended", "backlog", "greatest")
 
 @dataclass(frozen=True)
 class Cut:
-    """What one epoch takes in."""
+    """The input of one epoch."""
 
     before: str
-    """A digest of how far the sources were read before it: a replica that is elsewhere must not take part."""
+    """A digest of how far the sources were read before it: a replica at another position must not take part."""
     by: str
     """The replica that proposed it."""
     takes: Takes
@@ -49,7 +49,7 @@ class Cut:
 
     @staticmethod
     def decode(data: bytes) -> Cut:
-        """Read what `encode` wrote; a ValueError says that it is something else."""
+        """Read what `encode` wrote; raise a ValueError if it is something else."""
         body = parsed(data)
         try:
             if body["format"] != _FORMAT:
@@ -65,20 +65,20 @@ class Cut:
 
 
 def digest_of(states: Mapping[str, SourceState]) -> str:
-    """Return a digest of how far the sources were read: the same for all replicas after the same epoch."""
+    """Return a digest of how far the sources have been read: the same for all replicas after the same epoch."""
     found = {name: state.to_json() | {"position": shared(state.position)} for name, state in sorted(states.items())}
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def shared(position: Any) -> Any:
-    """Return a position without what belongs to one checkpoint."""
+    """Return a position without what belongs to a single checkpoint."""
     if not isinstance(position, dict) or "ledger" not in position:
         return position
     return position | {"ledger": {k: v for k, v in position["ledger"].items() if k != "files"}}
 
 
 def own(position: Any, before: Any) -> Any:
-    """Return a position that was agreed upon with what belongs to a replica's checkpoint: as it was before the epoch."""
+    """Return an agreed position, completed with what belongs to a replica's own checkpoint, as it was before the epoch."""
     if not isinstance(position, dict) or "ledger" not in position:
         return position
     files = before["ledger"].get("files") if isinstance(before, dict) and "ledger" in before else None

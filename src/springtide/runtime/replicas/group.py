@@ -1,17 +1,17 @@
-"""A group of replicas, as it is kept in a store: a log of cuts, of turns and of what is done, and who takes part.
+"""A group of replicas, as it is kept in a store: a log of cuts, turns and finished epochs, and the replicas that take part.
 
-    group.json               which group it is, what the query is like, and the epoch that the group goes on from
-    cuts/000000007           what epoch 7 reads: whoever comes first proposes, all execute the same
-    turns/000000007.1        who publishes epoch 7; 000000007.2 is the turn of another, because the first did not come to the end
+    group.json               which group it is, the form of the query, and the epoch that the group continues from
+    cuts/000000007           what epoch 7 reads: the first replica proposes it, and all execute the same
+    turns/000000007.1        who publishes epoch 7; 000000007.2 is the turn of another, because the first did not finish
     done/000000007           the sinks have the rows of epoch 7
     members/a                how far replica a is
     joined/ID                a checkpoint that has taken part
-    alarms/000000007.a       replica a made other rows of epoch 7 than those that were published
+    alarms/000000007.a       the rows that replica a made of epoch 7 differ from those that were published
 
     trimmed                  the oldest epochs have been removed
 
-What is in `cuts`, `turns` and `done` is created conditionally and never changed. Epochs that nobody needs any more are removed one by one, the oldest first.
-So a replica that was asleep for very long, and creates a record that was there before, finds out: there is none of the epoch before it any more.
+The records in `cuts`, `turns` and `done` are created conditionally and never changed. Epochs that are no longer needed are removed one by one, the oldest
+first. So a replica that was asleep for very long, and creates a record that was there before, finds out: the record of the epoch before is gone.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ MARKER = "group.json"
 CUTS, TURNS, DONE, MEMBERS, JOINED, ALARMS = "cuts", "turns", "done", "members", "joined", "alarms"
 TRIMMED = "trimmed"
 KEPT = 1_000
-"""Epochs that are kept in any case: so long a savepoint of one replica will do for another to begin with."""
+"""Epochs that are kept in any case: for that long, another replica can begin with a savepoint of one."""
 LONGEST = 10_000
-"""Epochs that are kept at most for a replica that is behind."""
+"""The maximum number of epochs that are kept for a replica that is behind."""
 _FORMAT = 1
 
 T = TypeVar("T")
 
 
 class ReplicaError(SpringtideError):
-    """A group of replicas that a run cannot take part in, or cannot any longer, with what to do about it.
+    """A group of replicas that a run cannot take part in, or no longer can, with what to do about it.
 
     >>> raise st.ReplicaError("group/", "has a replica a already", "give another name")
     Traceback (most recent call last):
@@ -52,31 +52,31 @@ class ReplicaError(SpringtideError):
     """
 
     def __init__(self, group: str, problem: str, hint: str) -> None:
-        """Keep the three parts, and say them in one line."""
+        """Keep the three parts, and join them into one line."""
         self.group, self.problem, self.hint = group, problem, hint
         super().__init__(f"group {group} {problem}; {hint}")
 
     def __reduce__(self) -> tuple[type[ReplicaError], tuple[str, str, str]]:
-        """Survive a trip between processes."""
+        """Make the error picklable, so that it can be sent between processes."""
         return type(self), (self.group, self.problem, self.hint)
 
 
 class OtherRows(ReplicaError):
-    """A replica made other rows than those that were published: the alarm."""
+    """The alarm: the rows that a replica made differ from those that were published."""
 
 
 @dataclass(frozen=True)
 class Founding:
-    """What a group was made with."""
+    """What a group was created with."""
 
     lineage: Lineage
     """The group as sinks see it: to them all replicas are runs of one checkpoint."""
     epoch: int
-    """The last epoch before those of the group; -1: none."""
+    """The last epoch before those of the group; -1 if there is none."""
     published: Published
-    """What the sinks had then."""
+    """What the sinks had at that time."""
     form: Mapping[str, Any]
-    """What the query is like."""
+    """The form of the query."""
 
     def encode(self) -> bytes:
         """Write it as JSON."""
@@ -90,7 +90,7 @@ class Founding:
 
     @staticmethod
     def decode(data: bytes) -> Founding:
-        """Read what `encode` wrote; a ValueError says that it is something else."""
+        """Read what `encode` wrote; raise a ValueError if it is something else."""
         body = parsed(data)
         try:
             if body["format"] != _FORMAT:
@@ -106,11 +106,11 @@ class Founding:
 
 @dataclass(frozen=True)
 class Member:
-    """How far a replica is, as it said last."""
+    """How far a replica is, according to its last report."""
 
     name: str
     id: str
-    """Of its checkpoint."""
+    """The id of its checkpoint."""
     checkpoint: str
     epoch: int
     running: bool = True
@@ -118,7 +118,7 @@ class Member:
     instances: Mapping[str, int] = field(default_factory=dict)
     polars: str = ""
     at: float = field(default_factory=time.time)
-    """The time of day, for people: nothing is decided by it."""
+    """The time of day, for people: no decision depends on it."""
 
     def encode(self) -> bytes:
         """Write it as JSON."""
@@ -126,7 +126,7 @@ class Member:
 
     @staticmethod
     def decode(data: bytes) -> Member:
-        """Read what `encode` wrote; a ValueError says that it is something else."""
+        """Read what `encode` wrote; raise a ValueError if it is something else."""
         body = parsed(data)
         try:
             instances = {str(name): int(number) for name, number in body["instances"].items()}
@@ -152,54 +152,54 @@ class Group:
     # ── the log ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def founding(self) -> Founding | None:
-        """Return what the group was made with; None if there is none."""
+        """Return what the group was created with; None if there is no group yet."""
         return self._read(MARKER, Founding.decode)
 
     def found(self, founding: Founding) -> bool:
-        """Make the group; False if another has."""
+        """Create the group; return False if another replica has."""
         return self.store.create(MARKER, founding.encode())
 
     def cut(self, epoch: int) -> Cut | None:
-        """Return what an epoch reads, if that is decided."""
+        """Return what an epoch reads, if that has been decided."""
         return self._read(_cut(epoch), Cut.decode)
 
     def propose(self, epoch: int, cut: Cut) -> bool:
-        """Decide what an epoch reads; False if another has."""
+        """Decide what an epoch reads; return False if another replica has."""
         return self.store.create(_cut(epoch), cut.encode())
 
     def remembers(self, epoch: int, founding: Founding) -> bool:
-        """Return whether nothing is forgotten of what came after an epoch, which has happened."""
+        """Return whether everything that came after an epoch is still there; the epoch itself has happened."""
         return self.store.exists(_cut(epoch)) if epoch > founding.epoch else not self.store.exists(TRIMMED)
 
     def turns(self, epoch: int, known: tuple[Turn, ...] = ()) -> tuple[Turn, ...]:
-        """Return the turns of an epoch, beginning with those that are known."""
+        """Return the turns of an epoch, starting from those that are already known."""
         found = list(known)
         while (turn := self._read(_turn(epoch, len(found) + 1), Turn.decode)) is not None:
             found.append(turn)
         return tuple(found)
 
     def has_turn(self, epoch: int, number: int) -> bool:
-        """Return whether somebody has that turn."""
+        """Return whether that turn has been taken."""
         return self.store.exists(_turn(epoch, number))
 
     def take(self, turn: Turn) -> bool:
-        """Take a turn; False if another has."""
+        """Take a turn; return False if another replica has."""
         return self.store.create(_turn(turn.epoch, turn.number), turn.encode())
 
     def done(self, epoch: int) -> Done | None:
-        """Return what the sinks have of an epoch, if they have it."""
+        """Return the record that the sinks have an epoch, if they do."""
         return self._read(_done(epoch), Done.decode)
 
     def finish(self, done: Done) -> bool:
-        """Say that the sinks have an epoch; False if another has said so."""
+        """Record that the sinks have an epoch; return False if another replica has."""
         return self.store.create(_done(done.epoch), done.encode())
 
     def newest(self) -> int:
-        """Return the newest epoch that was published, as far as a listing says; -1: none."""
+        """Return the newest published epoch, as far as a listing shows; -1 if there is none."""
         return max((_epoch_of(path) for path in self.store.list(DONE)), default=-1)
 
     def trim(self, upto: int) -> int:
-        """Forget the epochs before `upto`, the oldest first; return how many."""
+        """Remove the epochs before `upto`, the oldest first; return how many."""
         files: dict[int, list[str]] = {}
         for folder in (CUTS, TURNS, DONE):
             for path in self.store.list(folder):
@@ -219,17 +219,17 @@ class Group:
         return sorted((m for m in found if m is not None), key=lambda m: m.name)
 
     def named(self, member: Member) -> Member:
-        """Take a name, unless somebody has it; return who has it now."""
+        """Take a name, unless it is taken; return the replica that has it now."""
         path = f"{MEMBERS}/{member.name}"
         self.store.create(path, member.encode())
         return self._read(path, Member.decode) or member
 
     def write_member(self, member: Member) -> None:
-        """Say how far a replica is."""
+        """Record how far a replica is."""
         self.store.write(f"{MEMBERS}/{member.name}", member.encode())
 
     def release(self, name: str) -> bool:
-        """Let the log be trimmed without regard to a replica; False if there is none of that name."""
+        """Allow the log to be trimmed without regard to a replica; return False if there is none with that name."""
         there = self.store.exists(f"{MEMBERS}/{name}")
         self.store.delete(f"{MEMBERS}/{name}")
         return there
@@ -239,11 +239,11 @@ class Group:
         return self.store.exists(f"{JOINED}/{id}")
 
     def join(self, id: str, name: str) -> None:
-        """Write down that a checkpoint takes part."""
+        """Record that a checkpoint takes part."""
         self.store.write(f"{JOINED}/{id}", json.dumps({"name": name}).encode())
 
     def alarm(self, epoch: int, name: str, text: str) -> None:
-        """Leave word that a replica made other rows than those that were published."""
+        """Record that the rows of a replica differ from those that were published."""
         self.store.write(f"{ALARMS}/{numbered(epoch)}.{name}", text.encode())
 
     def alarms(self) -> list[str]:

@@ -1,8 +1,8 @@
-"""Rows to the sinks where several replicas have them: each epoch is published by one, the others see that and go on.
+"""Rows to the sinks where several replicas have them: one replica publishes each epoch, and the others see that and go on.
 
-Who publishes is decided by turns (`springtide.runtime.replicas.turns`). To the sinks all replicas are runs of one checkpoint, the group, each turn that
-changes hands a newer run: whoever had the turn before can write nothing any more. A replica that takes the turn of another asks every sink whether
-it has the epoch, by the marks of the turns before; what it has is finished under that mark, for the rows are the same.
+Who publishes is decided by turns (`springtide.runtime.replicas.turns`). To the sinks all replicas are runs of one checkpoint, the group, and each turn
+that changes hands is a newer run: the replica that had the turn before can no longer write. A replica that takes over a turn asks every sink whether
+it has the epoch, by the marks of the turns before; what it has is finished under that mark, since the rows are the same.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from springtide.state.published import Published
 T = TypeVar("T")
 
 _GRACE = 0.1
-"""Of the time of an epoch: so much the one goes first that published last, and has the sinks open."""
+"""The head start, as a share of the time of an epoch, of the replica that published last and has the sinks open."""
 _ANY_TERM = 2**62
-"""The term of one who only asks."""
+"""The term of a replica that only asks."""
 _TOGETHER = "together.parquet"
 
 
@@ -43,7 +43,7 @@ class _Overtaken(SpringtideError):
 
 
 class SharedPublishing(Publishing):
-    """The sinks of a query with replicas, as one of them has them."""
+    """The sinks of a query with replicas, as one of the replicas sees them."""
 
     def __init__(
         self,
@@ -60,13 +60,13 @@ class SharedPublishing(Publishing):
         self._turn: Turn | None = None
         """The turn that the sinks are open for."""
         self._last: Turn | None = None
-        """The last turn that this run had, wherever it led to."""
+        """The last turn that this run had, whatever came of it."""
         self._began, self._pace = timer(), 0.0
 
     # ── at the start, and at the end ──────────────────────────────────────────────────────────────────────────────
 
     def open(self) -> None:
-        """Ask every sink whether it takes the group, if none has rows of it yet; none is opened before it is this replica's turn."""
+        """Ask every sink whether it accepts the group, if none has rows of it yet; no sink is opened before it is this replica's turn."""
         founding = self._replica.founding
         self._checkpoint = founding.lineage.id
         if self._group.done(founding.epoch + 1) is not None or not self._group.remembers(founding.epoch, founding):
@@ -76,7 +76,7 @@ class SharedPublishing(Publishing):
             self._attempt(name, partial(sink.admit, owner))
 
     def begin(self) -> None:
-        """Publish what the last run may not have published. What a savepoint left to the replica that it is of must be with the sinks."""
+        """Publish what the last run may not have published. What a savepoint leaves to the replica it was made from must have reached the sinks."""
         manifest = self._storage.manifest
         if manifest.epoch < 0:
             self._storage.remember(Published(), durable=True)
@@ -95,7 +95,7 @@ class SharedPublishing(Publishing):
                 raise SpringtideError("the query was stopped before it had begun")
 
     def close(self) -> None:
-        """Let the sinks go, and remember what they have."""
+        """Close the sinks, and record what they have."""
         self._close_writers()
         if self._done.epoch >= 0:
             self._storage.remember(self._done, durable=True)
@@ -103,7 +103,7 @@ class SharedPublishing(Publishing):
     # ── with every epoch ──────────────────────────────────────────────────────────────────────────────────────────
 
     def publish(self) -> None:
-        """See to it that the sinks have the rows of the last committed epoch: by this replica, or by another."""
+        """Make sure that the sinks have the rows of the last committed epoch, from this replica or from another."""
         manifest = self._storage.manifest
         if manifest.epoch <= self._replica.founding.epoch or manifest.published:
             return
@@ -134,7 +134,7 @@ class SharedPublishing(Publishing):
             if what is Move.WAIT:
                 if (
                     not self._wait()
-                ):  # it is to stop, but not before somebody has published this: soon it takes the turn itself
+                ):  # the run is to stop, but not before this is published: soon it takes the turn itself
                     time.sleep(self._replica.pause)
             elif self._take_turn(manifest.epoch, turns, mine):
                 break
@@ -145,7 +145,7 @@ class SharedPublishing(Publishing):
         return self._last is not None and self._last.epoch == epoch - 1 and self._turn == self._last
 
     def _take_turn(self, epoch: int, before: Sequence[Turn], mine: Digests) -> bool:
-        """Try to publish; False if another has the turn, or has it meanwhile."""
+        """Try to publish; return False if another replica has the turn, or has taken it meanwhile."""
         last = before[-1] if before else self._last_of(epoch - 1)
         sinks = self._connectors
         waiting = {name: [d for d in self._storage.manifest.outbox if d.sink == name] for name in self._sinks}
@@ -173,7 +173,7 @@ class SharedPublishing(Publishing):
         except SpringtideError as error:
             if isinstance(error, ReplicaError) or not self._is_overtaken(turn):
                 raise
-            return False  # the sink refused whoever is not at it any more
+            return False  # the sink refused this replica because it no longer has the turn
         if not published.sinks.issuperset(self._sinks):
             published = Published(epoch, frozenset(self._sinks), published.past)
         self._turn = turn
@@ -192,7 +192,7 @@ class SharedPublishing(Publishing):
         return turns[-1] if turns else None
 
     def _published_before(self, epoch: int) -> Published:
-        """Return what the sinks had before an epoch. It is looked up after the turn was taken: one that is forgotten was taken long ago."""
+        """Return what the sinks had before an epoch. It is looked up after the turn was taken: if it is gone, the turn was already taken long ago."""
         founding = self._replica.founding
         if epoch - 1 <= founding.epoch:
             if not self._ask_group(partial(self._group.remembers, epoch - 1, founding)):
@@ -214,7 +214,7 @@ class SharedPublishing(Publishing):
         return True
 
     def _compare(self, by: str, mine: Digests, others: Digests) -> None:
-        """Raise the alarm if two replicas made different rows of the same input."""
+        """Raise the alarm if two replicas made different rows from the same input."""
         epoch, name = self._storage.manifest.epoch, self._replica.name
         if by == name or (what := difference({by: others, name: mine})) is None:
             return
@@ -237,7 +237,7 @@ class SharedPublishing(Publishing):
         self._writers |= self._opened
 
     def _close_writers(self) -> None:
-        """Let go of the sinks; one that another replica has opened meanwhile may refuse even that."""
+        """Close the sinks; one that another replica has opened meanwhile may refuse even that."""
         opened, self._opened, self._turn = self._opened, {}, None
         for name, writer in opened.items():
             try:
@@ -259,7 +259,7 @@ class SharedPublishing(Publishing):
         )
 
     def _mark(self, sink: str, before: Sequence[Turn]) -> str | None:
-        """Return under which mark a sink has the epoch from another's turn; None: it does not have it, or cannot tell."""
+        """Return the mark under which a sink has the epoch from another replica's turn; None if it does not have it, or cannot tell."""
         writer = self._writers[sink]
         if type(writer).has is Writer.has:
             return None
@@ -274,7 +274,7 @@ class SharedPublishing(Publishing):
         self._give(name, self._sinks[name], mark)
 
     def _files(self, sink: str, deliveries: Sequence[Delivery]) -> Sequence[tuple[Path, int]]:
-        """Return one file where a sink takes files as they are: a replica with more or fewer instances may have to finish what this one began."""
+        """Return a single file for a sink that takes files as they are: a replica with more or fewer instances may have to finish what this one began."""
         root = self._storage.checkpoint.root
         files = [(root / d.file, d.rows) for d in deliveries]
         connector = self._connectors.get(sink)
@@ -294,7 +294,7 @@ class SharedPublishing(Publishing):
     # ── small things ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _wait(self) -> bool:
-        """Wait for a moment; False: the run is to stop."""
+        """Wait for a moment; return False if the run is to stop."""
         self._storage.check()
         return self._patience.wait(self._replica.pause)
 

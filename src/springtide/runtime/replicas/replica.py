@@ -1,4 +1,4 @@
-"""One run as a replica: how it joins its group, agrees on what an epoch reads, and says how far it is.
+"""One run as a replica: how it joins its group, agrees on what an epoch reads, and reports how far it is.
 
 join → ( agree → report )* → leave
 """
@@ -40,13 +40,13 @@ _LOOK_FAR = 0.2
 _REPORT = 1.0
 """Seconds between two reports of how far this replica is."""
 _TRIM = 50
-"""Every so many epochs what nobody needs any more is removed."""
+"""The number of epochs after which records that are no longer needed are removed."""
 _CHECK = 10.0
-"""Seconds between two looks whether the group has gone on without this replica."""
+"""Seconds between two checks whether the group has gone on without this replica."""
 
 
 def check_replicable(plan: Plan) -> None:
-    """Refuse a query that no second run can do again: rows that are read once, and rows that go to one process."""
+    """Refuse a query that a second run cannot repeat, because rows can be read only once, or go to one process."""
     for name, source in plan.graph.of_kind(steps.Source).items():
         connector = source.connector
         if not isinstance(connector, Source):
@@ -71,7 +71,7 @@ def check_replicable(plan: Plan) -> None:
 
 
 def form_of(plan: Plan) -> dict[str, Any]:
-    """Return what all replicas of a query have in common: what it reads, does and gives. Code may differ; what comes of it is compared."""
+    """Return what all replicas of a query have in common: its input, steps and output. Code may differ; its results are compared."""
     whole = identity(plan)
     sources = plan.graph.of_kind(steps.Source)
     return {
@@ -88,7 +88,7 @@ def form_of(plan: Plan) -> dict[str, Any]:
 
 
 def misfit(found: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Say why a query cannot be a replica in a group, and what to do; None when it can."""
+    """Return why a query cannot be a replica in a group, and what to do; None if it can."""
     if found.get("query") != own["query"]:
         return (
             f"is of the query {found.get('query')!r}, and not of {own['query']!r}",
@@ -125,7 +125,7 @@ class Replica:
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be; touch nothing."""
+        """Refuse what cannot work; touch nothing."""
         check_replicable(self.plan)
         self.group, self.name = Group(self.settings.store), self.settings.name
         self.pause = _LOOK if self.group.store.local is not None else _LOOK_FAR
@@ -139,7 +139,7 @@ class Replica:
     # ── joining and leaving ───────────────────────────────────────────────────────────────────────────────────────
 
     def join(self, storage: Storage) -> None:
-        """Take part: make the group if there is none. What does not belong to it is refused before anything is read or written."""
+        """Take part; create the group if there is none. A run that does not belong to it is refused before anything is read or written."""
         group, form = self.group, form_of(self.plan)
         self._check_own(storage)
         founding = self._ask(group.founding)
@@ -159,7 +159,7 @@ class Replica:
         self._check_log(storage.manifest.epoch)
 
     def leave(self, manifest: Manifest) -> None:
-        """Say that this replica does not run any more. The group keeps what it needs to come back."""
+        """Record that this replica is no longer running. The group keeps what the replica needs to come back."""
         if not self._has_joined:
             return
         try:
@@ -199,7 +199,7 @@ class Replica:
             )
 
     def _check_state(self, storage: Storage) -> None:
-        """Refuse state that did not come about in this group."""
+        """Refuse state that was not made in this group."""
         founding, lineage, epoch = self.founding, storage.lineage, storage.manifest.epoch
         if epoch < 0 and founding.epoch < 0:
             return
@@ -218,12 +218,12 @@ class Replica:
         return (id, epoch) in self.founding.lineage.ancestors or self._ask(lambda: self.group.has_joined(id))
 
     def _check_log(self, epoch: int) -> None:
-        """Refuse to go on where the group has forgotten what came next."""
+        """Refuse to continue if the group has forgotten what came next."""
         if not self._ask(lambda: self.group.remembers(epoch, self.founding)):
             raise self.behind(epoch)
 
     def behind(self, epoch: int) -> ReplicaError:
-        """Return what is wrong with a replica that was away for too long."""
+        """Return the error for a replica that was away for too long."""
         return self._error(
             f"has forgotten what came after epoch {epoch}, where replica {self.name} is",
             "start it with a new checkpoint, from a savepoint of another replica: springtide checkpoint save CKPT NAME, then --savepoint",
@@ -233,11 +233,11 @@ class Replica:
 
     @property
     def leads(self) -> bool:
-        """Whether this replica decided last what an epoch reads: then it looks at its sources first, and else into the log."""
+        """Whether this replica was the last to decide what an epoch reads: if so it looks at its sources first, otherwise into the log."""
         return self._leads
 
     def found(self, epoch: int, states: Mapping[str, SourceState], *, at_once: bool) -> Cut | None:
-        """Return what an epoch reads, if that is decided; a look that is not needed `at_once` is made now and then only."""
+        """Return what an epoch reads, if that has been decided; unless it is needed `at_once`, look only now and then."""
         now = self.timer()
         if not at_once and now < self._next_look:
             return None
@@ -252,7 +252,7 @@ class Replica:
         return None
 
     def proposed(self, epoch: int, states: Mapping[str, SourceState], takes: Takes, idle: Idle) -> Cut:
-        """Propose what an epoch reads; return what is decided, which may be what another has proposed."""
+        """Propose what an epoch reads; return what is decided, which may be another replica's proposal."""
         for source, found in takes.items():
             if cannot_be_read_again([take.slices for take in found.values()]):
                 raise QueryError(
@@ -262,7 +262,7 @@ class Replica:
                 )
         cut = Cut(digest_of(states), self.name, takes, idle)
         self._leads = self._ask(lambda: self.group.propose(epoch, cut))
-        self._check_log(epoch - 1)  # after the proposal: what it says may have been decided long ago, and forgotten
+        self._check_log(epoch - 1)  # after the proposal: the epoch may have been decided long ago, and forgotten
         decided = self._ask(lambda: self.group.cut(epoch))
         if decided is None:
             raise self.behind(epoch - 1)
@@ -279,7 +279,7 @@ class Replica:
     # ── how far it is ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def report(self, manifest: Manifest, *, now: bool = False) -> None:
-        """Say now and then how far this replica is, remove what nobody needs any more, and hear alarms of others."""
+        """Report now and then how far this replica is, remove what is no longer needed, and note the alarms of others."""
         if now or self.timer() >= self._reported + _REPORT:
             self._reported = self.timer()
             self._ask(lambda: self._write_member(manifest))
@@ -310,7 +310,7 @@ class Replica:
 
 
 def read_mark(storage: Storage) -> str | None:
-    """Return the group that a checkpoint takes part in; None: it never was a replica's."""
+    """Return the group that a checkpoint takes part in; None if it was never a replica's."""
     try:
         return str(parsed(storage.checkpoint.store.read(REPLICA))["group"])
     except FileNotFoundError:

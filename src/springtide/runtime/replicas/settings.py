@@ -1,4 +1,4 @@
-"""What a user says about a replica."""
+"""The user's settings for a replica."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Replicated:
     """
 
     group: str | Path | Store
-    """A folder that all replicas see, or the address of an object store; it is made when the first one starts."""
+    """A folder that all replicas see, or an address in an object store; it is created when the first one starts."""
     name: str
-    """What this replica is called; no two of a group have the same name."""
+    """The name of this replica; no two replicas of a group have the same name."""
     after: Length = AFTER
-    """How long a replica may take to bring the rows of an epoch to the sinks before another does it instead. To be wrong does no harm."""
+    """How long a replica may take to bring the rows of an epoch to the sinks before another does it instead. A wrong guess does no harm."""
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Refuse settings that make no sense."""
         if not isinstance(self.name, str) or not re.fullmatch(r"\w[\w.-]{0,99}", self.name):
             raise QueryError(_WHERE, f"name={self.name!r} is no name for a replica", "use letters, digits, - and _")
         if not micros_of(_WHERE, self.after, "after") >= 10_000:
@@ -49,5 +49,5 @@ class Replicated:
         return Store.at(self.group)
 
     def opened(self, options: Mapping[str, Any] | None) -> Replicated:
-        """Return the same with the address and its credentials put together."""
+        """Return the same settings, with the address and its credentials combined."""
         return replace(self, group=Store.at(self.group, None if Store.at(self.group).local is not None else options))

@@ -1,10 +1,10 @@
-"""Whose turn it is to publish an epoch: what a replica decides that has finished it. Pure.
+"""Whose turn it is to publish an epoch: what a replica that has finished it decides. Pure.
 
-    nobody has the turn            take it; whoever published the epoch before, and has the sinks open, goes first by a moment
-    another has it                 wait until it is done; take the next turn if that takes too long
-    it is done                     compare, and go on
+    nobody has the turn            take it; the replica that published the epoch before, and has the sinks open, gets a short head start
+    another has it                 wait until the epoch is done; take the next turn if that takes too long
+    it is done                     compare the rows, and go on
 
-A turn is created conditionally, so each has one owner. Its term is the generation that the sinks see: they refuse whoever comes with an older one, so
+A turn is created conditionally, so each has one owner. Its term is the generation that the sinks see: they refuse any replica with an older one, so
 a replica that is late, or that was paused, cannot publish what another has published meanwhile.
 """
 
@@ -21,7 +21,7 @@ from springtide.state.parsing import parsed
 from springtide.state.published import Published
 
 Digests = Mapping[str, tuple[int, str]]
-"""Sink → its rows in an epoch, and a digest of them that neither their order nor the number of instances changes; only sinks that have any."""
+"""Sink → the number of its rows in an epoch, and a digest of them that depends neither on their order nor on the number of instances; only sinks that have rows."""
 
 _MASK = (1 << 64) - 1
 _DOUBLINGS = 10
@@ -37,16 +37,16 @@ class Move(Enum):
 
 @dataclass(frozen=True)
 class Turn:
-    """The right of a replica to publish an epoch, until somebody else has the next one."""
+    """The right of a replica to publish an epoch, until another takes the next turn."""
 
     epoch: int
     number: int
-    """1, or more if others had it before and did not come to the end."""
+    """1, or more if others had a turn before and did not finish."""
     term: int
     """The generation that sinks see."""
     by: str
     token: str
-    """Tells one run of a replica from the next."""
+    """Distinguishes one run of a replica from the next."""
     digests: Digests
     marks: Mapping[str, str]
     """Sink → the mark of this commit (`Publication.commit`)."""
@@ -57,7 +57,7 @@ class Turn:
 
     @staticmethod
     def decode(data: bytes) -> Turn:
-        """Read what `encode` wrote; a ValueError says that it is something else."""
+        """Read what `encode` wrote; raise a ValueError if it is something else."""
         body = parsed(data)
         try:
             epoch, number, term = (int(body[name]) for name in ("epoch", "number", "term"))
@@ -84,7 +84,7 @@ class Done:
 
     @staticmethod
     def decode(data: bytes) -> Done:
-        """Read what `encode` wrote; a ValueError says that it is something else."""
+        """Read what `encode` wrote; raise a ValueError if it is something else."""
         body = parsed(data)
         try:
             published = Published.decode(body["published"].encode())
@@ -98,30 +98,30 @@ class Done:
 def move(
     *, done: bool, turns: Sequence[Turn], name: str, token: str, first: bool, waited: float, grace: float, after: float
 ) -> Move:
-    """Decide what a replica does that has finished an epoch, and has waited so many seconds since anything changed about it.
+    """Decide what a replica does once it has finished an epoch; it has waited `waited` seconds since the turns last changed.
 
-    `first`: it published the epoch before. `after`: how long one may take to publish; each further turn has twice as long.
+    `first`: it published the epoch before. `after`: how long a replica may take to publish; each further turn has twice as long.
     """
     if done:
         return Move.SKIP
     if not turns:
         return Move.TAKE if first or waited >= grace else Move.WAIT
     last = turns[-1]
-    if last.by == name and last.token != token:  # an earlier run of this very replica: it is no more
+    if last.by == name and last.token != token:  # an earlier run of this same replica, which has ended
         return Move.TAKE
     limit = after * 2 ** min(last.number - 1, _DOUBLINGS)
     return Move.TAKE if waited >= limit else Move.WAIT
 
 
 def term_after(last: Turn | None, token: str) -> int:
-    """Return the term of the next turn: a new one, unless it is the run that had the last turn and has the sinks open."""
+    """Return the term of the next turn: a new one, unless it is for the run that had the last turn and has the sinks open."""
     if last is None:
         return 1
     return last.term if last.token == token else last.term + 1
 
 
 def digests_of(outbox: Sequence[Delivery]) -> dict[str, tuple[int, str]]:
-    """Put together what tasks say of the rows that they wrote.
+    """Return the digests of the rows in an outbox, combined from what tasks report about the rows that they wrote.
 
     >>> digests_of([Delivery("out", "a", 2, 0, "ff"), Delivery("out", "b", 1, 1, "1")])
     {'out': (3, '0000000000000100')}
@@ -134,7 +134,7 @@ def digests_of(outbox: Sequence[Delivery]) -> dict[str, tuple[int, str]]:
 
 
 def difference(digests: Mapping[str, Digests]) -> str | None:
-    """Say in what the rows of two replicas differ, given by their names; None if they do not.
+    """Return how the rows of two replicas differ, given by their names; None if they do not.
 
     >>> difference({"a": {"out": (3, "0f")}, "b": {"out": (2, "01")}})
     'for the sink out a has 3 rows, b 2'
