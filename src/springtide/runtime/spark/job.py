@@ -1,6 +1,6 @@
 """One epoch as one Spark job of RDDs.
 
-RDDs, not DataFrames: a two-stage Python job with nothing to do takes half the time, and a blob crosses the JVM as the bytes it is
+RDDs, not DataFrames: a two-stage Python job with nothing to do takes half the time, and a blob crosses the JVM as plain bytes
 (docs/decisions/0001-rdd.md has the figures).
 """
 
@@ -30,12 +30,12 @@ from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
 from springtide.runtime.topology import Topology
 
 Pair = tuple[int, Item]
-"""The partition of the next level, and what goes there."""
+"""The partition of the next level, and an item for it."""
 
 PER_SLOT = 2
-"""Tasks of a stage for each slot at most: what more there is of instances shares tasks.
+"""The maximum number of tasks of a stage for each slot: if there are more instances, they share tasks.
 
-A task costs Spark tens of milliseconds whatever it does. With two for each slot Spark can still even out what the bucket map does not.
+A task costs Spark tens of milliseconds, whatever it does. With two for each slot, Spark can still even out what the bucket map does not.
 """
 
 
@@ -53,9 +53,9 @@ def live(plan: bytes, epoch: Epoch) -> Plan:
 
 @functools.lru_cache(maxsize=64)
 def freeze(plan: bytes, level: int) -> None:
-    """Have what a worker imported and keeps left out when garbage is collected; called after every task, done after the first of each level.
+    """Exclude what a worker has imported and keeps from garbage collection; called after every task, but done only after the first of each level.
 
-    Spark's worker does that after every task, and went through all modules each time: 30 ms, more than most tasks take.
+    Spark's worker collects garbage after every task, and went through all modules each time: 30 ms, more than most tasks take.
     """
     gc.collect()
     gc.freeze()
@@ -71,9 +71,7 @@ class SourceStage:
 
     def __call__(self, task: int, nothing: Iterable[int]) -> Iterator[Pair]:
         """Run one task: an instance, or several one after the other."""
-        for _ in (
-            nothing
-        ):  # a worker that leaves input unread is thrown away by Spark, and the next one must import everything again
+        for _ in nothing:  # Spark discards a worker that leaves input unread, and a new one must import everything
             pass
         plan, topology = live(self.plan, self.epoch), self.epoch.topology
         for partition in range(task, topology.partitions(0), self.tasks):
@@ -112,7 +110,7 @@ class InstanceStage:
 
 
 def addressed(topology: Topology, level: int, items: Iterable[Item]) -> Iterator[Pair]:
-    """Return for each item which partition of the next level takes it, or passes it on."""
+    """Return, for each item, which partition of the next level takes it or passes it on."""
     partitions = topology.partitions(level) if level < len(topology.levels) else 1
     for item in items:
         yield (0 if item[0] == REPORT else item[1] % partitions), item
@@ -132,11 +130,11 @@ class Rows(Protocol):
     """Rows of a micro-batch that Spark reads itself."""
 
     def tasks(self, plan: bytes, epoch: Epoch, whole: bool) -> RDD[Pair]:
-        """Make further tasks of level 0; with `whole` all rows of a physical stream go to one of them."""
+        """Return further tasks of level 0; with `whole`, all rows of a physical stream go to one of them."""
         ...
 
     def split(self, plan: Plan, epoch: Epoch, reports: Sequence[TaskReport]) -> list[str]:
-        """Return the sources with rows of one physical stream in several of these tasks, where that changes what is late."""
+        """Return the sources with rows of one physical stream in several of these tasks, if that changes which rows are late."""
         ...
 
 
@@ -150,29 +148,29 @@ class SparkExecutor:
         shipped = for_tasks(plan)
         self._packed, self._later = packed(shipped, reads=True), packed(shipped, reads=False)
         self.rows: Rows | None = None
-        """The micro-batch of this epoch, where Spark reads a source and there is one."""
+        """The micro-batch of this epoch, if Spark reads a source and there is one."""
         self._whole = False
         self.note: Callable[[str], None] = lambda text: None
-        """Hears what people may want to know."""
+        """Receives what people may want to know."""
         self.slots: Callable[[], int | None] = lambda: None
-        """Tells how many tasks can run at once, where that is known."""
+        """Returns how many tasks can run at once, if that is known."""
         self.ready: Callable[[], int] = lambda: sys.maxsize
-        """Tells how many executors have started their workers, the oldest first."""
+        """Returns how many executors, counted from the oldest, have started their workers."""
         self._executors = Executors(context)
         self.homes: dict[Instance, Executor] = {}
-        """Where each instance was last meant to run, and so has its state."""
+        """Where each instance was last meant to run, and therefore has its state."""
 
     def replaced(self, plan: Plan) -> SparkExecutor:
-        """Return one for another form of the query, which knows what this one knows."""
+        """Return an executor for another form of the query, which knows what this one knows."""
         other = SparkExecutor(self._context, plan)
         other.note, other.slots, other.ready = self.note, self.slots, self.ready
         other._whole, other.homes = self._whole, self.homes
         return other
 
     def warm_up(self, tasks: int) -> Callable[[], bool]:
-        """Begin so many tasks that only bring a worker to where an epoch can begin: everything imported, the plan unpacked.
+        """Start this many tasks that only prepare workers for an epoch: everything imported, the plan unpacked.
 
-        What is given back tells whether they are done.
+        Return a function that says whether they are done.
         """
         rdd = self._context.parallelize(range(tasks), tasks).mapPartitions(
             functools.partial(_unpack, (self._packed, self._later))
@@ -181,7 +179,7 @@ class SparkExecutor:
         return done
 
     def _placed(self, stage: SourceStage | InstanceStage) -> Callable[[int, Iterable[Any]], Iterator[Pair]]:
-        """Let tasks that run on other machines look for the checkpoint first."""
+        """Return a stage whose tasks, if they run on other machines, look for the checkpoint first."""
         tiers = stage.epoch.tiers
         alone = tiers.cache is not None or str(self._context.master).startswith("local")
         return stage if alone else Sighted(stage, tiers.root)
@@ -189,8 +187,8 @@ class SparkExecutor:
     def __call__(self, epoch: Epoch) -> list[TaskReport]:
         """Run the tasks of an epoch.
 
-        Rows of a physical stream with positions are judged in one task. Where Spark has read them in several, nothing is committed yet: the
-        epoch is run again with the rows of each stream together, and so are those that follow.
+        Rows of a physical stream with positions must be processed in one task to find the late ones. If Spark has read them in several, nothing is committed
+        yet: the epoch is run again with the rows of each stream together, and later epochs are run like that too.
         """
         reports = self._run(epoch)
         if self.rows is not None and not self._whole and not epoch.silent:
@@ -205,7 +203,7 @@ class SparkExecutor:
         return reports
 
     def _at_home(self, rdd: RDD[Pair], epoch: Epoch, level: int, tasks: int) -> RDD[Pair]:
-        """Have the tasks of a level run where their state is, where nodes have some of their own."""
+        """Make the tasks of a level run where their state is, if nodes keep state of their own."""
         executors = self._executors()[: self.ready()] if epoch.tiers.cache is not None and tasks <= MOST else ()
         if not executors:
             return rdd
@@ -231,7 +229,7 @@ class SparkExecutor:
         try:
             return read_task_reports(item for _, item in rdd.collect())
         except Exception as error:
-            if is_gone(error):  # no use to wait for it
+            if is_gone(error):  # there is no point in waiting for it
                 raise SpringtideError(f"{GONE}; the next start continues from the last committed epoch") from error
             if (fault := passing(error, f"epoch {epoch.number}")) is not None:
                 raise fault from error

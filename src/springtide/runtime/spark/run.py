@@ -1,4 +1,4 @@
-"""A query at work on Spark, and the handle to it."""
+"""A query running on Spark, and the handle to it."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ if TYPE_CHECKING:
 
 AVAILABLE_NOW = "available now"
 _POLL = 0.02
-"""Seconds between two looks at sources that have nothing."""
+"""Seconds between two looks at sources that have no rows."""
 _BESIDE = 0.1
-"""Seconds between two looks at what is to be done beside Spark's micro-batches, where all sources are Spark's."""
+"""Seconds between two checks for work outside Spark's micro-batches, where Spark reads all sources."""
 _BEAT = 1.0
-"""Seconds of epochs in one micro-batch of Spark, where Spark reads nothing and has no offsets to keep."""
+"""Seconds of epochs in one micro-batch of Spark, if Spark reads nothing and has no offsets to keep."""
 _WARM = 10.0
-"""Seconds that workers may take to unpack another form of the query, before it is begun with all the same."""
+"""Seconds that workers may take to unpack another form of the query; after that it begins all the same."""
 _REMEMBERED = 1000
-"""Manifests of past epochs that are kept at hand."""
+"""The number of manifests of past epochs that are kept in memory."""
 
 
 class Run:
@@ -74,7 +74,7 @@ class Run:
         exporter: Exporter | None = None,
         resign: Callable[[], None] | None = None,
     ) -> None:
-        """Start the query; the exporter is the run's from now on. `resign` lets the next of those begin who stand by."""
+        """Start the query; from now on the run owns the exporter. `resign` lets the next standby begin."""
         durable = options.durability
         is_local = str(spark.sparkContext.master).startswith("local")
         if durable.seconds > 0 and durable.shared_memory is None and checkpoint.remote is None and not is_local:
@@ -124,11 +124,11 @@ class Run:
 
     @property
     def active(self) -> bool:
-        """Whether the query is still at work."""
+        """Whether the query is still running."""
         return not self._finished.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end; raise what stopped the query, if it was an error. False when the time is over first."""
+        """Wait for the end, and raise the error that stopped the query, if there was one. Return False if the time runs out first."""
         if not self._finished.wait(timeout):
             return False
         if self._failure is not None:
@@ -136,10 +136,10 @@ class Run:
         return True
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Finish the epoch at work, and end; a later start continues from here.
+        """Finish the current epoch, and end; a later start continues from here.
 
-        `at_once` gives the epoch up instead: it is not committed and will be done again. A query with rows that Spark reads
-        finishes its epoch in any case, so that Spark's offsets and ours agree.
+        `at_once` abandons the epoch instead: it is not committed and will be done again. A query with rows that Spark
+        reads finishes its epoch in any case, so that Spark's offsets and ours agree.
         """
         self._at_once = at_once and not self._spark_reads
         self._stopping.set()
@@ -149,14 +149,14 @@ class Run:
         self.wait()
 
     def results(self, sink: str | None = None) -> Iterator[pl.DataFrame]:
-        """Give the rows of a sink in memory as they are published, epoch after epoch: each once, those of before this call too.
+        """Return the rows of a memory sink as they are published, epoch after epoch: each once, including those from before this call.
 
-        It ends with the run, and raises what stopped it, if that was an error. Rows of earlier runs are not among them.
+        The iterator ends with the run, and raises the error that stopped it, if there was one. Rows of earlier runs are not included.
         """
         return self._results.of(sink, self._finished, self.wait)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        """Show a notebook a panel that follows the run."""
+        """Show a panel that follows the run in a notebook."""
         from springtide.runtime.spark.panel import bundle
 
         return bundle(self)
@@ -166,7 +166,7 @@ class Run:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Stop; what went wrong in the block is not hidden behind what went wrong in the run."""
+        """Stop; an error in the block is not hidden by an error in the run."""
         with suppress(SpringtideError) if error is not None else nullcontext():
             self.stop()
 
@@ -179,11 +179,11 @@ class Run:
         self._ask(lambda: self._engine.move(step, buckets, to, protocol))
 
     def rebalance(self, step: str, *, protocol: ProtocolChoice | None = None) -> None:
-        """Even the load of a step's instances out, from the next epoch on."""
+        """Even out the load of a step's instances, from the next epoch on."""
         self._ask(lambda: self._engine.rebalance(step, protocol))
 
     def pause_elasticity(self) -> None:
-        """Let nothing change but by hand, until `resume_elasticity`."""
+        """Allow only manual changes until `resume_elasticity`."""
         self._ask(self._engine.pause_elasticity)
 
     def resume_elasticity(self) -> None:
@@ -191,12 +191,12 @@ class Run:
         self._ask(self._engine.resume_elasticity)
 
     def replace(self, query: Graph | None = None, *, elastic: bool | Elastic | Policy | None = None) -> None:
-        """Let another form of the query take the place of this one, between two epochs and without a pause (SM-3).
+        """Replace this form of the query by another, between two epochs and without a pause (SM-3).
 
         What stays keeps its state and its place in the input; what cannot be taken over is refused with an `st.QueryError`, before anything changes. If the
-        first epoch of the new form fails, the old one goes on, and an `st.TakenBackError` says why. The next start must be one of the new form.
+        first epoch of the new form fails, the old one continues, and an `st.TakenBackError` says why. The next start must use the new form.
 
-        `elastic` says who decides about instances from now on, as in `start`; False: nobody. Without it that stays as it is.
+        `elastic` says what decides about instances from now on, as in `start`; with False nothing does. Without it, elasticity stays as it is.
         """
         prepared = None if query is None else self._prepare(query)
         settings = self._engine.form.elastic if elastic is None else elastic_of(elastic)
@@ -211,7 +211,7 @@ class Run:
 
     @property
     def checkpoint_root(self) -> Path:
-        """Where its checkpoint is on this machine; one in an object store has a cache there."""
+        """Where its checkpoint is on this machine; for one in an object store, its cache."""
         return self._engine.root
 
     @property
@@ -220,13 +220,13 @@ class Run:
         return self._engine.store
 
     def checkpoint_now(self) -> int:
-        """Make the state durable between two epochs; return the epoch that it is of."""
+        """Make the state durable between two epochs; return its epoch."""
         epochs: list[int] = []
         self._ask(lambda: epochs.append(self._engine.checkpoint_now()))
         return epochs[0]
 
     def savepoint(self, name: str) -> Path | str:
-        """Keep the state between two epochs under a name; return its folder or address, with which a query can be started."""
+        """Keep the state between two epochs under a name; return its folder or address, from which a query can be started."""
         places: list[Path | str] = []
 
         def keep() -> None:
@@ -238,16 +238,16 @@ class Run:
 
     @property
     def last_snapshot(self) -> Snapshot | None:
-        """Return the measurements of the last epoch of this run; None before there is one."""
+        """Return the measurements of the last epoch of this run; None if there is none yet."""
         return self._engine.snapshot
 
     def decisions(self, last: int | None = None) -> Decisions:
-        """Return what was changed since the checkpoint began, why, and what it cost, oldest first; or only the `last` ones."""
+        """Return what has changed since the checkpoint began, why, and what it cost, oldest first; or only the `last` ones."""
         return Decisions(self._engine.decisions(last))
 
     @property
     def metrics_url(self) -> str | None:
-        """Where Prometheus finds the figures of this run, if it can."""
+        """Where Prometheus finds the metrics of this run, if they are exported."""
         return None if self._exporter is None else self._exporter.url
 
     def snapshots(self) -> list[Snapshot]:
@@ -259,11 +259,11 @@ class Run:
         self._ask(lambda: self._engine.attach(source, label, connector))
 
     def detach(self, source: str, label: str) -> None:
-        """Stop reading an attached input; it holds the others back no longer (ST-3)."""
+        """Stop reading an attached input, so that it no longer holds the others back (ST-3)."""
         self._ask(lambda: self._engine.detach(source, label))
 
     def status(self) -> dict[str, Any]:
-        """Return how far the query has come: epoch, rows, side outputs, instances, state."""
+        """Return how far the query has got: epoch, rows, side outputs, instances, state."""
         return status_of(self._engine.manifest)
 
     def epochs(self) -> list[Manifest]:
@@ -275,17 +275,17 @@ class Run:
         return [m.metrics.to_json() | {"epoch": m.epoch} for m in self._history]
 
     def note(self, text: str) -> None:
-        """Put something among the events, for people."""
+        """Add something that people may want to know to the events."""
         self._engine.note(text)
 
     def events(self) -> list[tuple[float, str]]:
-        """Return what happened besides epochs: when, and what."""
+        """Return what happened besides epochs, with the times."""
         return list(self._engine.events)
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _ask(self, action: Callable[[], object]) -> None:
-        """Have something done between two epochs, and wait until it is."""
+        """Have something done between two epochs, and wait until it is done."""
         done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
 
         def act() -> None:
@@ -309,10 +309,10 @@ class Run:
             return
 
     def _prepare(self, query: Graph) -> tuple[Plan, SparkExecutor]:
-        """Do all that can be done of a change while epochs go on: compile it, and let the workers have it."""
+        """Do everything for a change that can be done while epochs continue: compile the query, and send it to the workers."""
         plan = compile(query, self._engine.plan.buckets)
         check_same(self._spark_reads, plan)
-        identity(plan)  # it is known from now on
+        identity(plan)  # it is computed here, and known from now on
         executor = self._executor.replaced(plan)
         done = executor.warm_up(self._executor.slots() or self._spark.sparkContext.defaultParallelism)
         until = time.monotonic() + _WARM
@@ -367,7 +367,7 @@ class Run:
                 self._failure = _readable(error)
             self._stopping.set()
             if self._spark_reads:
-                raise  # Spark must not take the micro-batch for done
+                raise  # Spark must not consider the micro-batch done
 
     def _epoch_of_rows(self, rows: DataFrame, number: int) -> None:
         engine, root = self._engine, self._engine.root
@@ -385,13 +385,13 @@ class Run:
             self._executor.rows = None
 
     def _progress(self) -> dict[str, Any] | None:
-        """Return what Spark says of the micro-batch before, if there is one."""
+        """Return what Spark reports about the previous micro-batch, if there is one."""
         progress = None if self._query is None else self._query.lastProgress
         found: dict[str, Any] | None = None if progress is None else json.loads(progress.json)
         return found
 
     def _epochs_without_a_batch(self, query: StreamingQuery) -> None:
-        """Go on while Spark has nothing: it runs no epoch without rows, and other sources, and time, do not wait for it."""
+        """Continue while Spark has no rows: Spark then runs no epochs, but other sources and time do not wait for it."""
         if self._between_epochs() or time.monotonic() < self._last_epoch + self._pace:
             return
         status = query.status
@@ -407,7 +407,7 @@ class Run:
         return True
 
     def _epochs_when_due(self) -> None:
-        """Run epochs of sources that are read in Python, as they have rows: one with a trigger, else as many as fit into a beat."""
+        """Run epochs of sources that are read in Python when they have rows: one with a trigger, otherwise as many as fit into a beat."""
         engine, until = self._engine, 0.0 if self._paced else time.monotonic() + _BEAT
         while not engine.manifest.ended and not self._stopping.is_set():
             if self._between_epochs():
@@ -423,7 +423,7 @@ class Run:
         self._stopping.set()
 
     def _between_epochs(self) -> bool:
-        """Do what people asked for; True when the run is to stop."""
+        """Do what people asked for; return True if the run is to stop."""
         while not self._requests.empty():
             self._requests.get()()
         if self._engine.take_commands():
@@ -438,7 +438,7 @@ class Run:
             self._exporter.observe(manifest, self._engine.snapshot)
 
     def _watch(self) -> None:
-        """Wait for the end of the streaming query, and let everything go, whatever happens to Spark: somebody waits for this."""
+        """Wait for the end of the streaming query, and release everything, whatever happens to Spark: a caller may be waiting for this."""
         try:
             self._end_between_epochs()
         except Exception as error:
@@ -446,7 +446,7 @@ class Run:
         try:
             self._stopping.set()
             self._engine.wait_no_longer()
-            with self._working:  # what is at work now may be the rest of an epoch, without Spark
+            with self._working:  # the rest of an epoch may still be running, without Spark
                 self._engine.close()
             if self._exporter is not None:
                 self._exporter.close()
@@ -475,7 +475,7 @@ class Run:
             query.stop()
 
     def _beside(self, query: StreamingQuery) -> None:
-        """Do between micro-batches what is to be done then; after the last one, take what is left of the other sources."""
+        """Do what has to be done between micro-batches; after the last one, take what is left of the other sources."""
         pause = _POLL if self._engine.reads else _BESIDE
         while not self._stopping.wait(pause) and query.isActive:
             if self._spark_reads and self._working.acquire(blocking=False):
@@ -496,7 +496,7 @@ def _seconds(spark: SparkSession, trigger: str) -> float:
 
 
 def _readable(error: BaseException) -> SpringtideError:
-    """Return what a failed job ends the run with."""
+    """Return the error with which a failed job ends the run."""
     if isinstance(error, SpringtideError):
         return error
     if is_gone(error):
@@ -505,18 +505,18 @@ def _readable(error: BaseException) -> SpringtideError:
 
 
 def _said(error: BaseException) -> str:
-    """Find the line that matters in what Spark says of a failed job."""
+    """Return the line that matters in what Spark says about a failed job."""
     if isinstance(error, SpringtideError):
         return str(error)
     said = (line.strip() for line in str(error).splitlines())
-    lines = [line for line in said if line and not line.startswith("at ")]  # Java's own steps say nothing to us
+    lines = [line for line in said if line and not line.startswith("at ")]  # Java's stack trace is of no use here
     ours = [line for line in lines if line.startswith("springtide.") and "Error: " in line]
     named = [line for line in lines if "Error" in line.partition(":")[0]]
     return ours[-1].partition(": ")[2] if ours else named[-1] if named else repr(error)
 
 
 def _of_spark(error: BaseException) -> SpringtideError:
-    """Return what Spark itself failed with, outside an epoch: an offset that it could not write, a source of its own."""
+    """Return the error of Spark itself outside an epoch: an offset that it could not write, or one of its own sources."""
     return _ended(f"Spark has ended the query: {str(error).strip().partition(chr(10))[0]}", error)
 
 
