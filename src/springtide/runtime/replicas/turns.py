@@ -1,6 +1,6 @@
 """Whose turn it is to publish an epoch: what a replica that has finished it decides. Pure.
 
-    nobody has the turn            take it; the replica that published the epoch before, and has the sinks open, gets a short head start
+    no replica has the turn        take it; the replica that published the epoch before, and has the sinks open, gets a short head start
     another has it                 wait until the epoch is done; take the next turn if that takes too long
     it is done                     compare the rows, and go on
 
