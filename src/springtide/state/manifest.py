@@ -108,6 +108,10 @@ class Delivery:
     digest: str = ""
     """Of the rows, whatever their order; only where replicas compare what they made."""
 
+    def to_json(self) -> dict[str, Any]:
+        """Return what is written to a manifest."""
+        return {name: value for name, value in vars(self).items() if name != "digest" or value}
+
 
 @dataclass(frozen=True)
 class EpochLog:
@@ -198,7 +202,7 @@ class Manifest:
                 n: {"marks": dict(s.marks), "segments": [x.to_json() for x in s.segments]}
                 for n, s in self.state.items()
             },
-            "outbox": [vars(d) for d in self.outbox],
+            "outbox": [d.to_json() for d in self.outbox],
             "metrics": self.metrics.to_json() if self.metrics != EpochMetrics() else {},
             "elastic": {} if self.elastic is None else self.elastic.to_json(),
             "shadows": self.old_owners,
