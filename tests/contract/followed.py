@@ -118,7 +118,7 @@ class _Case:
     def done(self) -> set[str]:
         files = set()
         for of in self.state.ledgers():
-            base = self.running._ledgers.opened("s", "", self.state.position)["ledger"]["base"]
+            base = self.running.form.ledgers.opened("s", "", self.state.position)["ledger"]["base"]
             files |= {r[0] for r in of["recent"] if r[4] != "gone"} | {
                 n for n, r in base.records.items() if r.fate != "gone"
             }

@@ -217,7 +217,9 @@ def run_case(seed: int, folder: Path) -> str | None:
     plan, remote = query.plan(buckets=4), random.random() < 0.25
     root: Path | str = _STORE if remote else forgetful.root / "deep" / "checkpoint"
     backup = forgetful.root / "backup" if random.random() < 0.3 and not remote else None
-    places: dict[str, Any] = {"cache": forgetful.root / "node"} if remote else {"backup": backup, "memory": memory}
+    places: dict[str, Any] = (
+        {"cache": forgetful.root / "node"} if remote else {"backup": backup, "shared_memory": memory}
+    )
     every = random.choice(["epoch", "epoch", "3s"])
     bucket = Misbehaving(seed, trouble=random.choice([0.0, 0.2]))
     with served(bucket=bucket), in_turn(), _in_order():
