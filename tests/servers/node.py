@@ -30,7 +30,13 @@ def main(name: str, folder: Path) -> None:
         own = folder / place.removeprefix("/").replace("/", "-")
         own.mkdir()
         own.chmod(0o1777)
-        _mount("--bind", str(own), place)
+        for program in _programs():
+            if program.is_relative_to(place):  # a checkout may be below /tmp
+                seen = own / program.relative_to(place)
+                seen.mkdir(parents=True, exist_ok=True)
+                _mount("--bind", str(program), str(seen))
+                image.append(str(program))
+        _mount("--rbind", str(own), place)
     for point in image:
         with suppress(subprocess.CalledProcessError):  # what cannot be changed is no place for files
             _mount("-o", "remount,bind,ro", point)
@@ -41,6 +47,11 @@ def main(name: str, folder: Path) -> None:
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG) != (0, 0):
                 pass
+
+
+def _programs() -> list[Path]:
+    """Return what a node runs, wherever it is: the checkout and the interpreter."""
+    return [Path.cwd(), Path(sys.prefix), Path(sys.base_prefix)]
 
 
 def _mounts() -> list[str]:
