@@ -523,6 +523,9 @@ class Engine:
             return None
         name = f"before-epoch-{self.manifest.epoch + 1}-{uuid.uuid4().hex[:4]}"
         self.storage.make_durable()
+        if self.checkpoint.remote is None:
+            for segment in self.manifest.segments():
+                self.tiers.find(segment)  # a savepoint links files of this folder; what it has lost comes from the backup
         save(self.store, name)
         return name
 
