@@ -525,7 +525,9 @@ class Engine:
         self.storage.make_durable()
         if self.checkpoint.remote is None:
             for segment in self.manifest.segments():
-                self.tiers.find(segment)  # a savepoint links files of this folder; what it has lost comes from the backup
+                self.tiers.find(
+                    segment
+                )  # a savepoint links files of this folder; what it has lost comes from the backup
         save(self.store, name)
         return name
 
