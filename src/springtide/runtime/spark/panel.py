@@ -42,7 +42,8 @@ def said(run: Run) -> str:
     """Say in a line how a run is doing."""
     status = run.status()
     rows = sum(source["accepted"] for source in status["sources"].values())
-    return f"{run.name}: {_state(run)}, epoch {status['epoch']}, {rows:,} rows in"
+    epoch = f"epoch {status['epoch']}" if status["epoch"] >= 0 else "no epoch yet"
+    return f"{run.name}: {_state(run)}, {epoch}, {rows:,} rows in"
 
 
 def panel(run: Run) -> str:
