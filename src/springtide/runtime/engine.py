@@ -7,9 +7,7 @@ How tasks run, on Spark or in this process, is decided by the caller.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
 from springtide.operators import check_runs
 from springtide.query import steps
-from springtide.query.errors import QueryError, SpringtideError, TakenBackError
+from springtide.query.errors import SpringtideError, TakenBackError
 from springtide.query.ids import EpochNumber, Generation
 from springtide.runtime.buffers import record
 from springtide.runtime.commands import Commands
@@ -45,18 +43,17 @@ from springtide.runtime.publishing import Publishing
 from springtide.runtime.reconfiguration import Reconfiguration
 from springtide.runtime.reconfiguring import Reconfiguring
 from springtide.runtime.recovering import Recovery, lost
-from springtide.runtime.replacing import Replacement, replacement
+from springtide.runtime.replacing import Replacement
 from springtide.runtime.replicas.publishing import SharedPublishing
 from springtide.runtime.replicas.replica import Replica, refuse_alone
 from springtide.runtime.storage import Storage
+from springtide.runtime.swapping import Swap, fitting, keep_in_savepoint, refuse_replica
 from springtide.state.bucket_map import BucketMap
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError, LostError
 from springtide.state.history import History
-from springtide.state.instructions import Instruction
 from springtide.state.manifest import Manifest
 from springtide.state.metrics import EpochMetrics
-from springtide.state.savepoints import release, save
 from springtide.state.stores import Store
 from springtide.state.tiers import Tiers
 
@@ -470,25 +467,20 @@ class Engine:
         if self._failure is not None:
             raise self._failure
         if self._replica is not None:
-            raise QueryError(
-                f"{plan.graph.name} (query)",
-                "a replica cannot be given another form while it runs: the others would not make the same rows",
-                "stop the replicas, and start them with the new query and a new group; code that makes the same rows one after the other, with this one",
-            )
+            refuse_replica(plan)
         started = self.options.timer()
         check_runs(plan)
-        found = self._fitting(plan)
+        found = fitting(self.form, plan, self.manifest)
         if self.storage.has_lost():
             self._recover()
-            found = self._fitting(plan)
-        before, saved = self.form, self._keep(found)
-        usual = self.reconfiguring.usual
-        after = self._formed(plan, execute, elastic, found)
+            found = fitting(self.form, plan, self.manifest)
+        saved, usual = keep_in_savepoint(self.storage, found), self.reconfiguring.usual
+        swap = Swap(self.form, self._formed(plan, execute, elastic, found), found, saved, usual)
         try:
-            work = self._first_epoch(before, after, found, started)
+            work = self._first_epoch(swap, started)
         except BaseException as error:
-            begun = self.form is after
-            self._take_back(before, after, saved)
+            begun = self.form is swap.after
+            self._take_back(swap)
             if not begun or not isinstance(error, Exception):
                 raise
             self.note(f"the new form of {plan.graph.name} was taken back: {self.said(error)}")
@@ -498,8 +490,12 @@ class Engine:
         except BaseException as error:
             self._failure = error
             raise
-        after.let_go(before)
-        self._tell(found, saved, usual)
+        swap.after.let_go(swap.before)
+        assert self.snapshot is not None
+        told, decisions = swap.told(self.snapshot)
+        self.note(told.as_event())
+        for decision in decisions:
+            self._remember_decision(decision)
         return manifest
 
     def change_elasticity(self, elastic: Elastic | None) -> None:
@@ -508,28 +504,6 @@ class Engine:
         other = self.reconfiguring.replaced(self.plan, self.manifest, elastic, self.options.usual, past)
         self.form = replace(self.form, reconfiguring=other, elastic=elastic)
         self.note("elasticity is over" if elastic is None else "elasticity goes on with other settings")
-
-    def _fitting(self, plan: Plan) -> Replacement:
-        found = replacement(self.plan, plan, self.manifest)
-        for name in found.migrated:
-            if self.reconfiguring.waits(name):
-                hint = "replace the query when it has them, or scale it back first"
-                raise QueryError(f"{name} (subquery)", "it waits for executors, and its state is to be migrated", hint)
-        return found
-
-    def _keep(self, found: Replacement) -> str | None:
-        """Keep the state of steps that are removed in a savepoint; return its name."""
-        if not found.leaving or self.manifest.epoch < 0:
-            return None
-        name = f"before-epoch-{self.manifest.epoch + 1}-{uuid.uuid4().hex[:4]}"
-        self.storage.make_durable()
-        if self.checkpoint.remote is None:
-            for segment in self.manifest.segments():
-                self.tiers.find(
-                    segment
-                )  # a savepoint links files of this folder; what it has lost comes from the backup
-        save(self.store, name)
-        return name
 
     def _formed(self, plan: Plan, execute: Execute, elastic: Elastic | None, found: Replacement) -> Form:
         stay = plan.graph.of_kind(steps.Source).keys() & self.plan.graph.of_kind(steps.Source).keys()
@@ -541,33 +515,15 @@ class Engine:
         publishing = Publishing(plan, self.storage, self.patience, self.note)
         return Form(plan, execute, self._intake(plan, ledgers), ledgers, publishing, reconfiguring, elastic)
 
-    def _first_epoch(self, before: Form, after: Form, found: Replacement, started: float) -> Work:
+    def _first_epoch(self, swap: Swap, started: float) -> Work:
         """Run the tasks of the first epoch of another form; nothing is committed yet."""
-        after.take_the_place_of(before)
-        self.form, self._begins, self.observer.plan = after, found.manifest, after.plan
-        self.intake.look(found.manifest.sources)
+        swap.after.take_the_place_of(swap.before)
+        self.form, self._begins, self.observer.plan = swap.after, swap.found.manifest, swap.after.plan
+        self.intake.look(swap.found.manifest.sources)
         work = self._work(started)
         self._begins = None
         return work
 
-    def _take_back(self, before: Form, after: Form, saved: str | None) -> None:
-        self.form, self._begins, self.observer.plan = before, None, before.plan
-        before.go_on_instead_of(after)
-        if saved is not None:
-            with suppress(SpringtideError, OSError):  # then it stays, and takes up some space
-                release(self.store, saved)
-
-    def _tell(self, found: Replacement, saved: str | None, usual: float | None) -> None:
-        """Record what was changed, and what that cost, as for a scaling."""
-        name, snapshot = self.plan.graph.name, self.snapshot
-        assert snapshot is not None
-        whole = BucketMap(0, 1, ())
-        what = "; ".join(found.changes) or "nothing that has a state of its own"
-        kept = f"; what {', '.join(found.leaving)} had is in the savepoint {saved}" if saved else ""
-        told = Instruction(snapshot.time, snapshot.epoch - 1, "replace", name, whole, whole, (), what + kept)
-        key = uuid.uuid4().hex[:12]
-        self.note(told.as_event())
-        self._remember_decision({"id": key, "what": str(told), "protocol": "virtual", "waited": 0.0} | told.to_json())
-        extra = 0.0 if usual is None else snapshot.seconds - usual
-        cost = {"seconds": snapshot.seconds, "extra_seconds": round(extra, 6), "bytes_moved": 0}
-        self._remember_decision({"id": key, "subquery": name, "done": snapshot.time, "in_epoch": snapshot.epoch} | cost)
+    def _take_back(self, swap: Swap) -> None:
+        self.form, self._begins, self.observer.plan = swap.before, None, swap.before.plan
+        swap.withdraw(self.storage)
