@@ -42,11 +42,15 @@ def executors_of(application: str) -> list[psutil.Process]:
 
 @contextmanager
 def standalone(
-    folder: Path, workers: int = 2, cores: int = 2, environment: Callable[[int], dict[str, str]] = lambda worker: {}
+    folder: Path,
+    workers: int = 2,
+    cores: int = 2,
+    environment: Callable[[int], dict[str, str]] = lambda worker: {},
+    memory: str | None = None,
 ) -> Iterator[str]:
     """Start a master and workers, each on a host of its own (127.0.0.2, 127.0.0.3, …), and give the master's address.
 
-    `environment` is what the executors of a worker have in theirs.
+    `environment` is what the executors of a worker have in theirs; `memory` is what a worker has for them, 1g a core if not given.
 
     All end whatever happens. Their logs and their executors' folders lie in `folder`.
     """
@@ -57,7 +61,15 @@ def standalone(
         master = said(folder / "master.log", MASTER_SAYS)
         for n in range(workers):
             log = folder / f"worker-{n}.log"
-            limits = ["--cores", str(cores), "--memory", f"{cores}g", "--work-dir", str(folder / f"work-{n}"), master]
+            limits = [
+                "--cores",
+                str(cores),
+                "--memory",
+                memory or f"{cores}g",
+                "--work-dir",
+                str(folder / f"work-{n}"),
+                master,
+            ]
             started.append(_start(log, f"127.0.0.{n + 2}", "worker.Worker", *limits, **environment(n)))
         for n in range(workers):
             said(folder / f"worker-{n}.log", WORKER_SAYS)

@@ -20,7 +20,7 @@ def nodes(folder: Path, workers: int, memory: str = "1g") -> Iterator[Any]:
     def environment(worker: int) -> dict[str, str]:
         return {"SPRINGTIDE_CACHE": str(folder / f"cache-{worker}")}
 
-    with standalone(folder / "cluster", workers=workers, cores=1, environment=environment) as master:
+    with standalone(folder / "cluster", workers=workers, cores=1, environment=environment, memory=memory) as master:
         say("starting Spark")
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         settings = SETTINGS | {"spark_executorEnv_PYTHONPATH": path, "spark_driver_memory": "2g"}
