@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -69,3 +70,27 @@ def test_tasks_look_for_what_the_driver_wrote(
         probe(spark.sparkContext, folders, lambda: 1)
     assert [list(folder.iterdir()) for folder in folders] == [[], []]
     assert os.listdir(tmp_path / "ckpt") == []
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_cluster_that_starts_no_executor_is_told_of(
+    count: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = 0
+
+    def executors() -> int:
+        nonlocal asked
+        asked += 1
+        return count
+
+    class Context:
+        def getConf(self) -> dict[str, str]:  # noqa: N802
+            return {"spark.executor.memory": "8g"}
+
+    monkeypatch.setattr(module, "_UNHEARD", 0.0)
+    told = ""
+    with module._told(Context(), executors):  # type: ignore[arg-type]
+        while not asked or (count == 0 and "\n" not in told):
+            told += capsys.readouterr().err
+            time.sleep(0.01)
+    assert ("spark.executor.memory=8g" in told) == (count == 0)

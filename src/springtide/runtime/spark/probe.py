@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +27,8 @@ from springtide.state.tiers import Tiers
 _NAME = ".probe-"
 _TRIES = 3
 """Tasks go where Spark sends them: an executor that got none is given another chance."""
+_UNHEARD = 20.0
+"""Seconds without any executor, after which somebody is told."""
 _HINT = "give a folder on a file system that all machines share, and that the user who runs the executors may write to"
 _REACH = (
     "let executors reach the store, give them credentials (their environment, an instance role, storage_options), and let "
@@ -81,12 +85,47 @@ def _ask(
     """Have tasks look until all executors have, and report what one of them did not see."""
     tasks, places = max(1, context.defaultParallelism), set[tuple[str, str]]()
     for _ in range(_TRIES):
-        for seen in context.parallelize(range(tasks), tasks).mapPartitionsWithIndex(look).collect():
+        with _told(context, executors):
+            found = context.parallelize(range(tasks), tasks).mapPartitionsWithIndex(look).collect()
+        for seen in found:
             places.add((seen.host, seen.place))
             if seen.problem is not None:
                 raise CheckpointError(seen.folder, f"{seen.problem} on {seen.host}", hint)
         if len(places) >= executors():
             return
+
+
+@contextmanager
+def _told(context: SparkContext, executors: Callable[[], int]) -> Iterator[None]:
+    """Say that the cluster gives no executor, if it does not for a while: Spark waits for one without a word, for as long as it takes."""
+
+    def tell() -> None:
+        if executors() == 0:
+            print(without_executors(context.getConf().get), file=sys.stderr, flush=True)
+
+    timer = threading.Timer(_UNHEARD, tell)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def without_executors(setting: Callable[[str, str], str | None]) -> str:
+    """Return what to say when there has been no executor for a while.
+
+    >>> print(without_executors({"spark.executor.memory": "8g"}.get))
+    springtide: the cluster has started no executor yet, and the query waits for one. An executor needs spark.executor.memory=8g and spark.executor.cores=1: see whether a worker has as much free.
+    """
+    needs = " and ".join(
+        f"{name}={setting(name, usual)}"
+        for name, usual in (("spark.executor.memory", "1g"), ("spark.executor.cores", "1"))
+    )
+    return (
+        "springtide: the cluster has started no executor yet, and the query waits for one. "
+        f"An executor needs {needs}: see whether a worker has as much free."
+    )
 
 
 @dataclass(frozen=True)
