@@ -59,6 +59,31 @@ BENCHMARKS = {
         "cartesian",
         "calls of one number that overlap, a predicate with OR, comparisons/s",
     ),
+    "strategies": (
+        "benchmarks.streamcloud.strategies",
+        "main",
+        'one query cut as query-cloud, operator-cloud and operator-set-cloud; ARGS="--files 5 --rounds 2 --instances 9 18 36"',
+    ),
+    "protocols": (
+        "benchmarks.streamcloud.protocols",
+        "main",
+        'state recreation against window recreation for growing windows; ARGS="--callers 1000 10000 --sizes 1 5 10"',
+    ),
+    "operators": (
+        "benchmarks.streamcloud.operators",
+        "main",
+        'aggregate, map, join and Cartesian product under growing load, 1 and 2 instances: throughput, processor, queues; ARGS="--operators map --seconds 4"',
+    ),
+    "cartesian-last-n": (
+        "benchmarks.streamcloud.last_n",
+        "main",
+        'the Cartesian product over windows of 20,000 tuples by instances; ARGS="--instances 1 2 4 --rounds 3"',
+    ),
+    "sine": (
+        "benchmarks.clickstream.sine",
+        "main",
+        'click-stream under a load that triples within half a minute, thresholds of 80 and 40 %; ARGS="--periods 3"',
+    ),
     "postgres": (
         "benchmarks.tables.postgres",
         "main",
@@ -78,6 +103,11 @@ BENCHMARKS = {
         "benchmarks.peers.beside",
         "main",
         'eight queries beside Flink, Spark\'s own operators and plain Polars; ARGS="--queries q5 --records 1000000 --rounds 5"',
+    ),
+    "rescale": (
+        "benchmarks.peers.rescale",
+        "main",
+        'instances change under load, beside Flink\'s adaptive scheduler; ARGS="--callers 300000 --sides springtide flink-heap"',
     ),
     "epoch-floor": ("benchmarks.engine.floor", "main", "an epoch with 100 rows, against a bare two-stage Python job"),
     "latency": (

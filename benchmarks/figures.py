@@ -115,6 +115,64 @@ LINES: dict[str, Line] = {
         ),
         lambda d: f"SEEP: {d['seep']['over_manual_pct']} % more",
     ),
+    "strategies": (
+        "one query with three stateful operators cut in StreamCloud's three ways, 36 instances on two cores: throughput as Springtide cuts it over query-cloud and operator-cloud (fig. 14, 15; [drawn](pictures/strategies.png), and [as modelled](pictures/strategies-modelled.png) for a core each)",
+        lambda d: (
+            f"{times(d['over_query_cloud'])}, {times(d['over_operator_cloud'])}; {_shares(d, 'distribution')} of the cores go to distribution; {d['wrong_rows']} rows wrong"
+        ),
+        lambda d: (
+            f"the paper with 30: {d['paper']['over_query_cloud']} × and {d['paper']['over_operator_cloud']} ×; "
+            + ", ".join(f"{name} {share} %" for name, share in d["paper"]["distribution_pct"].items())
+        ),
+    ),
+    "protocols": (
+        "windows of 1, 5 and 10 s in real time: from the command until a change of owners is complete, by protocol (fig. 19; [drawn](pictures/protocols.png))",
+        lambda d: (
+            f"{d['callers']:,} open windows: "
+            + "; ".join(f"{protocol} {_listed(by, 2)}" for protocol, by in d["completion_s"].items())
+            + f"; {d['wrong_rows']} rows wrong"
+        ),
+        lambda d: (
+            f"copied at most: {', '.join(f'{protocol} {short(float(max(by.values())))}B' for protocol, by in d['bytes_moved'].items())}; the paper: state recreation grows with the windows, window recreation takes a window and copies nothing"
+        ),
+    ),
+    "operators": (
+        "single operators as fast as they go, 1 and 2 instances on two cores (fig. 16, 18; under growing load, with queues: [drawn](pictures/operators.png))",
+        lambda d: (
+            "; ".join(
+                f"{name} {short(by['as_fast_as_it_goes']['1'])} → {short(by['as_fast_as_it_goes']['2'])} {by['unit']}"
+                for name, by in d["operators"].items()
+            )
+            + f"; {d['wrong_rows']} rows wrong"
+        ),
+        lambda d: (
+            f"StreamCloud with {d['paper']['instances']}: aggregate {short(d['paper']['aggregate'])} rows/s, map {short(d['paper']['map'])} rows/s, cartesian {short(d['paper']['cartesian'])} comparisons/s"
+        ),
+    ),
+    "cartesian-last-n": (
+        "Cartesian product over the last 20,000 tuples of each side, a predicate that nothing can be sorted for: tuples/s by the work of the busiest instance, over one (fig. 17; [drawn](pictures/cartesian-last-n.png))",
+        lambda d: (
+            ", ".join(f"{n}: {gain:.3g} ×" for n, gain in d["gain"].items())
+            + f"; as N to the power of {d['exponent']:.2f}; {d['wrong_rows']} rows wrong"
+        ),
+        lambda d: (
+            f"the paper says N to the power of {d['paper']['exponent']}; on two cores: "
+            + ", ".join(f"{n}: {short(r['median'])}" for n, r in d["tuples_per_s"].items())
+            + " tuples/s"
+        ),
+    ),
+    "sine": (
+        "click-stream, a load that triples within half a minute and falls again, thresholds of 80 and 40 %, patterns that wait 4 ms as if for a service (StreamMine3G, fig. 4; [drawn](pictures/sine.png))",
+        lambda d: (
+            f"{d['instances']['least']} to {d['instances']['most']} instances in {d['changes']} changes, {d['saved_pct']:.0f} % of instance-seconds saved; p95 latency {d['p95_latency_s']:.2g} s, at worst {d['worst_p95_latency_s']:.2g} s; {d['wrong_rows']} rows wrong"
+        ),
+        lambda d: "the paper: no disruption of service",
+    ),
+    "rescale": (
+        "heavy callers rescaled under load, 1 → 2 and 2 → 1 instances: time without output, and how much later the latest window comes",
+        lambda d: _rescaled(d, "springtide"),
+        lambda d: "; ".join(f"{side}: {_rescaled(d, side)}" for side in d["sides"] if side != "springtide"),
+    ),
     "user-operator": (
         "a fold in Python per key, 1 M keys",
         lambda d: rate(d["springtide"]),
@@ -312,8 +370,20 @@ LINES: dict[str, Line] = {
 }
 
 
-def _listed(by: Mapping[str, float]) -> str:
-    return ", ".join(f"{value:.1f}" for value in by.values()) + " s"
+def _listed(by: Mapping[str, float], digits: int = 1) -> str:
+    return ", ".join(f"{value:.{digits}f}" for value in by.values()) + " s"
+
+
+def _shares(d: Figures, part: str) -> str:
+    most = str(d["instances"])
+    return ", ".join(f"{name} {by[most][part]:.0f} %" for name, by in d["breakdown_pct"].items())
+
+
+def _rescaled(d: Figures, side: str) -> str:
+    found = d["sides"][side]
+    changes = [found[change] for change in ("1 → 2", "2 → 1")]
+    said = (f"{c['gap_ms']:,} ms without output, {c['extra_ms']:,} ms later" for c in changes)
+    return f"{'; '.join(said)}; {found['wrong_rows']} rows wrong"
 
 
 def _plain(d: Figures) -> str:

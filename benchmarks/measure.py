@@ -69,6 +69,17 @@ def memory() -> int:
     return total
 
 
+def processor_seconds() -> float:
+    """Sum up the processor time that this process and all below it have used, those that have ended included where their parents waited for them."""
+    total = 0.0
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        try:
+            total += sum(process.cpu_times()[:4])
+        except psutil.Error:
+            continue
+    return total
+
+
 def result(name: str, **figures: Any) -> None:
     """Print the JSON line, and keep it with machine and revision."""
     line = {

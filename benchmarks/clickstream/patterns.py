@@ -34,7 +34,7 @@ def main(files: str = str(FILES), runs: str = str(RUNS)) -> None:
         begun = time.perf_counter()
         expected = plain(data)
         seconds = time.perf_counter() - begun
-        rows = _same_rows(folder / "0" / "out", expected)
+        rows = same_rows(folder / "0" / "out", expected)
     events = int(files) * ROWS_PER_FILE
     result(
         "clickstream",
@@ -48,13 +48,19 @@ def main(files: str = str(FILES), runs: str = str(RUNS)) -> None:
 
 def query_to(data: Path, sink: Any) -> st.Query:
     """Rank the runs of five pages of each minute."""
-    clicks = st.source("clicks", st.parquet(data), ts="ts")
+    return query_of(st.source("clicks", st.parquet(data), ts="ts"), sink)
+
+
+def query_of(clicks: st.Stream, sink: Any, work: pl.Expr | None = None) -> st.Query:
+    """Say it of any stream of clicks; `work` is done for every pattern, and gives it back."""
     patterns = (
         clicks.map(page=PAGE)
         .filter(IS_PAGE)
         .aggregate(by="session", window=st.last_n(PATTERN), pattern=st.collect("page"), name="last")
         .map(pattern=pl.col("pattern").list.join(" > "))
     )
+    if work is not None:
+        patterns = patterns.map(pattern=work)
     top = patterns.top_k(20, "pattern", window=st.tumbling("1m"), name="top")
     return st.Query("clickstream", top.to(sink))
 
@@ -86,7 +92,7 @@ def plain_plan(data: Path) -> pl.LazyFrame:
     return ranked.filter(pl.col("rank") <= 20)
 
 
-def _same_rows(ours: Path, expected: pl.DataFrame) -> int:
+def same_rows(ours: Path, expected: pl.DataFrame) -> int:
     columns = ["window_start", "rank", "pattern", "count"]
     given = pl.read_parquet(ours / "*.parquet").select(columns).sort("window_start", "rank")
     wanted = expected.select("window_start", "rank", "pattern", pl.col("len").cast(pl.Int64).alias("count"))

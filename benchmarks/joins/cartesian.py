@@ -63,6 +63,14 @@ def cartesian(rate: str = "2000", files: str = "15", rounds: str = "3") -> None:
     )
 
 
+def overlap() -> pl.Expr:
+    """Say which two calls overlap: they have a number in common, and a time at which both are going on."""
+    src, dst, start, end = (pl.col(n) for n in COLUMNS)
+    other_src, other_dst, other_start, other_end = (pl.col(f"{n}_other") for n in COLUMNS)
+    same = (src == other_src) | (src == other_dst) | (dst == other_src) | (dst == other_dst)
+    return same & (((start < other_start) & (other_start < end)) | ((other_start < start) & (start < other_end)))
+
+
 def _calls(rng: np.random.Generator, ts: np.ndarray) -> Columns:
     def phone() -> pl.Series:
         return pl.Series(rng.integers(0, NUMBERS, ts.size)).cast(pl.String).str.zfill(9)
@@ -73,11 +81,7 @@ def _calls(rng: np.random.Generator, ts: np.ndarray) -> Columns:
 
 def _springtide(spark: Any, data: Path, folder: Path, counts: list[int], rate: int) -> list[float]:
     calls = st.source("calls", st.parquet(data), ts="ts")
-    src, dst, start, end = (pl.col(n) for n in COLUMNS)
-    other_src, other_dst, other_start, other_end = (pl.col(f"{n}_other") for n in COLUMNS)
-    same = (src == other_src) | (src == other_dst) | (dst == other_src) | (dst == other_dst)
-    overlap = ((start < other_start) & (other_start < end)) | ((other_start < start) & (start < other_end))
-    pairs = calls.theta_join(calls, same & overlap, within=f"{WITHIN}s", suffix="_other", name="overlap")
+    pairs = calls.theta_join(calls, overlap(), within=f"{WITHIN}s", suffix="_other", name="overlap")
     query = st.Query("cartesian", pairs.to(st.parquet_sink(folder / "out")))
     run = query.start(spark, checkpoint=folder / "checkpoint", instances=2, rows_per_epoch=EPOCH * rate)
     run.wait()
@@ -99,8 +103,8 @@ def _program(calls: pl.DataFrame) -> tuple[float, pl.DataFrame, pl.DataFrame]:
         window = slice(low, high)
         same = reduce(or_, (mine[i] == others[window] for mine in numbers for others in numbers))
         began, ended = start[window], end[window]
-        overlap = ((start[i] < began) & (began < end[i])) | ((began < start[i]) & (start[i] < ended))
-        matches += [(i, low + int(j)) for j in np.flatnonzero(same & overlap)]
+        both = ((start[i] < began) & (began < end[i])) | ((began < start[i]) & (start[i] < ended))
+        matches += [(i, low + int(j)) for j in np.flatnonzero(same & both)]
         compared += high - low
         if time.perf_counter() - started > SECONDS:
             break

@@ -27,7 +27,8 @@ class Query:
     """Calls, clicks or events."""
     columns: tuple[str, ...]
     """What the rows are compared by, without floats."""
-    springtide: Callable[[Path, Any], st.Query]
+    springtide: Callable[[Any, Any], st.Query]
+    """Of a folder of files (that of `heavy-callers` and `district` also of a source), and a sink."""
     polars: Callable[[Path], pl.LazyFrame]
     floats: tuple[str, ...] = ()
 
@@ -44,8 +45,8 @@ def slide(panes: pl.LazyFrame, key: str, size: int, every: int, *sums: str) -> p
 
 
 def _windows(key: str, size: int, every: int) -> Query:
-    def springtide(data: Path, sink: Any) -> st.Query:
-        calls = st.source("calls", st.parquet(data), ts="ts")
+    def springtide(data: Any, sink: Any) -> st.Query:
+        calls = st.source("calls", st.parquet(data) if isinstance(data, Path) else data, ts="ts")
         windows = calls.map(duration=DURATION).aggregate(
             by=key,
             window=st.sliding(f"{size}s", every=f"{every}s"),

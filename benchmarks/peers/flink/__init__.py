@@ -50,13 +50,13 @@ class Flink:
 
     def __init__(self) -> None:
         self._worker: Worker | None = None
-        self._classes = _compiled()
+        self._classes = compiled()
 
     def run(self, folder: Path, longest: float, **task: Any) -> float:
         """Run a job, with its output and checkpoints below a folder; give its seconds."""
         if self._worker is None:
             say("starting Flink")
-            self._worker = Worker(self._command())
+            self._worker = Worker(command(self._classes, "peers.Peers"))
         ended = threading.Event()
 
         def end() -> None:
@@ -86,10 +86,12 @@ class Flink:
             self._worker.stop()
             self._worker = None
 
-    def _command(self) -> list[str]:
-        opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in (*_OPENED, *_OPENED_MORE)]
-        path = os.pathsep.join([str(self._classes), *_class_path()])
-        return [_java("java"), f"-Xms{_HEAP}", f"-Xmx{_HEAP}", *opened, "-cp", path, "peers.Peers"]
+
+def command(classes: Path, program: str) -> list[str]:
+    """Return the command that starts one of our programs, which are in a folder of classes."""
+    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in (*_OPENED, *_OPENED_MORE)]
+    path = os.pathsep.join([str(classes), *_class_path()])
+    return [_java("java"), f"-Xms{_HEAP}", f"-Xmx{_HEAP}", *opened, "-cp", path, program]
 
 
 def absent() -> str | None:
@@ -117,7 +119,7 @@ def _class_path() -> list[str]:
     return [*(str(FOLDER / Path(path).name) for path, _ in jars.wanted(LOCK)), *from_spark]
 
 
-def _compiled() -> Path:
+def compiled() -> Path:
     """Compile our programs, unless that was done before; give the folder with the classes."""
     sources = sorted(SOURCES.rglob("*.java"))
     content = b"".join(source.read_bytes() for source in sources) + VERSION.encode()

@@ -24,7 +24,10 @@ final class ByHand {
     private static final int BID = 2;
 
     static void build(StreamExecutionEnvironment env, String query, String in, String out) {
-        DataStream<RowData> rows = Files.source(env, Columns.type(query), in);
+        build(query, Files.source(env, Columns.type(query), in), out);
+    }
+
+    static void build(String query, DataStream<RowData> rows, String out) {
         switch (query) {
             case "heavy-callers" -> {
                 DataStream<Tuple3<String, Long, long[]>> sums =

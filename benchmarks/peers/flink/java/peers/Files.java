@@ -1,11 +1,13 @@
 package peers;
 
+import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Optional;
+import java.util.function.Consumer;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.connector.file.sink.FileSink;
 import org.apache.flink.connector.file.src.FileSource;
@@ -16,6 +18,7 @@ import org.apache.flink.core.fs.Path;
 import org.apache.flink.formats.parquet.ParquetColumnarRowInputFormat;
 import org.apache.flink.formats.parquet.row.ParquetRowDataBuilder;
 import org.apache.flink.streaming.api.datastream.DataStream;
+import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.streaming.api.functions.sink.filesystem.bucketassigners.BasePathBucketAssigner;
 import org.apache.flink.streaming.api.functions.sink.filesystem.rollingpolicies.OnCheckpointRollingPolicy;
@@ -30,19 +33,32 @@ final class Files {
 
     /** Read the columns of a type. The last one is the time, in microseconds; every file is in the order of time. */
     static DataStream<RowData> source(StreamExecutionEnvironment env, RowType type, String folder) {
+        return source(env, type, folder, builder -> {});
+    }
+
+    /** Read files for as long as new ones come, all of them in one task: the time goes on with each file. */
+    static DataStream<RowData> arriving(StreamExecutionEnvironment env, RowType type, String folder, Duration every) {
+        return source(env, type, folder, builder -> builder.monitorContinuously(every)).setParallelism(1);
+    }
+
+    private static SingleOutputStreamOperator<RowData> source(
+            StreamExecutionEnvironment env,
+            RowType type,
+            String folder,
+            Consumer<FileSource.FileSourceBuilder<RowData>> more) {
         ParquetColumnarRowInputFormat<FileSourceSplit> format =
                 new ParquetColumnarRowInputFormat<>(
                         new Configuration(), type, InternalTypeInfo.of(type), BATCH, true, true);
-        FileSource<RowData> files =
+        FileSource.FileSourceBuilder<RowData> files =
                 FileSource.forBulkFileFormat(format, new Path("file://" + folder))
                         .setFileEnumerator(NonSplittingRecursiveEnumerator::new)
-                        .setSplitAssigner(InOrder::new)
-                        .build();
+                        .setSplitAssigner(InOrder::new);
+        more.accept(files);
         int time = type.getFieldCount() - 1;
         WatermarkStrategy<RowData> times =
                 WatermarkStrategy.<RowData>forMonotonousTimestamps()
                         .withTimestampAssigner((row, before) -> Math.floorDiv(row.getLong(time), 1000L));
-        return env.fromSource(files, times, "files", InternalTypeInfo.of(type));
+        return env.fromSource(files.build(), times, "files", InternalTypeInfo.of(type));
     }
 
     /** Write rows; files are committed with the checkpoint that they are in. */

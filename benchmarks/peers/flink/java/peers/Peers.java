@@ -30,17 +30,7 @@ public final class Peers {
         PrintStream answers = System.out;
         System.setOut(System.err); // whatever libraries say is no answer
         Configuration settings = new Configuration();
-        settings.set(TaskManagerOptions.MANAGED_MEMORY_SIZE, MemorySize.ofMebiBytes(1024));
-        settings.set(TaskManagerOptions.NETWORK_MEMORY_MIN, MemorySize.ofMebiBytes(256));
-        settings.set(TaskManagerOptions.NETWORK_MEMORY_MAX, MemorySize.ofMebiBytes(256));
-        settings.set(RestOptions.BIND_ADDRESS, "127.0.0.1");
-        settings.set(RestOptions.BIND_PORT, "0");
-        MiniClusterConfiguration cluster =
-                new MiniClusterConfiguration.Builder()
-                        .setNumTaskManagers(1)
-                        .setNumSlotsPerTaskManager(PARALLELISM)
-                        .setConfiguration(settings)
-                        .build();
+        MiniClusterConfiguration cluster = cluster(settings);
         ObjectMapper json = new ObjectMapper();
         BufferedReader tasks = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         try (MiniCluster flink = new MiniCluster(cluster)) {
@@ -60,26 +50,46 @@ public final class Peers {
         }
     }
 
+    /** One machine with a slot for each core. */
+    static MiniClusterConfiguration cluster(Configuration settings) {
+        settings.set(TaskManagerOptions.MANAGED_MEMORY_SIZE, MemorySize.ofMebiBytes(1024));
+        settings.set(TaskManagerOptions.NETWORK_MEMORY_MIN, MemorySize.ofMebiBytes(256));
+        settings.set(TaskManagerOptions.NETWORK_MEMORY_MAX, MemorySize.ofMebiBytes(256));
+        settings.set(RestOptions.BIND_ADDRESS, "127.0.0.1");
+        settings.set(RestOptions.BIND_PORT, "0");
+        return new MiniClusterConfiguration.Builder()
+                .setNumTaskManagers(1)
+                .setNumSlotsPerTaskManager(PARALLELISM)
+                .setConfiguration(settings)
+                .build();
+    }
+
     private static void run(MiniCluster flink, JsonNode task) throws Exception {
         String query = task.get("query").asText();
         String in = task.get("in").asText();
         String out = task.get("out").asText();
-        Configuration settings = new Configuration();
-        settings.set(StateBackendOptions.STATE_BACKEND, task.get("state").asText());
-        settings.set(CheckpointingOptions.INCREMENTAL_CHECKPOINTS, true);
-        settings.set(CheckpointingOptions.CHECKPOINT_STORAGE, "filesystem");
-        settings.set(CheckpointingOptions.CHECKPOINTS_DIRECTORY, "file://" + task.get("checkpoints").asText());
-        settings.set(CheckpointingOptions.CHECKPOINTING_INTERVAL, Duration.ofSeconds(1));
-        settings.set(CheckpointingOptions.CHECKPOINTING_CONSISTENCY_MODE, CheckpointingMode.EXACTLY_ONCE);
-        StreamExecutionEnvironment env = StreamExecutionEnvironment.getExecutionEnvironment(settings);
-        env.setParallelism(PARALLELISM);
-        env.setMaxParallelism(256);
-        env.getConfig().enableObjectReuse();
+        StreamExecutionEnvironment env = environment(task, Duration.ofSeconds(1));
         if (task.get("form").asText().equals("sql")) {
             Sql.build(env, query, in, out);
         } else {
             ByHand.build(env, query, in, out);
         }
         flink.executeJobBlocking(env.getStreamGraph().getJobGraph());
+    }
+
+    /** What all jobs have in common: where state is, and exactly-once checkpoints. */
+    static StreamExecutionEnvironment environment(JsonNode task, Duration interval) {
+        Configuration settings = new Configuration();
+        settings.set(StateBackendOptions.STATE_BACKEND, task.get("state").asText());
+        settings.set(CheckpointingOptions.INCREMENTAL_CHECKPOINTS, true);
+        settings.set(CheckpointingOptions.CHECKPOINT_STORAGE, "filesystem");
+        settings.set(CheckpointingOptions.CHECKPOINTS_DIRECTORY, "file://" + task.get("checkpoints").asText());
+        settings.set(CheckpointingOptions.CHECKPOINTING_INTERVAL, interval);
+        settings.set(CheckpointingOptions.CHECKPOINTING_CONSISTENCY_MODE, CheckpointingMode.EXACTLY_ONCE);
+        StreamExecutionEnvironment env = StreamExecutionEnvironment.getExecutionEnvironment(settings);
+        env.setParallelism(PARALLELISM);
+        env.setMaxParallelism(256);
+        env.getConfig().enableObjectReuse();
+        return env;
     }
 }

@@ -1,0 +1,254 @@
+"""Rescaling under load, beside Flink's adaptive scheduler: how long nothing comes out, how much later rows come, and how many are wrong.
+
+    make bench NAME=rescale
+    make bench NAME=rescale ARGS="--callers 300000 --sides springtide flink"
+
+Heavy callers, windows of an hour every minute, with a pane of each caller and minute in state: 18,000 callers make 10⁶ rows. A file with a minute of calls comes every second and closes one window; who reads
+the output notes when the last of that window's rows can be seen in an exactly-once Parquet folder. From 1 to 2 instances and back to 1, both on the same two cores. Flink runs the program that was
+written for this query by hand (see `peers`), with state on the heap and in RocksDB, checkpoints twice a second, and the adaptive scheduler, told over REST; its waiting times are all set to nothing.
+
+`extra_ms` is the latency of the latest window after a change, less the median of those before; `gap_ms` is the longest time between two outputs then, less the second between two files.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import threading
+import time
+import urllib.request
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+import springtide as st
+from benchmarks.elastic.reconfigure import CALLERS, FULL, PER_SECOND, different
+from benchmarks.latency.windows import reading, times
+from benchmarks.measure import DATA, ROOT, result, say, scratch, session, summary
+from benchmarks.peers import flink
+from benchmarks.peers.queries import QUERIES
+from benchmarks.peers.rows import uniform
+
+SIDES = {"springtide": "", "flink-heap": "hashmap", "flink-rocksdb": "rocksdb"}
+QUERY = QUERIES["heavy-callers"]
+SCHEMA = {"src": pl.String, "start": pl.Int64, "end": pl.Int64, "ts": st.TIME}
+EVERY = 1.0
+INTERVAL_MS = 500
+SETTLED, AFTER = 12, 14
+"""Files before each change, and after it."""
+
+
+def main(*args: str) -> None:
+    parser = argparse.ArgumentParser(prog="rescale")
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
+    parser.add_argument("--callers", type=int, default=CALLERS)
+    parser.add_argument("--per-second", type=int, default=PER_SECOND, help="calls a second of event time")
+    given = parser.parse_args(args)
+    if any(SIDES[side] for side in given.sides) and (reason := flink.absent()):
+        raise SystemExit(f"rescale: {reason}")
+    data = _calls(FULL + SETTLED + 2 * AFTER, given.callers, given.per_second)
+    found: dict[str, Any] = {}
+    with scratch() as folder:
+        right = uniform(QUERY, QUERY.polars(data).collect())
+        for side in given.sides:
+            place = folder / side
+            (place / "in").mkdir(parents=True)
+            (place / "out").mkdir()
+            with reading(place / "out", place / "seen"):
+                run = _Springtide(place) if side == "springtide" else _Flink(place, SIDES[side])
+                placed, changed = _fed(data, place, run)
+                run.stop()
+            found[side] = _figures(place, placed, changed) | {"wrong_rows": _wrong(place / "out", right)}
+            found[side]["state_bytes"] = run.state_bytes
+            say(f"{side}: {found[side]}")
+            shutil.rmtree(place)
+    kept = ROOT / "benchmarks" / "results" / "rescale.json"
+    before = json.loads(kept.read_text("utf-8"))["sides"] if kept.exists() else {}
+    result("rescale", flink=flink.VERSION, callers=given.callers, rows_compared=right.height, sides=before | found)
+
+
+# ── the sides ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Springtide:
+    """Our side: a run that is told to have more instances."""
+
+    def __init__(self, place: Path) -> None:
+        self._spark = session()
+        files = st.parquet(place / "in", schema=SCHEMA, follow=True)
+        self._run = QUERY.springtide(files, st.parquet_sink(place / "out")).start(
+            self._spark,
+            checkpoint=place / "checkpoint",
+            instances={"calls": 2, "windows": 1},
+            trigger="50 milliseconds",
+        )
+        self.state_bytes = 0
+
+    def scale(self, instances: int) -> None:
+        """Say how many there are to be."""
+        self._run.scale("windows", instances)
+
+    def stop(self) -> None:
+        """End it."""
+        self.state_bytes = self._run.last_snapshot.subqueries["windows"].state_bytes
+        self._run.stop()
+        self._spark.stop()
+
+
+class _Flink:
+    """Flink's side: a JVM with one job, and its REST interface."""
+
+    def __init__(self, place: Path, state: str) -> None:
+        self._checkpoints = place / "checkpoints"
+        self._process = subprocess.Popen(
+            flink.command(flink.compiled(), "peers.Rescale"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        task = {"query": "heavy-callers", "state": state, "in": str(place / "in"), "out": str(place / "out")}
+        task |= {"checkpoints": str(self._checkpoints), "interval_ms": INTERVAL_MS}
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps(task), file=self._process.stdin, flush=True)
+        answer = next(line for line in self._process.stdout if line.startswith("{"))
+        told = json.loads(answer)
+        self._job = f"{told['rest']}/jobs/{told['job']}"
+        self.state_bytes = 0
+        self.scale(1)
+
+    def scale(self, instances: int) -> None:
+        """Say how many there are to be of everything but the source."""
+        vertices = self._asked("")["vertices"]
+        bounds = {
+            v["id"]: {"parallelism": {"lowerBound": 1, "upperBound": 1 if "Source" in v["name"] else instances}}
+            for v in vertices
+        }
+        self._asked("/resource-requirements", bounds)
+
+    def stop(self) -> None:
+        """End it."""
+        last = self._asked("/checkpoints")["latest"]["completed"] or {}
+        self.state_bytes = last.get("full_size", last.get("state_size", 0))
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+
+    def _asked(self, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        method = "GET" if body is None else "PUT"
+        request = urllib.request.Request(
+            self._job + path, data=data, method=method, headers={"Content-Type": "application/json"}
+        )
+        until = time.monotonic() + 60
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=30) as answer:
+                    return json.loads(answer.read() or b"{}")
+            except OSError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
+
+
+# ── feeding and reading ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _fed(data: Path, place: Path, run: Any) -> tuple[list[float], list[float]]:
+    """Let a file come every second once the first hour has been read; say when each came, and when instances were changed."""
+    files = sorted(data.glob("*.parquet"))
+    placed: list[float] = []
+    changed: list[float] = []
+
+    def come(file: Path) -> None:
+        part = place / f"{file.name}.part"
+        os.link(file, part)
+        placed.append(time.time())
+        os.utime(part)
+        part.rename(place / "in" / file.name)
+
+    for file in files[:FULL]:
+        come(file)
+    first = FULL - 1
+    while not _published(place / "out", first):
+        time.sleep(0.2)
+    begun = time.monotonic()
+    for i, file in enumerate(files[FULL:]):
+        time.sleep(max(0.0, begun + i * EVERY - time.monotonic()))
+        come(file)
+        if i in (SETTLED, SETTLED + AFTER):
+            instances = 2 if i == SETTLED else 1
+            changed.append(time.time())
+            threading.Thread(target=run.scale, args=(instances,)).start()
+    time.sleep(4 * EVERY)
+    return placed, changed
+
+
+def _published(out: Path, windows: int) -> bool:
+    return (
+        len({start for file in _files(out) for start in pl.read_parquet(file, glob=False)["window_start"].unique()})
+        >= windows
+    )
+
+
+def _files(out: Path) -> list[Path]:
+    return [f for f in sorted(out.iterdir()) if f.is_file() and f.stat().st_size and f.name[0] not in "._"]
+
+
+def _calls(minutes: int, callers: int, per_second: int) -> Path:
+    """Write a file for each minute."""
+    folder = DATA / f"rescale-{callers}-{per_second}-{minutes}"
+    if not (folder / "done").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        make = st.call_records(callers=callers, per_second=per_second)
+        millis = (pl.col("start", "end").cast(pl.Datetime("us", "UTC")).dt.epoch("ms"),)
+        for i in range(minutes):
+            calls = make(0, i * 60 * per_second, 60 * per_second).with_columns(*millis).select(list(SCHEMA))
+            calls.write_parquet(folder / f"{i:04d}.parquet")
+        (folder / "done").touch()
+    return folder
+
+
+def _read(file: Path) -> pl.DataFrame:
+    return uniform(QUERY, pl.read_parquet(file, glob=False))
+
+
+def _wrong(out: Path, right: pl.DataFrame) -> int:
+    """Count the rows that are not right, or are missing, of all windows that were published by all means: those of all files but the last two."""
+    given = pl.concat([_read(file) for file in _files(out)])
+    last = right["window_start"].max() - timedelta(minutes=59 + 2)  # type: ignore[operator]
+    upto, rounded = pl.col("window_start") <= last, pl.col("avg_duration").round(6)
+    given, right = (rows.filter(upto).with_columns(rounded) for rows in (given, right))
+    return different(given, right)
+
+
+def _figures(place: Path, placed: list[float], changed: list[float]) -> dict[str, Any]:
+    """Say when the last rows of each window could be seen, after the file that closed it had come."""
+    seen = times(place / "seen")
+    last: dict[Any, float] = {}
+    for file in _files(place / "out"):
+        for start in _read(file)["window_start"].unique():
+            last[start] = max(last.get(start, 0.0), seen[file.name])
+    ends = sorted(last)
+    first = ends[0]
+    latencies: dict[int, float] = {}
+    for start in ends:
+        number = round((start - first) / timedelta(minutes=1)) + 1  # the file whose calls are after its end
+        if FULL <= number < len(placed):
+            latencies[number] = last[start] - placed[number]
+    before = [v for n, v in latencies.items() if FULL + 2 <= n < FULL + SETTLED]
+    usual = statistics.median(before)
+    found: dict[str, Any] = {"usual_ms": round(usual * 1000), "latency_ms": summary([v * 1000 for v in before])}
+    for k, at in enumerate(changed):
+        near = {n: v for n, v in latencies.items() if at - EVERY <= placed[n] < at + AFTER * EVERY - 1}
+        outputs = sorted(placed[n] + v for n, v in near.items())
+        gaps = [b - a for a, b in pairwise(outputs)]
+        name = "1 → 2" if k == 0 else "2 → 1"
+        found[name] = {
+            "extra_ms": round((max(near.values()) - usual) * 1000),
+            "gap_ms": round((max(gaps) - EVERY) * 1000),
+            "late_windows": sum(v > usual + EVERY for v in near.values()),
+        }
+    return found
