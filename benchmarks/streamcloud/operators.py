@@ -9,7 +9,8 @@ An instance has one thread. First each operator takes all calls as fast as it go
 some seconds each, with at most `MOST_WAITING` seconds of calls waiting: the paper's three stages. Rates are those of what came out in a step, the processor is that of all processes over two
 cores, the queue is what waited at the end of the step.
 
-The join is also measured with 4 instances, more than there are cores (figure 18). What 4 to 40 instances could do with a core each is modelled: the simulator, calibrated with the run of 2 instances.
+The join is also measured with 4 instances, more than there are cores (figure 18). What 4 to 40 instances could do with a core each is modelled, not measured: the
+simulator's costs of a row, an epoch and an instance, found in the run of 2.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from benchmarks.measure import DATA, processor_seconds, result, say, scratch, se
 from benchmarks.pictures import picture
 from springtide.charts import COLOURS, PALE
 from springtide.elastic.simulator.calibration import calibrated
+from springtide.elastic.snapshot import Snapshot
 
 LOADS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 MODELLED = (4, 8, 20, 40)
@@ -180,24 +182,21 @@ def _operator(spark: Any, case: Case, name: str, file: Path, folder: Path, given
     calls = Calls(file, case.per_second)
     per_row = _comparisons(case, calls, total)
     whole: dict[int, float] = {}
-    wrong = 0
+    wrong = rows = 0
     degrees = (1, 2, 4) if name == "join" else (1, 2)
-    modelled: dict[str, float] = {}
-    for n in (2, *degrees):  # the first is warm-up
-        place = folder / f"{name}-{n}"
+    modelled: dict[str, int] = {}
+    for i, n in enumerate((2, *degrees)):  # the first is warm-up, whose rows are compared
+        place = folder / f"{name}-{i}"
         run = _start(spark, case, st.generate(calls, rate=None, total=total), place, n)
         run.wait()
         epochs = run.metrics()
         times = [after["at"] - before["at"] for before, after in itertools.pairwise(epochs)]
         whole[n] = statistics.median(e["rows"] / t for e, t in zip(epochs[1:], times, strict=True) if e["rows"])
-        if n == 2 and not modelled:
+        if not i:
             wrong, rows = compared(case, calls, total, place / "out")
-            model = replace(calibrated(run.snapshots()), slots=None, rows_per_epoch=None, overhead=0.0, launch=0.0)
-            parts = len(model.steps)  # every subquery has as many
-            modelled = {str(m): round(model.widened(m * parts).rate(m * parts) * per_row) for m in MODELLED}
+        if n == 2:
+            modelled = _modelled(run.snapshots(), per_row)
         say(f"{name}, {n} instances: {whole[n] / 1e3:.0f} k rows/s as fast as it goes; {wrong} rows wrong of {rows:,}")
-        for path in place.iterdir():
-            path.rename(place.with_name(f"{path.name}-{name}-{n}-{time.monotonic_ns()}"))
     loaded = {
         str(n): _under_load(spark, case, calls, whole[n], folder / f"{name}-load-{n}", n, given.seconds) for n in (1, 2)
     }
@@ -211,6 +210,15 @@ def _operator(spark: Any, case: Case, name: str, file: Path, folder: Path, given
         "wrong_rows": wrong,
         "rows_compared": rows,
     }
+
+
+def _modelled(snapshots: Sequence[Snapshot], per_row: float) -> dict[str, int]:
+    """Say what more instances with a core each could do in epochs of a second: the work of a row divided by them, and the fixed cost of the epoch and of each instance."""
+    model = calibrated(snapshots)
+    rows = model.rows()
+    work = sum(rows[name] * step.cost for name, step in model.steps.items())
+    time_left = {n: max(0.0, 1 - model.fixed(n * len(model.steps))) for n in MODELLED}
+    return {str(n): round(left * n / work * per_row) for n, left in time_left.items()}
 
 
 def query_of(case: Case, source: Any, out: Path) -> st.Query:

@@ -24,7 +24,7 @@ import springtide as st
 from benchmarks.elastic.reconfigure import different, epochs_more
 from benchmarks.measure import result, say, scratch, session, summary
 from benchmarks.pictures import picture
-from springtide.charts import COLOURS, PALE
+from springtide.charts import COLOURS
 from springtide.elastic.protocols import Protocol
 
 PROTOCOLS: tuple[Protocol, ...] = ("virtual", "state", "window")
@@ -170,6 +170,5 @@ def _draw(found: list[dict[str, Any]], sizes: list[int], callers: list[int]) -> 
                     )
             most = [max(c["bytes"] for c in found if c["protocol"] == protocol and c["callers"] == n) for n in callers]
             moved.plot(callers, [b / 1e6 for b in most], color=COLOURS[i], marker="o")
-        seconds.axhline(0, color=PALE)
-        seconds.set(ylabel="seconds", xscale="log")
+        seconds.set(ylabel="seconds", xscale="log", yscale="log")
         moved.set(ylabel="megabytes copied", xlabel="callers, each with an open window")

@@ -17,7 +17,6 @@ instances: a model, not a measurement.
 """
 
 import argparse
-import itertools
 import statistics
 import time
 from collections.abc import Mapping
@@ -60,11 +59,13 @@ def main(*args: str) -> None:
         spark = session()
         found: dict[str, dict[int, list[dict[str, float]]]] = {s: {n: [] for n in given.instances} for s in STRATEGIES}
         shares: dict[str, dict[str, float]] = {}
+        plans: dict[str, Plan] = {}
         right = None
         wrong = 0
         for name in STRATEGIES:  # warm-up, and how much work there is in each subquery
             query = query_of(data, folder / f"warm-{name}", hops=name == "operator-cloud")
-            ones = {s.name: 2 for s in query.plan().subqueries}
+            plans[name] = query.plan()
+            ones = {s.name: 2 for s in plans[name].subqueries}
             run = _run(spark, query, ones, folder / f"warm-{name}")
             shares[name] = {n: run[f"busy {n}"] for n in ones}
             rows = pl.read_parquet(folder / f"warm-{name}" / "out" / "*.parquet")
@@ -87,7 +88,7 @@ def main(*args: str) -> None:
     fit = fitted(runs, processing)
     broken = {s: {str(n): _breakdown(many, processing) for n, many in by.items()} for s, by in found.items()}
     rates = {s: {str(n): summary([one["rate"] for one in many]) for n, many in by.items()} for s, by in found.items()}
-    modelled = {s: {str(n): model(s, shares[s], n, processing, fit) for n in MODELLED} for s in STRATEGIES}
+    modelled = {s: {str(n): model(s, plans[s], shares[s], n, processing, fit) for n in MODELLED} for s in STRATEGIES}
     most = str(max(given.instances))
     ours = rates["operator-set-cloud"][most]["median"]
     _draw(rates, broken[STRATEGIES[0]].keys(), broken, modelled)
@@ -286,23 +287,19 @@ def fitted(runs: list[dict[str, float]], processing: float) -> dict[str, float]:
 
 
 def model(
-    strategy: str, work: Mapping[str, float], instances: int, processing: float, fit: Mapping[str, float]
+    strategy: str, plan: Plan, work: Mapping[str, float], instances: int, processing: float, fit: Mapping[str, float]
 ) -> dict[str, float]:
     """Say what so many instances with a core each could do in epochs of a second: rows per second, and in per cent what the cores are used for."""
     if strategy != "query-cloud" and instances < len(work):
         return {}
     parts = allocated(strategy, work, instances)
-    names = list(work)
-    joined = 2 if strategy == "operator-cloud" else 1  # a self-join is sent both of its sides
-    pairs = sum(parts[a] * parts[b] for a, b in itertools.pairwise(names)) * joined
-    hopping = fit["beta"] * (len(names) - 1)
-    channels_cost = fit["alpha"] * pairs
+    hopping, channels_cost = fit["beta"] * hops(plan), fit["alpha"] * channels(plan, parts)
     row = processing + hopping
     total = sum(work.values())
     if strategy == "query-cloud":
         rate = max(0.0, instances - channels_cost) / row
     else:
-        rate = min(parts[n] * total / work[n] for n in names) * max(0.0, 1 - channels_cost / instances) / row
+        rate = min(parts[n] * total / work[n] for n in work) * max(0.0, 1 - channels_cost / instances) / row
     used = rate * row + channels_cost
     return {
         "rows_per_s": round(rate),
@@ -313,7 +310,7 @@ def model(
 
 
 def _draw(rates: Any, counts: Any, broken: Any, modelled: Any) -> None:
-    title = "one query cut in three ways: two cores, and a model of more"
+    title = "one query cut in three ways, on two cores"
     with picture("strategies", (1.2, 1.2), title=title) as (above, below):
         for i, name in enumerate(STRATEGIES):
             x = [int(n) for n in counts]

@@ -61,7 +61,7 @@ def test_channels_are_counted_and_instances_go_where_the_work_is(calls: Path, tm
     assert strategies.channels(plan, parts) == 2 * 1 * 6 + 6 * 2 + 2 * 1
 
 
-def test_the_cost_model_is_found_in_what_it_has_made() -> None:
+def test_the_cost_model_is_found_in_what_it_has_made(calls: Path, tmp_path: Path) -> None:
     """SC-14: α, β and γ come out of costs that were made with them."""
     runs = [
         {"channels": float(f), "rows": 1e5, "hops": float(h), "cpu": 2e-6 + (3e-4 * f + 1e-6 * 1e5 * h + 0.02) / 1e5}
@@ -69,10 +69,14 @@ def test_the_cost_model_is_found_in_what_it_has_made() -> None:
     ]
     fit = strategies.fitted(runs, 2e-6)
     assert (fit["alpha"], fit["beta"], fit["gamma"]) == pytest.approx((3e-4, 1e-6, 0.02))
-    work = dict.fromkeys("abcd", 1.0)
-    few, many = (strategies.model("query-cloud", work, n, 2e-6, fit)["rows_per_s"] for n in (10, 60))
-    assert many < few * 6
-    assert strategies.model("operator-set-cloud", work, 60, 2e-6, fit)["rows_per_s"] > many
+    plan = strategies.query_of(calls, tmp_path, hops=False).plan()
+    work = dict.fromkeys((q.name for q in plan.subqueries), 1.0)
+
+    def rate(strategy: str, instances: int) -> float:
+        return strategies.model(strategy, plan, work, instances, 2e-6, fit)["rows_per_s"]
+
+    assert rate("query-cloud", 60) < 6 * rate("query-cloud", 10)
+    assert rate("operator-set-cloud", 60) > rate("query-cloud", 60)
 
 
 @pytest.mark.parametrize("name", operators.CASES)
