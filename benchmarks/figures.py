@@ -116,9 +116,9 @@ LINES: dict[str, Line] = {
         lambda d: f"SEEP: {d['seep']['over_manual_pct']} % more",
     ),
     "strategies": (
-        "one query with three stateful operators cut in StreamCloud's three ways, 36 instances on two cores: throughput as Springtide cuts it over query-cloud and operator-cloud (fig. 14, 15; [drawn](pictures/strategies.png), and [as modelled](pictures/strategies-modelled.png) for a core each)",
+        "one query with three stateful operators cut in StreamCloud's three ways, on two cores: throughput as Springtide cuts it over query-cloud and operator-cloud (fig. 14, 15; [drawn](pictures/strategies.png), and [as modelled](pictures/strategies-modelled.png) for a core each)",
         lambda d: (
-            f"{times(d['over_query_cloud'])}, {times(d['over_operator_cloud'])}; {_shares(d, 'distribution')} of the cores go to distribution; {d['wrong_rows']} rows wrong"
+            f"with {d['instances']} instances {times(d['over_query_cloud'])}, {times(d['over_operator_cloud'])}; {_shares(d, 'distribution')} of the cores go to distribution; {d['wrong_rows']} rows wrong"
         ),
         lambda d: (
             f"the paper with 30: {d['paper']['over_query_cloud']} × and {d['paper']['over_operator_cloud']} ×; "
@@ -128,7 +128,7 @@ LINES: dict[str, Line] = {
     "protocols": (
         "windows of 1, 5 and 10 s in real time: from the command until a change of owners is complete, by protocol (fig. 19; [drawn](pictures/protocols.png))",
         lambda d: (
-            f"{d['callers']:,} open windows: "
+            f"{2 * d['callers']:,} open windows: "
             + "; ".join(f"{protocol} {_listed(by, 2)}" for protocol, by in d["completion_s"].items())
             + f"; {d['wrong_rows']} rows wrong"
         ),

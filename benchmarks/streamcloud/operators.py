@@ -61,11 +61,16 @@ class Calls:
     def __call__(self, stream: int, first: int, count: int) -> pl.DataFrame:
         """Make `count` calls from position `first` on."""
         number = np.arange(first, first + count, dtype=np.int64)
-        found = self._all[number % self._all.height]
+        found, wanted = [], count
+        while wanted:
+            begin = (first + count - wanted) % self._all.height
+            found.append(self._all.slice(begin, wanted))
+            wanted -= found[-1].height
+        calls = pl.concat(found) if found else self._all.clear()
         at = number * 1_000 // self.per_second
-        ago = (found["end"] - found["start"]).to_numpy()
+        ago = (calls["end"] - calls["start"]).to_numpy()
         ts = pl.Series("ts", 1_700_000_000_000_000 + number * 1_000_000 // self.per_second).cast(st.TIME)
-        return found.with_columns(ts, start=pl.Series(at - ago), end=pl.Series(at))
+        return calls.with_columns(ts, start=pl.Series(at - ago), end=pl.Series(at))
 
     @cached_property
     def _all(self) -> pl.DataFrame:
@@ -117,14 +122,14 @@ CASES = {
         """SELECT (slot + k + 1) * 10000000 - 1 AS ts, district, count(*) AS n, sum("end" - "start")::BIGINT AS ms
            FROM (SELECT *, us // 10000000 AS slot FROM calls), range(6) AS r(k) GROUP BY ALL""",
         per_second=2_000,
-        rows=4_000_000,
+        rows=3_000_000,
         epoch=500_000,
     ),
     "map": Case(
         _map,
         'SELECT us AS ts, src, "end" - "start" AS duration FROM calls',
         per_second=2_000,
-        rows=4_000_000,
+        rows=3_000_000,
         epoch=500_000,
     ),
     "join": Case(
@@ -158,7 +163,7 @@ CASES = {
 def main(*args: str) -> None:
     parser = argparse.ArgumentParser(prog="operators")
     parser.add_argument("--operators", nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument("--seconds", type=float, default=4, help="of each load")
+    parser.add_argument("--seconds", type=float, default=3, help="of each load")
     parser.add_argument("--share", type=float, default=1.0, help="of the calls, to try it out")
     given = parser.parse_args(args)
     file = make(DATA / "cdr", 1) / "000.parquet"
