@@ -10,7 +10,7 @@ Compared are as many instances all the time as the highest load needed. The rows
 import argparse
 import time
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +76,13 @@ class Recorded:
 
     def __call__(self, stream: int, first: int, count: int) -> pl.DataFrame:
         """Give `count` of them from position `first` on."""
-        return self._all[first : first + count]
+        return _requests_of(self.file)[first : first + count]
 
-    @cached_property
-    def _all(self) -> pl.DataFrame:
-        return pl.read_parquet(self.file)
+
+@lru_cache(maxsize=1)
+def _requests_of(file: Path) -> pl.DataFrame:
+    """Read them once in every process: they are not sent along with the query."""
+    return pl.read_parquet(file)
 
 
 def _start(spark: Any, data: Path, total: int, folder: Path) -> Any:

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -61,20 +61,22 @@ class Calls:
     def __call__(self, stream: int, first: int, count: int) -> pl.DataFrame:
         """Make `count` calls from position `first` on."""
         number = np.arange(first, first + count, dtype=np.int64)
-        found, wanted = [], count
+        whole, found, wanted = _calls_of(self.file), [], count
         while wanted:
-            begin = (first + count - wanted) % self._all.height
-            found.append(self._all.slice(begin, wanted))
+            begin = (first + count - wanted) % whole.height
+            found.append(whole.slice(begin, wanted))
             wanted -= found[-1].height
-        calls = pl.concat(found) if found else self._all.clear()
+        calls = pl.concat(found) if found else whole.clear()
         at = number * 1_000 // self.per_second
         ago = (calls["end"] - calls["start"]).to_numpy()
         ts = pl.Series("ts", 1_700_000_000_000_000 + number * 1_000_000 // self.per_second).cast(st.TIME)
         return calls.with_columns(ts, start=pl.Series(at - ago), end=pl.Series(at))
 
-    @cached_property
-    def _all(self) -> pl.DataFrame:
-        return pl.read_parquet(self.file, columns=list(COLUMNS))
+
+@lru_cache(maxsize=1)
+def _calls_of(file: Path) -> pl.DataFrame:
+    """Read them once in every process: they are not sent along with the query."""
+    return pl.read_parquet(file, columns=list(COLUMNS))
 
 
 @dataclass(frozen=True)
