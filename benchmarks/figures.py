@@ -118,7 +118,7 @@ LINES: dict[str, Line] = {
     "strategies": (
         "one query with three stateful operators cut in StreamCloud's three ways, on two cores: throughput as Springtide cuts it over query-cloud and operator-cloud (fig. 14, 15; [drawn](pictures/strategies.png), and [as modelled](pictures/strategies-modelled.png) for a core each)",
         lambda d: (
-            f"with {d['instances']} instances {times(d['over_query_cloud'])}, {times(d['over_operator_cloud'])}; {_shares(d, 'distribution')} of the cores go to distribution; {d['wrong_rows']} rows wrong"
+            f"with {d['instances']} instances {times(d['over_query_cloud'])}, {times(d['over_operator_cloud'])}; {_shares(d, 'distribution')} of the cores go to distribution, Spark and epochs; {d['wrong_rows']} rows wrong"
         ),
         lambda d: (
             f"the paper with 30: {d['paper']['over_query_cloud']} × and {d['paper']['over_operator_cloud']} ×; "

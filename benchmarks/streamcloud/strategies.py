@@ -12,8 +12,8 @@ Calls of one caller within 10 s are paired; the pairs that are near enough are c
 Subclusters get instances in proportion to the work that was measured, at least one each. Two cores run all of them, stage after stage, so throughput is that of two cores however many instances there
 are, and falls with what it costs to have them: this is what is measured. The processor time of all processes is divided into the processing of rows, which is what one instance of everything in one
 process takes without its blobs; the distribution, which is all the rest; and what nobody used. A least-squares fit of the paper's own cost model c = γ + α·f + β·ρ·h to the distribution gives α, for a
-channel in an epoch, and β, for a row and hop. `modelled` has the throughput of up to 60 instances with a core each that follows from α, β and the measured work of each operator, rounded to whole
-instances: a model, not a measurement.
+channel in an epoch, β, for a row and hop, and γ, for an epoch. `modelled` has the throughput of up to 60 instances with a core each that follows from α, β and the measured work of each operator, rounded to whole
+instances: a model, not a measurement, and without γ, which the driver pays.
 """
 
 import argparse
