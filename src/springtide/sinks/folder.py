@@ -1,6 +1,6 @@
 """A folder that a run writes files to, each row exactly once, even if a reader takes files away at any moment.
 
-    stage    every file of the epoch under a hidden name in the folder, durable
+    stage    every file of the epoch under a hidden name in the folder, which no other run uses, durable
     record   the epoch in the ledger, durable: from now on it counts as published
     reveal   each file under the name that readers see, by a rename
 
@@ -11,6 +11,7 @@ have been seen. Names that were revealed become durable with the next epoch, or 
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import uuid
 from contextlib import suppress
@@ -30,6 +31,8 @@ class Folder(Writer):
         """Claim the folder for a run, and finish what the last one left."""
         make_folder(path)
         self._path, self._owner, self._layout = path, owner, layout or Layout()
+        self._token = secrets.token_hex(4)
+        """What it stages has this in its name: a run that was paused, and stages the same epoch later, must not pass its files off as this one's."""
         found = look(path)
         refuse(path, found, owner)
         self._entry = FolderEntry.begun(owner, found.entries[0] if found.entries else None)
@@ -39,8 +42,9 @@ class Folder(Writer):
                 f"{path} has no record of whose it is; its files, up to epoch {last}, are assumed to be from this query"
             )
         claim(path, found.entries, self._entry, owner.step)
-        for name, (epoch, number, commit) in found.staged.items():
-            if (epoch, commit) == (self._entry.epoch, self._entry.commit) and not name.endswith(PARTIAL):
+        recorded = self._entry.epoch, self._entry.commit, self._entry.staged
+        for name, (epoch, number, commit, staged) in found.staged.items():
+            if (epoch, commit, staged) == recorded and not name.endswith(PARTIAL):
                 self._reveal(path / name, epoch, number)
             else:  # from an epoch that was never recorded: it is still in the outbox, or belongs to another run
                 (path / name).unlink(missing_ok=True)
@@ -64,18 +68,13 @@ class Folder(Writer):
             self._settle()
             self._roll_if_due()
             return
-        staged = [
-            self._path / staged_name(publication.epoch, number, publication.commit)
-            for number in range(len(publication.outbox))
-        ]
-        after = self._entry.after(publication)
-        if self._entry != after:
+        if not self.has(publication.epoch, publication.commit):
             make_folder(self._path)
-            self._stage(publication, staged)
+            self._stage(publication, self._staged(publication, self._token))
             flush(self._path)
-            self._record(after)
+            self._record(replace(self._entry.after(publication), staged=self._token))
             flush(self._path)
-        for number, path in enumerate(staged):
+        for number, path in enumerate(self._staged(publication, self._entry.staged)):
             self._reveal(path, publication.epoch, number)
         self._is_durable = False
         self._roll_if_due()
@@ -89,6 +88,10 @@ class Folder(Writer):
             (self._path / named(self._entry)).unlink(missing_ok=True)
 
     # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _staged(self, publication: Publication, token: str) -> list[Path]:
+        epoch, commit = publication.epoch, publication.commit
+        return [self._path / staged_name(epoch, number, commit, token) for number in range(len(publication.outbox))]
 
     def _stage(self, publication: Publication, staged: list[Path]) -> None:
         older = self._owner.older and publication.epoch == self._owner.epoch

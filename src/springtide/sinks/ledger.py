@@ -1,6 +1,6 @@
 """The ledger of a folder: whose it is, and which epoch was published last. It is the name of one empty file in the folder:
 
-    .springtide=QUERY=SINK=CHECKPOINT=GENERATION=EPOCH=COMMIT[=ROLLED]
+    .springtide=QUERY=SINK=CHECKPOINT=GENERATION=EPOCH=COMMIT[=ROLLED[=STAGED]]
 
 A name, because renaming is one step that fails if somebody else was first. An empty file, because readers ignore it: Spark, DuckDB and
 Arrow because of its first character, Polars because of its size.
@@ -25,7 +25,9 @@ _LONGEST = 60
 _FILE = re.compile(r"part-(\d{9,})-(\d{4,})\.parquet")
 _HELD = re.compile(r"\.part-(\d{9,})-(\d{4,})\.held")
 _ROLLING = re.compile(r"\.rolling-(\d{9,}\.[0-9a-f]{8})")
-_STAGED = re.compile(r"\.part-(\d{9,})-(\d{4,})-([0-9a-f]{16})\.(?:staged|(?:[0-9a-f]{8}\.)?partial)")
+_STAGED = re.compile(
+    r"\.part-(\d{9,})-(\d{4,})-([0-9a-f]{16})(?:-([0-9a-f]{8}))?\.(?:staged|(?:[0-9a-f]{8}\.)?partial)"
+)
 PARTIAL = ".partial"
 """How the name of a staged file ends while it is being copied."""
 _ADVICE = connectors.Advice(
@@ -41,6 +43,8 @@ class FolderEntry(Entry):
 
     rolled: str = ""
     """Up to which epoch files that were held back have been put together, and a mark: EPOCH.MARK."""
+    staged: str = ""
+    """Which run staged the files of the epoch: another one that was slow may have staged files of its own, which must never be seen."""
 
     @staticmethod
     def begun(owner: Owner, before: FolderEntry | None) -> FolderEntry:
@@ -49,7 +53,7 @@ class FolderEntry(Entry):
         entry = FolderEntry(own.query, own.name, own.lineage.id, own.generation, *own.last)
         if before is None:
             return entry
-        return replace(entry, epoch=before.epoch, commit=before.commit, rolled=before.rolled)
+        return replace(entry, epoch=before.epoch, commit=before.commit, rolled=before.rolled, staged=before.staged)
 
     def __str__(self) -> str:
         """Say whose it is."""
@@ -59,15 +63,16 @@ class FolderEntry(Entry):
 def named(entry: FolderEntry) -> str:
     """Return the name of the file that stands for it."""
     parts = [entry.query, entry.sink, entry.checkpoint, str(entry.generation), str(entry.epoch), entry.commit]
-    return PREFIX + "=".join([*parts, entry.rolled] if entry.rolled else parts)
+    more = [entry.rolled, entry.staged] if entry.staged else [entry.rolled] if entry.rolled else []
+    return PREFIX + "=".join([*parts, *more])
 
 
 def read_entry(name: str) -> FolderEntry | None:
     """Read an entry from the name of a file; None: it is not a ledger."""
     parts = name.removeprefix(PREFIX).split("=")
     try:
-        query, sink, checkpoint, generation, epoch, commit, *rolled = parts
-        return FolderEntry(query, sink, checkpoint, int(generation), int(epoch), commit, *rolled[:1])
+        query, sink, checkpoint, generation, epoch, commit, *more = parts
+        return FolderEntry(query, sink, checkpoint, int(generation), int(epoch), commit, *more[:2])
     except ValueError:
         return None
 
@@ -87,9 +92,9 @@ def held_name(epoch: int, number: int) -> str:
     return f".part-{epoch:09d}-{number:04d}.held"
 
 
-def staged_name(epoch: int, number: int, commit: str) -> str:
+def staged_name(epoch: int, number: int, commit: str, staged: str = "") -> str:
     """Return the name of a file that is about to be revealed. It does not look like a Parquet file, so nobody reads it."""
-    return f".part-{epoch:09d}-{number:04d}-{commit}.staged"
+    return f".part-{epoch:09d}-{number:04d}-{commit}{'-' * bool(staged)}{staged}.staged"
 
 
 @dataclass(frozen=True)
@@ -99,8 +104,8 @@ class Found:
     entries: tuple[FolderEntry, ...] = ()
     files: dict[str, int] = field(default_factory=dict)
     """Name → epoch of the files that have the names of ours."""
-    staged: dict[str, tuple[int, int, str]] = field(default_factory=dict)
-    """Name → epoch, number, commit of the files that were about to be seen."""
+    staged: dict[str, tuple[int, int, str, str]] = field(default_factory=dict)
+    """Name → epoch, number, commit, and which run staged it, of the files that were about to be seen."""
     held: dict[str, int] = field(default_factory=dict)
     """Name → epoch of the files that were published and are held back until there are enough of them."""
     rolling: tuple[str, ...] = ()
@@ -125,7 +130,7 @@ def look(folder: Path) -> Found:
         elif match := _ROLLING.fullmatch(name):
             rolling.append(match[1])
         elif match := _STAGED.fullmatch(name):
-            staged[name] = int(match[1]), int(match[2]), match[3]
+            staged[name] = int(match[1]), int(match[2]), match[3], match[4] or ""
         elif match := _FILE.fullmatch(name):
             files[name] = int(match[1])
         elif not name.startswith((".", "_")):

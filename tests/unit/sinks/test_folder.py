@@ -17,7 +17,7 @@ import pytest
 
 import springtide as st
 from springtide.connectors import Owner, Publication, Writer, commit_of
-from springtide.sinks.ledger import PREFIX, FolderEntry, named, read_entry
+from springtide.sinks.ledger import PREFIX, FolderEntry, named, read_entry, staged_name
 from springtide.state.checkpoint import Lineage
 from springtide.state.errors import LostError
 from tests.unit.sinks.kinds import Died
@@ -168,7 +168,7 @@ def test_what_a_power_cut_took_back_is_revealed_again(tmp_path: Path) -> None:
     out, given = opened(tmp_path), publication(tmp_path, [1, 2], [3])
     out.publish(given)
     shown = tmp_path / "out" / "part-000000007-0001.parquet"
-    os.rename(shown, shown.with_name(f".part-000000007-0001-{given.commit}.staged"))
+    os.rename(shown, shown.with_name(staged_name(7, 1, given.commit, ledger(tmp_path).staged)))
     opened(tmp_path, replace(MINE, generation=2, epoch=8))
     assert content(tmp_path) == [1, 2, 3]
 
@@ -254,6 +254,29 @@ def test_a_run_of_the_same_checkpoint_that_lost_it_publishes_nothing_more(tmp_pa
     opened(tmp_path, replace(MINE, generation=3, epoch=8)).close()
     assert content(tmp_path) == [1, 3]
     assert len(list((tmp_path / "out").iterdir())) == 3
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["its files are there", "its files were taken away"])
+def test_a_run_that_was_paused_while_it_staged_shows_nothing_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: bool
+) -> None:
+    """It wakes up when a newer run of the same checkpoint has published that very epoch: what it stages then must not count as that run's."""
+    old, given = opened(tmp_path), publication(tmp_path, [1, 2])
+    link = os.link
+
+    def slowly(file: Any, hidden: Any) -> None:
+        monkeypatch.setattr(os, "link", link)
+        opened(tmp_path, replace(MINE, generation=2, epoch=7)).publish(given)
+        if taken:
+            (tmp_path / "out" / "part-000000007-0000.parquet").unlink()
+        link(file, hidden)
+
+    monkeypatch.setattr(os, "link", slowly)
+    with pytest.raises(st.SinkError, match="was taken over"):
+        old.publish(given)
+    opened(tmp_path, replace(MINE, generation=3, epoch=7)).publish(given)
+    assert content(tmp_path) == ([] if taken else [1, 2])
+    assert not list((tmp_path / "out").glob("*.staged"))
 
 
 def test_files_of_nobody(tmp_path: Path) -> None:
