@@ -2,13 +2,14 @@
 
 Whoever goes on when is decided by the seed, at every write to the group, at every step of a sink and whenever one waits for another; time passes only then. They
 have different instances and different limits, are scaled while they run, and new ones begin with a savepoint of another. By the seed the group is in a store that
-misbehaves. In the end all go on to their end, and the sinks have every row once.
+misbehaves, and what is published goes to folders, to such a store, or to tables with transactions. In the end all go on to their end, and the sinks have every row once.
 """
 
 from __future__ import annotations
 
 import fcntl
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,12 +18,14 @@ from unittest import mock
 import polars as pl
 
 import springtide as st
+from springtide.connectors import Entry, LedgerSink, Owner, Publication, Target
 from springtide.query.errors import SpringtideError
 from springtide.runtime import inprocess
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.identity import begin_from
 from springtide.runtime.patience import Patience
 from springtide.runtime.reference.difference import difference
+from springtide.sinks.bucket import Bucket
 from springtide.sinks.folder import Folder
 from springtide.state.savepoints import save
 from springtide.state.stores import Store
@@ -32,8 +35,40 @@ from tests.stores.misbehaving import Misbehaving, served
 STEPS = 300
 """Choices of who goes on, after which all go on to their end."""
 BUCKETS = 4
-_STALE = ("taken over", "is in use", "already", "has not published", "is stale")
+SINKS = ("sums-out", "some-out")
+_STALE = ("taken over", "is in use", "already, with the checkpoint", "has not published", "is stale")
 """What one is told that was paused while another run of the same replica had its checkpoint, or whose savepoint came too early."""
+
+
+@dataclass(frozen=True)
+class Table(LedgerSink):
+    """A target with transactions, in this process."""
+
+    name: str
+    rows: list[pl.DataFrame] = field(default_factory=list, compare=False)
+    entries: list[Entry] = field(default_factory=list, compare=False)
+
+    def describe(self) -> str:
+        return f"the table {self.name}"
+
+    def connect(self, owner: Owner) -> Target:
+        return Connection(self)
+
+
+@dataclass
+class Connection(Target):
+    table: Table
+
+    def entry(self) -> Entry | None:
+        return self.table.entries[-1] if self.table.entries else None
+
+    def swap(self, before: Entry | None, after: Entry, publication: Publication | None) -> bool:
+        if self.entry() != before:
+            return False
+        self.table.entries.append(after)
+        if publication is not None:
+            self.table.rows.append(publication.frame())
+        return True
 
 
 class Clock:
@@ -51,15 +86,17 @@ def run_case(seed: int, folder: Path) -> str | None:
     random = Random(seed)
     bucket = Misbehaving(seed, trouble=random.choice([0.0, 0.1, 0.3]))
     with served(bucket=bucket):
-        return Case(random, folder, in_store=random.random() < 0.3).run()
+        sinks = Random(f"{seed}-sinks").choice(["folder", "folder", "store", "table"])
+        return Case(random, folder, bucket, in_store=random.random() < 0.3, sinks=sinks).run()
 
 
 class Case:
     """One case."""
 
-    def __init__(self, random: Random, folder: Path, *, in_store: bool) -> None:
+    def __init__(self, random: Random, folder: Path, bucket: Misbehaving, *, in_store: bool, sinks: str) -> None:
         self.random, self.folder, self.clock, self.turns = random, folder, Clock(), Turns()
         self.group: str | Path = "fake://bucket/group" if in_store else folder / "group"
+        self.bucket, self.sinks, self.tables = bucket, sinks, {name: Table(name) for name in SINKS}
         self.rows = random.choice([8, 16, 24])
         self.files = random.random() < 0.4
         if self.files:
@@ -88,8 +125,8 @@ class Case:
                 for turn in at_work:
                     turn.step()
                 at_work = [t for t in at_work if not t.done]
-        if not self.wrong:
-            self._replica("last", fresh=True)()
+            if not self.wrong:  # for it time passes too, if all others were told to end
+                self._replica("last", fresh=True)()
         return "; ".join(self.wrong) or self._compare()
 
     def _more(self) -> list[Turn]:
@@ -142,15 +179,28 @@ class Case:
         rows = st.source("rows", connector, ts="ts", max_disorder="3s")
         sums = rows.aggregate(by="k", window=st.tumbling("5s"), total=st.sum("x"), n=st.count(), name="sums")
         some = rows.filter(pl.col("x") > 4, name="some")
-        sinks = [("sums-out", sums), ("some-out", some)]
-        return st.Query("replicas", *(s.to(st.parquet_sink(self.folder / name), name=name) for name, s in sinks))
+        made = zip(SINKS, (sums, some), strict=True)
+        return st.Query("replicas", *(stream.to(self._sink(name), name=name) for name, stream in made))
+
+    def _sink(self, name: str) -> Any:
+        if self.sinks == "table":
+            return self.tables[name]
+        return st.parquet_sink(self.folder / name if self.sinks == "folder" else f"fake://bucket/{name}")
+
+    def _found(self, name: str) -> list[pl.DataFrame]:
+        if self.sinks == "table":
+            return self.tables[name].rows
+        if self.sinks == "folder":
+            return [pl.read_parquet(file) for file in sorted((self.folder / name).glob("*.parquet"))]
+        shown = [path for path in self.bucket.files if path.startswith(f"{name}/part-")]
+        return [pl.read_parquet(self.bucket.files[path]) for path in shown]
 
     def _compare(self) -> str | None:
         expected = self._query().run_reference()
-        for name in ("sums-out", "some-out"):
+        for name in SINKS:
             wanted = expected.rows(name)
-            files = sorted((self.folder / name).glob("*.parquet"))
-            found = pl.concat([pl.read_parquet(f) for f in files]) if files else wanted.clear()
+            frames = self._found(name)
+            found = pl.concat(frames) if frames else wanted.clear()
             if (said := difference(found, wanted, 0.0)) is not None:
                 return f"{name}: {said}"
         return None
@@ -172,7 +222,13 @@ class Case:
             clock.now += 5 * seconds
             turns.pause("wait")
 
-        for owner, names in ((Store, ("create", "write", "delete")), (Folder, ("_stage", "_record", "_reveal"))):
+        shared: dict[Any, tuple[str, ...]] = {
+            Store: ("create", "write", "delete"),
+            Folder: ("_stage", "_record", "_reveal"),
+            Bucket: ("_record_shown", "_show"),
+            Connection: ("swap",),
+        }
+        for owner, names in shared.items():
             for name in names:
                 stack.add(mock.patch.object(owner, name, around(getattr(owner, name))))
         stack.add(mock.patch.object(Patience, "_wait", wait))

@@ -16,7 +16,7 @@ from typing import TypeVar
 import polars as pl
 
 from springtide.compiler.plan import Plan
-from springtide.connectors import Owner, ParquetFiles, Writer, commit_of
+from springtide.connectors import Owner, ParquetFiles, Sink, Writer, commit_of
 from springtide.query.errors import SpringtideError
 from springtide.runtime.failpoints import failpoint
 from springtide.runtime.patience import Patience
@@ -69,11 +69,23 @@ class SharedPublishing(Publishing):
         """Ask every sink whether it accepts the group, if none has rows of it yet; no sink is opened before it is this replica's turn."""
         founding = self._replica.founding
         self._checkpoint = founding.lineage.id
-        if self._group.done(founding.epoch + 1) is not None or not self._group.remembers(founding.epoch, founding):
+        if self._has_published():
             return
         for name, sink in self._connectors.items():
             owner = self._as_group(name, founding.epoch + 1, _ANY_TERM, founding.published)
-            self._attempt(name, partial(sink.admit, owner))
+            try:
+                self._attempt(name, partial(sink.admit, owner))
+            except SpringtideError:
+                if self._has_published():  # by now
+                    return
+                raise
+
+    def _has_published(self) -> bool:
+        """Return whether the group has published anything."""
+        founding = self._replica.founding
+        if self._ask_group(partial(self._group.done, founding.epoch + 1)) is not None:
+            return True
+        return not self._ask_group(partial(self._group.remembers, founding.epoch, founding))
 
     def begin(self) -> None:
         """Publish what the last run may not have published. What a savepoint leaves to the replica it was made from must have reached the sinks."""
@@ -160,7 +172,6 @@ class SharedPublishing(Publishing):
         published = self._published_before(epoch)
         failpoint("after-turn")
         try:
-            self._check_turn(turn)
             if self._turn is None or self._turn.term != term or self._opened.keys() != sinks.keys():
                 self._open_writers(turn, published)
             for name, sink in self._sinks.items():
@@ -216,14 +227,15 @@ class SharedPublishing(Publishing):
     def _compare(self, by: str, mine: Digests, others: Digests) -> None:
         """Raise the alarm if two replicas made different rows from the same input."""
         epoch, name = self._storage.manifest.epoch, self._replica.name
-        if by == name or (what := difference({by: others, name: mine})) is None:
+        other = by if by != name else f"{by} before"  # an earlier run of this replica, perhaps with other code
+        if (what := difference({other: others, name: mine})) is None:
             return
-        text = f"replicas {by} and {name} made different rows of epoch {epoch}: {what}"
+        text = f"replicas {other} and {name} made different rows of epoch {epoch}: {what}"
         self._note(f"alarm: {text}")
-        self._group.alarm(epoch, name, text)
+        self._ask_group(lambda: self._group.alarm(epoch, name, text))
         raise OtherRows(
             self._group.store.url,
-            f"cannot have {name} any longer: {text}; those of {by} count",
+            f"cannot have {name} any longer: {text}; those of {other} count",
             "find out which of the two is right: code that is not the same, or that depends on time, order or chance; then start with a new checkpoint from a savepoint of the other",
         )
 
@@ -233,8 +245,13 @@ class SharedPublishing(Publishing):
         self._close_writers()
         for name, sink in self._connectors.items():
             owner = self._as_group(name, turn.epoch, turn.term, published)
-            self._opened[name] = self._attempt(name, partial(sink.open, owner))
+            self._opened[name] = self._attempt(name, partial(self._open_writer, turn, sink, owner))
         self._writers |= self._opened
+
+    def _open_writer(self, turn: Turn, sink: Sink, owner: Owner) -> Writer:
+        """Open a sink; a replica that cannot reach it must not try for longer than its turn lasts."""
+        self._check_turn(turn)
+        return sink.open(owner)
 
     def _close_writers(self) -> None:
         """Close the sinks; one that another replica has opened meanwhile may refuse even that."""

@@ -277,6 +277,24 @@ def test_files_in_a_store_that_a_dead_replica_recorded_and_did_not_write(
         assert found.sort(keys).equals(wanted.select(found.columns).sort(keys))
 
 
+def test_a_replica_that_is_slow_to_begin_is_not_refused_for_what_others_have_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its question whether anything is published and its look at the sinks, another publishes some epochs."""
+    runs, done = Runs(tmp_path), Group.done
+
+    def slow(group: Group, epoch: int) -> Any:
+        found = done(group, epoch)
+        monkeypatch.setattr(Group, "done", done)
+        runs.run("a", 3)
+        return found
+
+    monkeypatch.setattr(Group, "done", slow)
+    runs.run("b")
+    runs.check()
+    assert runs.by()[:3] == ["a"] * 3
+
+
 # ── what is refused ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -373,7 +391,8 @@ def test_a_savepoint_of_an_epoch_that_nobody_published_is_refused(
 # ── alarms, and what is forgotten ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_other_rows_are_an_alarm_and_what_was_published_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "published"), [("b", "a"), ("a", "a before")], ids=["another's", "its own"])
+def test_other_rows_are_an_alarm_and_what_was_published_stays(tmp_path: Path, name: str, published: str) -> None:
     def odd(stream: int, first: int, count: int) -> pl.DataFrame:
         return numbers(stream, first, count).with_columns(x=pl.col("x") + 1)
 
@@ -384,10 +403,14 @@ def test_other_rows_are_an_alarm_and_what_was_published_stays(tmp_path: Path) ->
 
     runs = Runs(tmp_path)
     runs.run("a", 6)
-    with pytest.raises(st.OtherRows, match=r"replicas a and b made different rows of epoch .*those of a count"):
-        inprocess.run(made(odd), tmp_path / "b", runs.options("b"))
-    (alarm,) = Group(Store.at(runs.group)).alarms()
+    group = Group(Store.at(runs.group))
+    group.release("a")  # so that a new checkpoint can have the name
+    text = rf"replicas {published} and {name} made different rows of epoch .*those of {published} count"
+    with pytest.raises(st.OtherRows, match=text):
+        inprocess.run(made(odd), tmp_path / "odd", runs.options(name))
+    (alarm,) = group.alarms()
     assert "for the sink out both have" in alarm
+    group.release(name)
     runs.run("a")
     runs.check()
     assert f"alarm: {alarm}" in runs.events["a"]
