@@ -1,4 +1,5 @@
-"""Several drivers of one query in trouble: a leader with one that stands by, or two replicas. Whoever is at work is killed with its JVM and its workers, or paused and woken up later.
+"""Several drivers of one query in trouble: a leader with one that stands by, or two replicas. Whoever is at work is killed with its JVM and its workers, or paused and woken up later;
+a replica that was killed comes back, or has lost its checkpoint and a new one begins with a savepoint of the other.
 
 In the end everything is read, all drivers stop, and what the sinks hold must be what the reference gives.
 """
@@ -6,6 +7,7 @@ In the end everything is read, all drivers stop, and what the sinks hold must be
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -14,7 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+from springtide.runtime.replicas.group import Group
 from springtide.state.checkpoint import Checkpoint
+from springtide.state.savepoints import save
+from springtide.state.stores import Store
 from tests.chaos import queries
 from tests.chaos.runner import Outcome, compare_with_the_reference
 from tests.spark.processes import end_the_group, start_child
@@ -40,7 +45,10 @@ class _Several:
         self.drivers: dict[str, subprocess.Popen[str]] = {}
         self.who: dict[str, str] = {}
         self.paused: list[subprocess.Popen[str]] = []
+        self.woken: list[subprocess.Popen[str]] = []
         self.all: list[subprocess.Popen[str]] = []
+        self.struck: subprocess.Popen[str] | None = None
+        """The one that is being killed: its end is no failure."""
         self.started = 0
 
     def run(self, seconds: float) -> Outcome:
@@ -69,57 +77,107 @@ class _Several:
     # ── what is done to them ──────────────────────────────────────────────────────────────────────────────────────
 
     def _strike(self) -> None:
-        """Let them work for a while; then kill or pause one that is at work, and start another in its place."""
+        """Let them work for a while; then kill or pause one that is at work. In the place of one that is gone another starts."""
         before = self._accepted()
         self._until(lambda: self._accepted() > before, "rows are read")
+        time.sleep(self.random.uniform(0.0, 2.0))
+        at_work = [p for p, d in self.drivers.items() if self._is_at_work(p) and d.poll() is None]
+        if self.outcome.failures or not at_work:
+            return
+        place = self.random.choice(at_work)
+        if self.how == "replicas":
+            self._strike_a_replica(place)
+        else:
+            self._strike_a_leader(place)
+
+    def _strike_a_leader(self, place: str) -> None:
+        """Kill or pause it; the one that stands by takes over, and another begins to stand by. One that was paused wakes up when it is not at work any more."""
+        driver, kind = self.drivers.pop(place), "pause" if self.random.random() < 0.4 else "kill"
+        self._hit(driver, kind, f"{kind} of a leader", place, self._accepted)
+        if kind == "pause":
+            self.paused.append(driver)
+        if self.random.random() < 0.5:
+            self._wake()
+        self._start(place)
+
+    def _strike_a_replica(self, place: str) -> None:
+        """Kill it, and start it again, or another with a savepoint of the one that is left; or pause it, and let it catch up."""
+        (other,) = self.drivers.keys() - {place}
+        driver, kind = self.drivers[place], self.random.choice(["pause", "kill", "loss"])
+        what = {"pause": "pause of a replica", "kill": "kill of a replica", "loss": "loss of a replica's checkpoint"}
+        self._until(lambda: self._read_by(other) > 0, "the other one is at work")
+        self._hit(driver, kind, what[kind], place, lambda: self._read_by(other))
         if self.outcome.failures:
             return
-        time.sleep(self.random.uniform(0.0, 2.0))
-        place = self.random.choice(
-            [p for p, d in self.drivers.items() if self._is_at_work(p) and d.poll() is None] or ["a"]
-        )
-        driver, pause = self.drivers.pop(place), self.how == "standby" and self.random.random() < 0.4
-        kind = ("pause of a leader" if pause else "kill of a leader") if self.how == "standby" else "kill of a replica"
-        self.outcome.injected[kind] += 1
-        self._say(f"{kind}: {place}")
-        since, seen = time.monotonic(), self._accepted()
-        os.killpg(driver.pid, signal.SIGSTOP if pause else signal.SIGKILL)
-        if pause:
-            self.paused.append(driver)
-        else:
+        if kind == "pause":
+            os.killpg(driver.pid, signal.SIGCONT)
+            return
+        del self.drivers[place]
+        if kind == "kill":
+            self._start(place)
+            return
+        gone = self.who[place]
+        shutil.rmtree(self.folder / gone, ignore_errors=True)  # it may have died before it had one
+        Group(Store.at(self.folder / "group")).release(gone)
+        self._start(place, anew=str(save(self.folder / self.who[other], f"for-{self.started}")))
+
+    def _hit(self, driver: subprocess.Popen[str], kind: str, what: str, place: str, read: Callable[[], int]) -> None:
+        """Kill or pause a driver with its JVM and its workers, and wait until more rows are read without it."""
+        self.outcome.injected[what] += 1
+        self._say(f"{what}: {self.who[place]}")
+        since, seen, self.struck = time.monotonic(), read(), driver
+        os.killpg(driver.pid, signal.SIGSTOP if kind == "pause" else signal.SIGKILL)
+        if kind != "pause":
             driver.wait()
-        self._until(lambda: self._accepted() > seen, f"the next epoch after a {kind}")
-        self.outcome.waited.setdefault(kind, []).append(time.monotonic() - since)
-        for sleeper in self.paused if self.random.random() < 0.5 else ():
-            os.killpg(sleeper.pid, signal.SIGCONT)  # it finds that it is not at work any more
-        self._start(place)
+        self._until(lambda: read() > seen, f"the next epoch after a {what}")
+        self.outcome.waited.setdefault(what, []).append(time.monotonic() - since)
+        self.struck = None
+
+    def _wake(self) -> None:
+        """Let leaders that were paused go on: they find that they are not at work any more, and end with an error."""
+        for driver in self.paused:
+            os.killpg(driver.pid, signal.SIGCONT)
+        self.woken += self.paused
+        self.paused = []
 
     def _is_at_work(self, place: str) -> bool:
         return self.how == "replicas" or (self.folder / f"{self.who[place]}-leads").exists()
 
-    def _start(self, place: str) -> None:
+    def _start(self, place: str, anew: str = "") -> None:
+        """Start a driver; `anew`: a replica with a name and a checkpoint of its own, that begins with this savepoint."""
         self.started += 1
-        self.who[place] = who = place if self.how == "replicas" else f"{place}{self.started}"
-        instances = self.random.randint(1, 4)
+        if self.how == "standby" or anew or place not in self.who:
+            self.who[place] = f"{place}{self.started}"
+        who, instances = self.who[place], self.random.randint(1, 4)
+        more = [anew] if anew else []
         log = self.folder / f"{who}.log"
-        self.drivers[place] = start_child("several", self.folder, self.name, self.how, who, instances, log=log)
+        self.drivers[place] = start_child("several", self.folder, self.name, self.how, who, instances, *more, log=log)
         self.all.append(self.drivers[place])
 
     def _finish(self) -> None:
         """Let everything be read, and all drivers stop."""
         wanted = 2 * self.files * queries.ROWS
+        self._wake()
         self._until(lambda: self._accepted() == wanted, "all rows are read")
         if self.how == "replicas":
-            self._until(lambda: all(self._of(self.folder / p) == wanted for p in self.drivers), "both have read all")
+            self._until(lambda: all(self._read_by(p) == wanted for p in self.drivers), "both have read all")
+        for driver in self.woken:
+            if self._ended_with(driver) in (None, 0):
+                self._fail("a leader that was paused did not notice that another had taken over")
         (self.folder / "end").touch()
         for place, driver in self.drivers.items():
-            if self.how == "replicas" or self._is_at_work(place):
-                try:
-                    code = driver.wait(_LIMIT)
-                except subprocess.TimeoutExpired:
-                    code = None
-                if code != 0:
-                    self._fail(f"{place} ended with {code}")
+            if self._is_at_work(place) and (code := self._ended_with(driver)) != 0:
+                self._fail(f"{self.who[place]} ended with {code}")
+        if self.how == "replicas":
+            for alarm in Group(Store.at(self.folder / "group")).alarms():
+                self._fail(f"alarm: {alarm}")
+
+    def _ended_with(self, driver: subprocess.Popen[str]) -> int | None:
+        """Wait until a driver has ended; None if it does not."""
+        try:
+            return driver.wait(_LIMIT)
+        except subprocess.TimeoutExpired:
+            return None
 
     # ── small things ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -129,8 +187,8 @@ class _Several:
             if time.monotonic() > end:
                 self._fail(f"{what}: not within {_LIMIT:.0f} s")
             for place, driver in self.drivers.items():
-                if driver.poll() not in (None, 0):
-                    self._fail(f"{place} ended with {driver.poll()}: {what}")
+                if driver.poll() is not None and driver is not self.struck:
+                    self._fail(f"{self.who[place]} ended with {driver.poll()}: {what}")
             time.sleep(0.05)
 
     def _feed(self) -> None:
@@ -144,8 +202,13 @@ class _Several:
                 self._feed()
 
     def _accepted(self) -> int:
-        places = ("a", "b") if self.how == "replicas" else ("checkpoint",)
-        return max(self._of(self.folder / place) for place in places)
+        """Return the rows that are read: by the leader, or by the replica that has read most."""
+        if self.how == "standby":
+            return self._of(self.folder / "checkpoint")
+        return max(map(self._read_by, [*self.drivers]), default=0)
+
+    def _read_by(self, place: str) -> int:
+        return self._of(self.folder / self.who[place])
 
     def _of(self, root: Path) -> int:
         for _ in range(10):  # while it is read a newer one may come, and this one go

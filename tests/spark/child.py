@@ -63,11 +63,12 @@ def stand_by(spark: Any, folder: Path, name: str, lease: str = "") -> None:
     until_the_end(run, folder)
 
 
-def replicate(spark: Any, query: st.Query, folder: Path, name: str, instances: str) -> None:
+def replicate(spark: Any, query: st.Query, folder: Path, name: str, instances: str, savepoint: str = "") -> None:
     """Run a replica of a query until there is a file `end`."""
     run = query.start(
         spark,
         checkpoint=folder / name,
+        savepoint=savepoint or None,
         instances=int(instances),
         buckets=16,
         rows_per_epoch=60,
@@ -76,11 +77,13 @@ def replicate(spark: Any, query: st.Query, folder: Path, name: str, instances: s
     until_the_end(run, folder)
 
 
-def one_of_several(spark: Any, folder: Path, name: str, how: str, who: str, instances: str) -> None:
+def one_of_several(
+    spark: Any, folder: Path, name: str, how: str, who: str, instances: str, savepoint: str = ""
+) -> None:
     """Run a query of the chaos runner as a replica, or with others that stand by, until there is a file `end`."""
     query = queries.query(name, folder)
     if how == "replicas":
-        return replicate(spark, query, folder, who, instances)
+        return replicate(spark, query, folder, who, instances, savepoint)
     standby = st.Standby("2s", told=lambda _: (folder / f"{who}-waits").touch())
     place, number = folder / "checkpoint", int(instances)
     run = query.start(spark, checkpoint=place, instances=number, buckets=16, rows_per_epoch=60, standby=standby)

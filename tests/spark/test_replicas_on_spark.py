@@ -1,14 +1,16 @@
-"""Two replicas of a query, with a Spark each and different instances; one is killed, and the other goes on as if nothing had happened (SM-5)."""
+"""Two replicas of a query, with a driver each and different instances: one joins late, one is paused and then killed, and the other goes on as if nothing had happened (SM-5)."""
 
 from __future__ import annotations
 
 import os
 import signal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
 
+import springtide as st
 from springtide.runtime.replicas.group import Group
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.stores import Store
@@ -17,36 +19,45 @@ from tests.spark.child import endless
 from tests.spark.processes import end_the_group, start_child
 from tests.spark.test_standby import _SECONDS, add, until
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-def accepted(folder: Path, name: str) -> int:
-    latest = Checkpoint(folder / name).latest()
-    return 0 if latest is None else latest.sources["numbers"].accepted
-
-
-def test_one_of_two_replicas_is_killed(tmp_path: Path) -> None:
+def test_one_of_two_replicas_is_paused_and_then_killed(spark: SparkSession, tmp_path: Path) -> None:
+    """One is in a process of its own, the other in this one, so that only one more Spark has to start."""
     (tmp_path / "in").mkdir()
     add(tmp_path, 0)
-    runs = {n: start_child("replica", tmp_path, n, i, log=tmp_path / f"{n}.log") for n, i in (("a", 1), ("b", 3))}
-    group = Group(Store.at(tmp_path / "group"))
+    group, query = Group(Store.at(tmp_path / "group")), endless(tmp_path, "sums")
+    child = start_child("replica", tmp_path, "a", 1, log=tmp_path / "a.log")
+    replica = st.Replicated(tmp_path / "group", "b")
+
+    def has(name: str, rows: int) -> bool:
+        assert child.poll() in (None, -signal.SIGKILL), (tmp_path / "a.log").read_text()
+        latest = Checkpoint(tmp_path / name).latest() if (tmp_path / name / "springtide.json").exists() else None
+        return latest is not None and latest.sources["numbers"].accepted == rows
+
     try:
-        until(lambda: accepted(tmp_path, "a") == accepted(tmp_path, "b") == 20, "both take what is there")
-        add(tmp_path, 1)
-        until(lambda: max(accepted(tmp_path, n) for n in runs) == 40, "one of them takes what is new")
-        last = group.done(group.newest())
-        assert last is not None
-        gone, left = (last.by, "b" if last.by == "a" else "a")
-        os.killpg(runs[gone].pid, signal.SIGKILL)
-        add(tmp_path, 2)
-        until(lambda: accepted(tmp_path, left) == 60 or runs[left].poll() is not None, "the other takes what is new")
-        (tmp_path / "end").touch()
-        assert runs[left].wait(_SECONDS) == 0, (tmp_path / f"{left}.log").read_text()
+        until(lambda: has("a", 20) and group.newest() >= 0, "the first replica publishes what is there")
+        with query.start(spark, checkpoint=tmp_path / "b", instances=3, buckets=16, replicas=replica) as run:
+            until(lambda: has("b", 20) or not run.active, "the second one catches up")
+            os.killpg(child.pid, signal.SIGSTOP)
+            add(tmp_path, 1)
+            until(lambda: has("b", 40) or not run.active, "the second one goes on alone")
+            assert not has("a", 40)
+            os.killpg(child.pid, signal.SIGCONT)
+            until(lambda: has("a", 40), "the first one catches up")
+            add(tmp_path, 2)
+            os.killpg(child.pid, signal.SIGKILL)
+            until(lambda: has("b", 60) or not run.active, "the second one goes on alone again")
     finally:
-        for run in runs.values():
-            end_the_group(run)
-            run.wait(_SECONDS)
+        end_the_group(child)
+        child.wait(_SECONDS)
     assert [m.name for m in group.members()] == ["a", "b"]
-    assert group.done(group.newest()).by == left  # type: ignore[union-attr]
-    expected = endless(tmp_path, "sums").run_reference(bounded=False).rows("sums")
-    compare(pl.read_parquet(tmp_path / "sums" / "*.parquet"), expected)
+    first, last = group.done(0), group.done(group.newest())
+    assert first is not None
+    assert last is not None
+    assert (first.by, last.by) == ("a", "b")
+    assert group.alarms() == []
+    compare(pl.read_parquet(tmp_path / "sums" / "*.parquet"), query.run_reference(bounded=False).rows("sums"))
