@@ -150,11 +150,18 @@ def _two_of_others(engine: inprocess.Engine, step: str, instance: int) -> list[i
     return [bucket for bucket, owner in enumerate(owners) if owner != instance][:2]
 
 
-class AtWork:
-    """A query at work in another thread, until it is told to go on to its end, or to stop."""
+_BRISK = 300
+"""So many epochs of a query at work are short."""
 
-    def __init__(self, root: Path | str, query: st.Query, options: Options) -> None:
-        self.root = root
+
+class AtWork:
+    """A query at work in another thread, until it is told to go on to its end, or to stop.
+
+    It must not end while somebody looks, however long that takes: after some epochs it goes slowly, and not at all beyond `last`.
+    """
+
+    def __init__(self, root: Path | str, query: st.Query, options: Options, last: int | None = None) -> None:
+        self.root, self._last = root, last
         self.hurry, self.over = threading.Event(), threading.Event()
         self._thread = threading.Thread(
             target=inprocess.run, args=(query.plan(), root, options), kwargs={"between": self._between}
@@ -162,7 +169,10 @@ class AtWork:
         self._thread.start()
 
     def _between(self, engine: inprocess.Engine) -> bool:
+        epoch = engine.manifest.epoch
         if not self.hurry.is_set():
+            self.over.wait(0.05 if epoch < _BRISK else 2.0)
+        while epoch == self._last and not self.hurry.is_set() and not self.over.is_set():
             self.over.wait(0.05)
         return not engine.take_commands() and not self.over.is_set()
 
@@ -182,11 +192,15 @@ def at_work(tmp_path: Path) -> Iterator[Callable[..., AtWork]]:
     started: list[AtWork] = []
 
     def start(
-        name: str = "ckpt", query: st.Query | None = None, elastic: bool = True, where: str | None = None
+        name: str = "ckpt",
+        query: st.Query | None = None,
+        elastic: bool = True,
+        where: str | None = None,
+        last: int | None = None,
     ) -> AtWork:
         settings = st.Elastic(policy=st.Manual(), balancing=None, max=8) if elastic else None
         options = Options(2, rows_per_epoch=20, elastic=settings)
-        started.append(AtWork(where or tmp_path / name, query or numbers(20_000), options))
+        started.append(AtWork(where or tmp_path / name, query or numbers(20_000), options, last))
         return started[-1].begun()
 
     yield start

@@ -31,7 +31,7 @@ EVIL = "<script>alert(1)<img src>"
 
 
 def test_a_query_that_ends_while_somebody_looks(look: Look, serve: Serve, at_work: Callable[..., AtWork]) -> None:
-    run = at_work(query=numbers(600))
+    run = at_work(query=numbers(600), last=10)
     page = look(serve(run.root))
     expect(page.locator("#head .pill")).to_have_text("running")
     run.hurry.set()
