@@ -125,14 +125,14 @@ CASES = {
            FROM (SELECT *, us // 10000000 AS slot FROM calls), range(6) AS r(k) GROUP BY ALL""",
         per_second=2_000,
         rows=3_000_000,
-        epoch=500_000,
+        epoch=250_000,
     ),
     "map": Case(
         _map,
         'SELECT us AS ts, src, "end" - "start" AS duration FROM calls',
         per_second=2_000,
         rows=3_000_000,
-        epoch=500_000,
+        epoch=250_000,
     ),
     "join": Case(
         _join,
@@ -142,7 +142,7 @@ CASES = {
                 + cos(radians(a.lat)) * cos(radians(b.lat)) * pow(sin((radians(b.lon) - radians(a.lon)) / 2), 2))) < 500""",
         per_second=1_400,
         rows=1_200_000,
-        epoch=200_000,
+        epoch=100_000,
         pairs="src",
     ),
     "cartesian": Case(
@@ -185,7 +185,7 @@ def main(*args: str) -> None:
 
 
 def _operator(spark: Any, case: Case, name: str, file: Path, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    total = max(int(case.rows * given.share), 3 * case.epoch)
+    total = max(int(case.rows * given.share), 8 * case.epoch)
     calls = Calls(file, case.per_second)
     per_row = _comparisons(case, calls, total)
     whole: dict[int, float] = {}
