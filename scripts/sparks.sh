@@ -26,9 +26,9 @@ TESTS=(
     tests/spark/test_crashes.py::test_a_worker_killed_in_the_middle_of_a_task_is_replaced
 )
 # What these tests need besides springtide and PySpark.
-NEEDS=(pytest pytest-xdist hypothesis psutil matplotlib deltalake "pyiceberg[sql-sqlite]")
+NEEDS=(pytest pytest-xdist hypothesis psutil matplotlib "moto[server]" deltalake "pyiceberg[sql-sqlite]")
 # Who else reads lakes. PyPI has DuckDB's extensions for these versions, signed by DuckDB; the locked DuckDB is newer than any.
-NEEDS+=(duckdb==1.5.5 duckdb-extension-delta==1.5.5 duckdb-extension-avro==1.5.5 duckdb-extension-iceberg==1.5.5 pytz)
+NEEDS+=(duckdb==1.5.5 duckdb-extension-{httpfs,delta,avro,iceberg}==1.5.5 pytz)
 
 # PySpark 4.0 leaves it to the garbage collector to close the sockets that results come through.
 OLD_HABITS=(-W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning)

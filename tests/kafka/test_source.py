@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,8 @@ import pytest
 import springtide as st
 from springtide.connectors import Lineage, Owner, Secret, Take
 from springtide.runtime import inprocess
-from springtide.runtime.engine import Options
+from springtide.runtime.engine import Engine, Options
+from springtide.state.checkpoint import Checkpoint
 from springtide.testing import check_source, compare
 from springtide.topics.source import Kafka
 from tests.kafka.broker import Topics
@@ -217,16 +219,54 @@ def test_records_that_were_deleted_before_they_were_read(topics: Topics) -> None
         careless.read(seen.slices[0])
 
 
+def test_a_partition_that_came_later_and_has_lost_its_first_records(topics: Topics) -> None:
+    """Its records came after the last look, so all of them are still to be read."""
+    name = topics.new()
+    topics.put(name, values(0, 2))
+    source = st.kafka(topics.servers, name, schema=CALLS, start="latest")
+    first = take(source)
+    topics.grow(name, 2)
+    topics.put(name, values(10, 5), 1)
+    topics.cut(name, 1, 3)
+    with pytest.raises(st.SpringtideError, match=f"offsets 0 to 2 of {name}:1 were deleted before they were read"):
+        take(source, first.position)
+    careless = st.kafka(topics.servers, name, schema=CALLS, lost="skip")
+    second = take(careless, first.position)
+    assert rows(careless, second)["n"].to_list() == [13, 14]
+    assert "offsets 0 to 2" in second.notes[0]
+
+
+def test_brokers_that_have_lost_records_are_reported_and_waited_for(topics: Topics) -> None:
+    """After an unclean election a partition may end before the offset that was read up to."""
+    name = topics.new()
+    topics.put(name, values(0, 10))
+    source = st.kafka(topics.servers, name, schema=CALLS)
+    first = take(source)
+    further = {**first.position, "next": {f"{name}:0": 15}}
+    second = take(source, further)
+    assert second.slices == ()
+    assert second.position == further
+    assert second.notes == (f"{name}:0 ends at offset 10, and was read up to 15: brokers have lost records",)
+    topics.put(name, values(10, 10))
+    third = take(source, second.position)
+    assert rows(source, third)["n"].to_list() == [15, 16, 17, 18, 19]
+    assert third.notes == ()
+
+
 def test_a_topic_that_was_made_anew_is_refused(topics: Topics) -> None:
     name = topics.new()
     topics.put(name, values(0, 10))
     source = st.kafka(topics.servers, name, schema=CALLS)
     first = take(source, limit=2)
+    second = take(source, first.position)
     topics.remove(name)
     with pytest.raises(ConnectionError, match="looking for the topics"):
         take(source, first.position)
     topics.new(name)
-    topics.put(name, values(50, 10))
+    topics.put(name, values(50, 1))
+    with pytest.raises(st.SpringtideError, match="created again"):  # it has fewer records, which is not the reason
+        source.read(second.slices[0])
+    topics.put(name, values(51, 9))
     with pytest.raises(st.SpringtideError, match="created again"):
         take(source, first.position)
     with pytest.raises(st.SpringtideError, match="created again"):
@@ -266,6 +306,49 @@ def test_rows_are_those_of_the_reference_however_it_is_cut(topics: Topics, tmp_p
         inprocess.run(plan, checkpoint, options)
         compare(out.rows(), expected.rows("out"))
         compare(wrong.rows(), expected.rows("wrong"))
+
+
+def test_partitions_fall_silent_and_come_later_while_a_query_runs(topics: Topics, tmp_path: Path) -> None:
+    """One is empty, one falls silent, one is added; then retention takes records that the next run would have read."""
+    name, clock, sink = topics.new(partitions=2), [0.0], st.memory_sink()
+
+    def started(**options: Any) -> Engine:
+        source = st.kafka(topics.servers, name, schema=CALLS, **options)
+        stream = st.source("calls", source, ts="ts", idle_after="5s")
+        counts = stream.aggregate(window=st.tumbling("10s"), n=st.count())
+        plan = st.Query("silent", counts.to(sink)).plan(buckets=4)
+        options = Options(2, clock=lambda: clock[0], timer=lambda: clock[0])
+        return Engine(plan, Checkpoint(tmp_path), lambda epoch: inprocess.execute(plan, epoch), options)
+
+    def found(engine: Engine) -> list[int]:
+        while engine.has_work():
+            engine.run()
+        return sink.rows()["n"].to_list() if sink.epochs else []
+
+    with closing(started()) as engine:
+        engine.begin()
+        topics.put(name, values(0, 25), 0)
+        assert found(engine) == []  # the empty partition could still bring something
+        clock[0] = 6.0
+        assert found(engine) == [10, 10]
+        topics.grow(name, 3)
+        topics.put(name, values(30, 1), 2)
+        topics.put(name, values(44, 1), 0)
+        assert found(engine) == [10, 10, 5]  # what comes from the new one is later than that
+        clock[0] = 12.0
+        assert found(engine) == [10, 10, 5, 1]
+    topics.put(name, values(45, 6), 0)
+    topics.cut(name, 0, 29)
+    with closing(started()) as engine:
+        engine.begin()
+        with pytest.raises(st.SpringtideError, match=rf"offsets 26 to 28 of {name}:0"):
+            found(engine)
+    with closing(started(lost="skip")) as engine:
+        engine.begin()
+        found(engine)
+        clock[0] = 18.0
+        assert found(engine) == [10, 10, 5, 1, 3]
+        assert f"step calls (source): the records at offsets 26 to 28 of {name}:0 were deleted" in str(engine.events)
 
 
 def test_nothing_shows_a_password(topics: Topics) -> None:

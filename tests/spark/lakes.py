@@ -1,45 +1,27 @@
-"""Reads a table of a lake with Spark and the lake's own library, in a process of its own: python -m tests.spark.lakes KIND PACKAGES FOLDER.
+"""Reads tables of lakes with Spark and the lake's own library, in a process of its own: python -m tests.spark.lakes, told what to do on its input.
 
-A JVM that is up cannot be given other jars. The rows go to a Parquet file, `rows.parquet`, in the folder that the table is in.
+A JVM that is up cannot be given other jars. It is told settings of Spark and for each table how it is found; the rows of each go to a folder of Parquet files.
 """
 
 from __future__ import annotations
 
+import json
 import sys
-from pathlib import Path
-
-SETTINGS = {
-    "delta": {
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    },
-    "iceberg": {
-        "spark.sql.catalog.default": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.default.type": "jdbc",
-        "spark.sql.catalog.default.uri": "jdbc:sqlite:{folder}/catalog.db",
-        "spark.sql.catalog.default.warehouse": "{folder}/lake",
-        "spark.sql.catalog.default.jdbc.schema-version": "V1",
-    },
-}
+from typing import Any
 
 
-def main(kind: str, packages: str, folder: str) -> None:
+def main(told: dict[str, Any]) -> None:
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master("local[1]").config("spark.jars.packages", packages)
-    plain = {"spark.ui.enabled": "false", "spark.sql.session.timeZone": "UTC", "spark.driver.host": "127.0.0.1"}
-    for key, value in (plain | SETTINGS[kind]).items():
-        builder = builder.config(key, value.format(folder=folder))
+    builder = SparkSession.builder.master("local[1]")
+    for key, value in told["settings"].items():
+        builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    rows = (
-        spark.read.format("delta").load(f"{folder}/table")
-        if kind == "delta"
-        else spark.read.table("default.lake.numbers")
-    )
-    rows.coalesce(1).write.parquet(f"{folder}/rows.parquet")
+    for format, place, out in told["tables"]:
+        rows = spark.read.table(place) if format == "iceberg" else spark.read.format(format).load(place)
+        rows.coalesce(1).write.parquet(out)
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
-    assert Path(sys.argv[3], "rows.parquet").exists()
+    main(json.load(sys.stdin))

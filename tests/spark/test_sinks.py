@@ -10,7 +10,12 @@ import polars as pl
 import pytest
 
 import springtide as st
+from springtide.runtime import inprocess
+from springtide.runtime.engine import Options
+from springtide.sinks.folder import Folder
+from springtide.sinks.rolling import Layout
 from tests.machine import LONG
+from tests.unit.sinks.test_rolling import OWNER, Clock, published
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,3 +54,17 @@ def test_an_error_of_spark_in_a_sink_names_the_sink_and_the_cause(spark: SparkSe
     run = query.start(spark, checkpoint=tmp_path / "ckpt", patience="1ms")
     with pytest.raises(st.UnavailableError, match=r"step customers \(sink\): .*no such customer"):
         run.wait(LONG)
+
+
+def test_spark_reads_parquet_files_and_passes_over_what_is_held_back(spark: SparkSession, tmp_path: Path) -> None:
+    held, parted, clock = tmp_path / "held", tmp_path / "parted", Clock()
+    (tmp_path / "outbox").mkdir()
+    published(Folder(held, OWNER, Layout(seconds=60, clock=clock)), tmp_path / "outbox", range(70), clock)
+    assert sorted(row.x for row in spark.read.parquet(str(held)).collect()) == list(range(61))
+    towns = ["a b", "c/d", None, "é=1", "50%"]
+    rows = [{"ts": n * 1_000_000, "town": towns[n % 5], "x": n} for n in range(15)]
+    source = st.source("rows", st.memory(rows, schema={"ts": pl.Int64, "town": pl.String, "x": pl.Int64}), ts="ts")
+    query = st.Query("folders", source.to(st.parquet_sink(parted, partition_by="town")))
+    inprocess.run(query.plan(buckets=2), tmp_path / "ckpt", Options(1, rows_per_epoch=6))
+    found = spark.read.parquet(str(parted)).orderBy("x").collect()
+    assert [(row.town, row.x) for row in found] == [(row["town"], row["x"]) for row in rows]

@@ -139,7 +139,8 @@ class KafkaFeed(Feed):
                 if stream not in ends:  # it was not there when the end was decided
                     continue
                 stop = min(stop, ends[stream])
-            at = position["next"].get(stream, first)
+            # a partition that has come to a known topic came after the last look: all its records are still to be read
+            at = position["next"].get(stream, 0 if place[0] in position["topics"] else first)
             if at < min(first, ends[stream] if ends is not None else first):
                 if self._source.lost == "fail":
                     raise lost(stream, at, first)

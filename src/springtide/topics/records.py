@@ -157,7 +157,11 @@ def read(client: Client, isolation: str, part: Range) -> Iterator[list[Any]]:
     if reader is None:
         reader = Reader(client, isolation, part)
     try:
-        yield from reader.read(part)
+        try:
+            yield from reader.read(part)
+        except Gone:  # or it is another topic, which has fewer records
+            reader.check(part)
+            raise
         reader.check(part)
     except BaseException:
         reader.close()

@@ -7,6 +7,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import polars as pl
 import pyarrow.dataset as ds
 import pytest
@@ -90,6 +91,20 @@ def test_other_programs_read_folders_by_their_names(tmp_path: Path) -> None:
     arrow = pl.from_arrow(table)
     assert isinstance(arrow, pl.DataFrame)
     assert arrow.sort("x")["kind"].to_list() == expected["kind"].to_list()
+    files = f"read_parquet('{tmp_path}/out/**/*.parquet', hive_partitioning = true)"
+    assert duckdb.sql(f"SELECT x, kind, day FROM {files} ORDER BY x").fetchall() == expected.rows()
+
+
+def test_other_programs_pass_over_what_is_held_back(tmp_path: Path) -> None:
+    clock, out, outbox = Clock(), tmp_path / "out", tmp_path / "outbox"
+    outbox.mkdir()
+    published(Folder(out, OWNER, Layout(seconds=60, clock=clock)), outbox, range(70), clock)
+    shown = list(range(61))
+    assert len(visible(out)) == 1
+    assert pl.read_parquet(out / "*.parquet")["x"].to_list() == shown
+    assert ds.dataset(out, format="parquet").to_table()["x"].to_pylist() == shown
+    for pattern in ("*.parquet", "**/*.parquet"):
+        assert duckdb.sql(f"SELECT x FROM '{out}/{pattern}' ORDER BY x").fetchall() == [(x,) for x in shown]
 
 
 @pytest.mark.parametrize(

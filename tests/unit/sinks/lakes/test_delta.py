@@ -121,7 +121,7 @@ def test_a_partitioned_table_is_read_by_others(tmp_path: Path) -> None:
     assert [x for (x,) in found] == list(range(ROWS))
 
 
-def test_an_object_store(tmp_path: Path, s3: str) -> None:
+def test_an_object_store(tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     address = urlsplit(s3)
     known = {name: values[0] for name, values in parse_qs(address.query).items()}
     options = {
@@ -139,6 +139,20 @@ def test_an_object_store(tmp_path: Path, s3: str) -> None:
     runs.run(query_of(sink), epochs=2)
     runs.run(query_of(sink))
     assert xs(path, storage_options=options) == list(range(ROWS))
+
+    real, contested = delta.DeltaTarget._add, f"{path}-contested"
+
+    def late(target: Any, publication: Any) -> Any:
+        found = real(target, publication)  # and before the commit, another run is faster
+        table = DeltaTable(contested, storage_options=options)
+        owner = table.metadata().configuration[delta.OWNER].replace('"generation": 1', '"generation": 2')
+        table.alter.set_table_properties({delta.OWNER: owner}, raise_if_not_exists=False)
+        return found
+
+    monkeypatch.setattr(delta.DeltaTarget, "_add", late)
+    with pytest.raises(st.SinkError, match="was taken over by"):
+        Runs(tmp_path / "other").run(query_of(st.delta_sink(contested, options=options)))
+    assert xs(contested, storage_options=options) == []
 
 
 @pytest.mark.parametrize(
