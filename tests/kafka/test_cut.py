@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
-import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import polars as pl
@@ -18,58 +13,7 @@ from springtide.runtime import inprocess
 from springtide.runtime.engine import Options
 from springtide.topics import records
 from tests.kafka.broker import Topics, absent, broker
-
-_CUTS = 10
-"""After so many it is enough: an answer may be longer than any connection lasts."""
-
-
-class Cutter:
-    """Passes bytes on between clients and a broker, and cuts connections after so many of them."""
-
-    def __init__(self) -> None:
-        self._door = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._door.getsockname()[1]
-        self.target = 0
-        self.cuts = 0
-        self.cutting = False
-        self._random = random.Random(5)
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def close(self) -> None:
-        self._door.close()
-
-    def _serve(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._door.accept()
-                with suppress(OSError):
-                    server = socket.create_connection(("127.0.0.1", self.target))
-                    for one, other in ((client, server), (server, client)):
-                        threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
-
-    def _pass(self, one: socket.socket, other: socket.socket) -> None:
-        left = self._random.randrange(200, 20_000)
-        with suppress(OSError):
-            while data := one.recv(4096):
-                if self.cutting and self.cuts < _CUTS and len(data) >= left:
-                    self.cuts += 1
-                    other.sendall(data[:left])
-                    break
-                left -= len(data) if self.cutting else 0
-                other.sendall(data)
-        for end in (one, other):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-
-
-@contextmanager
-def cutter() -> Iterator[Cutter]:
-    made = Cutter()
-    try:
-        yield made
-    finally:
-        made.close()
+from tests.servers.cutter import cutter
 
 
 def test_connections_are_cut_half_way(tmp_path: Path) -> None:
@@ -90,5 +34,5 @@ def test_connections_are_cut_half_way(tmp_path: Path) -> None:
         between.cutting = False
         found = sorted(json.loads(m.value())["n"] for m in Topics(server.servers).get(out))
         assert found == list(range(1000))
-        assert between.cuts == _CUTS
+        assert between.cuts == between.most_cuts
         records.forget()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,15 @@ def test_parts_of_a_record_are_columns(topics: Topics) -> None:
         (None, None, headers, name, 0, 1, moment),
         (b"\xff", "b", headers, name, 0, 2, moment),
     ]
+
+
+def test_the_time_can_be_the_broker_s(topics: Topics) -> None:
+    name = topics.new(message_timestamp_type="LogAppendTime")
+    before = datetime.now(UTC)
+    topics.put(name, [b"late"], timestamp=1_700_000_000_123)
+    source = st.kafka(topics.servers, name, value="text", time_as="time")
+    (found,) = rows(source, take(source))["time"]
+    assert abs(found - before) < timedelta(hours=1)  # the broker is on this machine, which may be slow
 
 
 def test_what_does_not_fit_is_rejected_with_its_offset(topics: Topics) -> None:
