@@ -148,7 +148,7 @@ def test_polars_reads_it(kind: str, place: str, written: Written) -> None:
     from pyiceberg.catalog import load_catalog
 
     table = load_catalog("default", **written.catalog(place)).load_table(f"{place}.numbers")
-    same(pl.scan_iceberg(table).collect())
+    same(pl.scan_iceberg(table, storage_options=options).collect())
 
 
 @pytest.mark.parametrize("place", PLACES)
