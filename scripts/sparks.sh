@@ -16,13 +16,13 @@ STAMP=$ENVIRONMENT/springtide-stamp    # what is installed, written last
 
 # What touches Spark: every call into the JVM, every place where its words or its files are read, and tasks that die.
 TESTS=(
-    tests/spark/test_sparks.py tests/unit/test_sparks.py
+    tests/spark/test_sparks.py tests/unit/test_sparks.py tests/spark/test_lakes.py tests/spark/test_cluster.py
     tests/spark/test_run.py tests/spark/test_rows.py tests/spark/test_sinks.py tests/spark/test_faults.py tests/spark/test_savepoints.py
-    tests/spark/test_cli_run.py tests/spark/test_cluster.py tests/spark/test_lakes.py
-    tests/spark/test_elastic.py::test_from_1_to_64_instances_and_back
-    tests/spark/test_engine.py::test_a_query_checkpointed_at_two_instances_is_resumed_at_five
+    tests/spark/test_cli_run.py::test_bounded_query_in_a_pipe
+    tests/spark/test_cli_run.py::test_settings_and_packages
+    tests/spark/test_cli_run.py::test_a_session_function
     tests/spark/test_engine.py::test_a_run_is_scaled_while_it_runs
-    tests/spark/test_crashes.py::test_a_driver_killed_at_a_random_moment_leaves_every_row_once
+    "tests/spark/test_crashes.py::test_a_driver_killed_at_a_random_moment_leaves_every_row_once[0]"
     tests/spark/test_crashes.py::test_a_worker_killed_in_the_middle_of_a_task_is_replaced
 )
 # What these tests need besides springtide and PySpark.
@@ -55,4 +55,4 @@ setup() {
 setup
 say "PySpark $(installed) with $("$PYTHON_IN_IT" --version)"
 JAVA_HOME=${JAVA_HOME:-$(cat .venv/java-home)} PYSPARK_PYTHON=$PYTHON_IN_IT PYTHONPATH=$PWD/src \
-    "$PYTHON_IN_IT" -m pytest -q -p no:cacheprovider "${OLD_HABITS[@]}" "$@" "${TESTS[@]}"
+    "$PYTHON_IN_IT" -m pytest -q -n 2 --dist loadfile -p no:cacheprovider "${OLD_HABITS[@]}" "$@" "${TESTS[@]}"

@@ -111,7 +111,7 @@ def write_rolled(held: Sequence[Path], staging: Path, partition_by: Sequence[str
         rows = pl.concat([pl.read_parquet(file) for file in held])
         for values, part in rows.partition_by(list(partition_by), as_dict=True, maintain_order=True).items():
             folder = staging.joinpath(
-                *(f"{quote(n, safe='')}={_text(v)}" for n, v in zip(partition_by, values, strict=True))
+                *(f"{_escaped(n)}={_text(v)}" for n, v in zip(partition_by, values, strict=True))
             )
             folder.mkdir(parents=True, exist_ok=True)
             _write(part.drop(partition_by), folder / name)
@@ -135,4 +135,13 @@ def _write(rows: pl.DataFrame, path: Path) -> None:
 def _text(value: Any) -> str:
     if value is None:
         return NULL
-    return quote(str(value).lower() if isinstance(value, bool) else str(value), safe=" ")
+    return _escaped(str(value).lower() if isinstance(value, bool) else str(value))
+
+
+def _escaped(text: str) -> str:
+    """Escape what has a meaning in names of folders. Letters beyond ASCII stay: Spark would read the bytes of an escape as a letter each.
+
+    >>> _escaped("Århus 50%/a=b")
+    'Århus 50%25%2Fa%3Db'
+    """
+    return "".join(c if c == " " or not c.isascii() else quote(c, safe="") for c in text)
