@@ -110,9 +110,7 @@ def write_rolled(held: Sequence[Path], staging: Path, partition_by: Sequence[str
     if partition_by:
         rows = pl.concat([pl.read_parquet(file) for file in held])
         for values, part in rows.partition_by(list(partition_by), as_dict=True, maintain_order=True).items():
-            folder = staging.joinpath(
-                *(f"{_escaped(n)}={_text(v)}" for n, v in zip(partition_by, values, strict=True))
-            )
+            folder = staging.joinpath(*(f"{_escaped(n)}={_text(v)}" for n, v in zip(partition_by, values, strict=True)))
             folder.mkdir(parents=True, exist_ok=True)
             _write(part.drop(partition_by), folder / name)
     elif len(held) == 1:
