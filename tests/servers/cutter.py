@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -67,3 +69,42 @@ def cutter(target: int | Path = 0, *, cuts: int = 10, most: int = 20_000) -> Ite
         yield made
     finally:
         made.close()
+
+
+class CutterBeside:
+    """One in a process of its own, which cuts from the beginning: a client may keep this interpreter busy while it waits for the server."""
+
+    def __init__(self, target: int, *, cuts: int, most: int) -> None:
+        command = [sys.executable, "-m", "tests.servers.cutter", str(target), str(cuts), str(most)]
+        self._process = subprocess.Popen(
+            command, cwd=Path(__file__).parents[2], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        self.port = int(self._process.stdout.readline())
+
+    def end(self) -> int:
+        """End it, and say how many connections it has cut."""
+        if self._process.poll() is None:
+            self._cuts = int(self._process.communicate("")[0])
+        return self._cuts
+
+
+@contextmanager
+def cutter_beside(target: int, *, cuts: int = 10, most: int = 20_000) -> Iterator[CutterBeside]:
+    made = CutterBeside(target, cuts=cuts, most=most)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def main(target: str, cuts: str, most: str) -> None:
+    with cutter(int(target), cuts=int(cuts), most=int(most)) as made:
+        made.cutting = True
+        print(made.port, flush=True)
+        sys.stdin.read()
+        print(made.cuts)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -13,7 +13,7 @@ from pyiceberg.catalog import load_catalog
 import springtide as st
 from springtide.runtime.engine import Options
 from springtide.runtime.inprocess import run
-from tests.servers.cutter import Cutter, cutter
+from tests.servers.cutter import cutter, cutter_beside
 from tests.servers.postgres import Postgres
 from tests.unit.runtime.crashing import numbers
 
@@ -23,11 +23,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pyte
 COUNT = 60
 
 
-def cut_while(between: Cutter, query: st.Query, folder: Path) -> None:
-    between.cutting = True
+def run_through(query: st.Query, folder: Path) -> None:
     run(query.plan(buckets=2), folder / "ckpt", Options(2, rows_per_epoch=6, patience=600))
-    between.cutting = False
-    assert between.cuts == between.most_cuts
 
 
 @pytest.mark.parametrize("keys", [(), ("x",)])
@@ -41,15 +38,17 @@ def test_postgres(keys: tuple[str, ...], postgres: Postgres, tmp_path: Path) -> 
         url = f"postgresql://tester@127.0.0.1:{between.port}/tests"
         calls = st.source("calls", st.postgres(url, "calls", order_by="ts"), ts="ts")
         query = st.Query("cut", calls.to(st.postgres_sink(url, "numbers", keys=keys, create=True), name="out"))
-        cut_while(between, query, tmp_path)
+        between.cutting = True
+        run_through(query, tmp_path)
         gc.collect()
+        assert between.cuts == between.most_cuts
     assert [x for (x,) in postgres.ask("SELECT x FROM numbers ORDER BY x")] == list(range(COUNT))
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
 def test_tables_and_files_in_a_server(kind: str, s3: str, s3_server: str, tmp_path: Path) -> None:
     bucket, secrets = s3.partition("?")[0], ("tester", "hush-hush")
-    with cutter(int(s3_server.rpartition(":")[2]), most=6_000) as between:
+    with cutter_beside(int(s3_server.rpartition(":")[2]), cuts=6, most=6_000) as between:
 
         def at(server: str) -> tuple[dict[str, str], dict[str, str]]:
             delta = {"AWS_ENDPOINT_URL": f"http://{server}", "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}
@@ -67,7 +66,8 @@ def test_tables_and_files_in_a_server(kind: str, s3: str, s3_server: str, tmp_pa
             "parquet": lambda: st.parquet_sink(s3.replace(s3_server, there).replace("?", "/out?")),
         }[kind]()
         source = st.source("numbers", st.memory(numbers(COUNT)), ts="ts")
-        cut_while(between, st.Query("cut", source.to(sink, name="out")), tmp_path)
+        run_through(st.Query("cut", source.to(sink, name="out")), tmp_path)
+        assert between.end() == 6
         delta, catalog = at(s3_server)
         found: Any = {
             "delta": lambda: pl.read_delta(f"{bucket}/table", storage_options=delta),
