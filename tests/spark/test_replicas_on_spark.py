@@ -22,7 +22,7 @@ from tests.spark.test_standby import _SECONDS, add, until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 
 
 def test_one_of_two_replicas_is_paused_and_then_killed(spark: SparkSession, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from springtide.state.published import Published
 T = TypeVar("T")
 
 _GRACE = 0.1
-"""The head start, as a share of the time of an epoch, of the replica that published last and has the sinks open."""
+"""The head start of the replica that published last and has the sinks open: a share of the time between two epochs, or of `after` if that is shorter."""
 _ANY_TERM = 2**62
 """The term of a replica that only asks."""
 _TOGETHER = "together.parquet"
@@ -120,7 +120,7 @@ class SharedPublishing(Publishing):
         if manifest.epoch <= self._replica.founding.epoch or manifest.published:
             return
         mine, finished = digests_of(manifest.outbox), self._timer()
-        grace = _GRACE * self._pace
+        grace = _GRACE * min(self._pace, self._replica.settings.seconds)  # input may have been silent for an hour
         turns: tuple[Turn, ...] = ()
         changed = finished
         while True:

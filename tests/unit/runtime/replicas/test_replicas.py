@@ -16,6 +16,7 @@ from springtide.connectors import Entry, LedgerSink, Owner, Publication, Target
 from springtide.runtime import inprocess
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.identity import begin_from
+from springtide.runtime.patience import Patience
 from springtide.runtime.replicas import group as groups
 from springtide.runtime.replicas.cuts import Cut
 from springtide.runtime.replicas.group import Group
@@ -226,6 +227,27 @@ def test_what_a_dead_replica_began_another_finishes(
     runs.run("b", 5, instances=3 if after else 1)
     runs.run("a")
     runs.check()
+
+
+def test_a_dead_publisher_is_not_waited_for_however_long_there_was_no_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, now, waited = Runs(tmp_path), [0.0], [0.0]
+    runs.run("a", 3)
+
+    def wait(_: Patience, seconds: float) -> None:
+        now[0] += seconds
+        waited[0] += seconds
+
+    def silence(engine: Engine) -> bool:
+        now[0] += 3600.0
+        return engine.manifest.epoch < 5
+
+    monkeypatch.setattr(Patience, "_wait", wait)
+    options = runs.options("b", timer=lambda: now[0])
+    inprocess.run(runs.query().plan(buckets=BUCKETS), tmp_path / "b", options, between=silence)
+    assert runs.by() == ["a"] * 3 + ["b"] * 3
+    assert waited[0] < 1.0
 
 
 @pytest.mark.parametrize("step", ["take", "finish"])
