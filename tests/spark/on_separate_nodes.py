@@ -26,9 +26,9 @@ from benchmarks.elastic.standalone import MASTER_SAYS, ROOT, SETTINGS, WORKER_SA
 from springtide.query import steps
 from springtide.query.errors import SpringtideError
 from springtide.state.control import Command, send
+from springtide.state.from_outside import from_outside
 from springtide.state.manifest import Manifest
 from springtide.state.stores import Store
-from springtide.state.watched import watched
 from springtide.testing import compare
 from tests.chaos.queries import INPUTS, ROWS, SCHEMA, Digest, rows
 from tests.machine import LONG
@@ -114,7 +114,7 @@ def drive(master: str, server: str, every: str) -> None:
     run = query(bucket).start(
         st.spark_session(master, **SETTINGS | _NOTICED | settings),
         checkpoint=bucket.at("ckpt"),
-        instances=None if watched(bucket.at("ckpt")).latest() else 1,
+        instances=None if from_outside(bucket.at("ckpt")).latest() else 1,
         buckets=16,
         durability=every,
         patience="5m",
@@ -139,7 +139,7 @@ class Play:
         port = said(self._log(store), r"port (\d+)")
         self.bucket = Bucket(f"{store.address}:{port}")
         self.bucket.make()
-        self.checkpoint = watched(self.bucket.at("ckpt"))
+        self.checkpoint = from_outside(self.bucket.at("ckpt"))
         self._start_daemon(master, "master.Master")
         self.master = said(self._log(master), MASTER_SAYS)
         for name in WORKERS:

@@ -194,9 +194,7 @@ def test_what_spark_itself_fails_with_is_not_taken_for_the_end(spark: Any, tmp_p
     offsets.parent.mkdir()
     offsets.write_text("in the way")
     run = query.start(spark, checkpoint=tmp_path / "ckpt")
-    with pytest.raises(
-        st.SpringtideError, match=r"^Spark has ended the query: .+; the next start continues from the last"
-    ):
+    with pytest.raises(st.SpringtideError, match=r"^Spark has ended the query: .+; .*next start"):
         run.wait(LONG)
     shutil.rmtree(offsets.parent)
     assert query.start(spark, checkpoint=tmp_path / "ckpt").wait(LONG)
@@ -259,7 +257,7 @@ def test_a_query_is_replaced_while_it_runs(spark: Any, tmp_path: Path) -> None:
     run.replace(form(ByThousands(), copy), elastic=st.Elastic(max=2))
     write(files, 1)
     until(run, lambda: accepted(run, "rows") == 50)
-    with pytest.raises(st.QueryError, match="4 instances are not within the limits"):
+    with pytest.raises(st.QueryError, match=r"step counts.*4 instances .*limits"):
         run.scale("counts", 4)
     run.replace(elastic=False)
     run.scale("counts", 4)

@@ -195,7 +195,7 @@ class Forgetful(Source):
         ("", ""),
         ("set", r"read at once: Slice\.data is not plain JSON .*replayable = False"),
         ("count", r"read at once: a slice of 6 rows has 5"),
-        ("skips", r"cut into epochs of about 1 rows.*: 2 rows are missing, such as \('0', 1\)"),
+        ("skips", r"cut into epochs of about 1 row.*: 2 rows missing, such as \('0', 1\)"),
         ("shown", r"shape: describe\(\) or repr\(\) shows a secret"),
     ],
 )

@@ -30,9 +30,7 @@ def connect_session() -> Any:
 def test_a_connect_session_is_refused_with_what_to_do(tmp_path: Path) -> None:
     session = connect_session()
     assert is_connect(session)
-    with pytest.raises(
-        QueryError, match=r"step q \(query\): a Spark Connect session cannot run it: .*; run the program"
-    ):
+    with pytest.raises(QueryError, match=r"step q \(query\): .*Spark Connect .*; run the program"):
         query().start(session, checkpoint=tmp_path / "ckpt")
     assert not (tmp_path / "ckpt").exists()
 
@@ -50,5 +48,5 @@ def test_a_spark_that_is_too_old_is_refused(version: str, refused: bool) -> None
     if not refused:
         check_session("q", session)
         return
-    with pytest.raises(QueryError, match=r"it cannot run on Spark 3\.5\.9; use Spark 4\.0 or a newer one"):
+    with pytest.raises(QueryError, match=r"step q.*Spark 3\.5\.9; .*4\.0"):
         check_session("q", session)

@@ -32,7 +32,7 @@ def test_table_reads_cells() -> None:
 
 
 def test_table_with_a_cell_too_many() -> None:
-    with pytest.raises(ValueError, match="'1 2 3' has 3 cells but there are 2 columns"):
+    with pytest.raises(ValueError, match=r"'1 2 3' has 3 cells.* 2 columns"):
         table("a b \n 1 2 3")
 
 
@@ -180,9 +180,7 @@ def test_check_operator_finds_rows_that_depend_on_the_frame() -> None:
         def process(self, state: Any, tuples: pl.DataFrame, ready_ts: int) -> Any:
             return super().process({}, tuples, ready_ts)
 
-    with pytest.raises(
-        AssertionError, match=r"PerFrame gives other rows when its input is cut \(seed 0, cut \d+\): \d+ row"
-    ):
+    with pytest.raises(AssertionError, match=r"PerFrame .*other rows.* \(seed 0, cut \d+\): \d+ row"):
         check_operator(PerFrame(), WORDS, keys="word")
 
 

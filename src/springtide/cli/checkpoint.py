@@ -12,10 +12,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from springtide.cli.formatting import count, plural, size
+from springtide.cli.formatting import count, size
 from springtide.cli.history import stamps
 from springtide.cli.show import show
 from springtide.compiler.tables import columns
+from springtide.query.plurals import plural
 from springtide.state.copying import Copied, backup
 from springtide.state.copying import restore as restore_checkpoint
 from springtide.state.manifest import Manifest

@@ -8,14 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from springtide.cli.errors import CommandError
-from springtide.cli.formatting import extra, plural, size
+from springtide.cli.formatting import extra, size
 from springtide.cli.status import CheckpointPath
 from springtide.elastic.protocols import ProtocolChoice
 from springtide.query.errors import nearest
+from springtide.query.plurals import plural
 from springtide.state.answers import Answer, Change
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.control import Command, ask
-from springtide.state.watched import watched
+from springtide.state.from_outside import from_outside
 
 Step = Annotated[str, typer.Argument(metavar="STEP", help="A step of the query; stands for its whole subquery.")]
 Wait = Annotated[float, typer.Option(min=0, help="Seconds to wait for the query's answer.")]
@@ -113,7 +114,7 @@ def parse_buckets(text: str) -> list[int]:
 
 def _running(ckpt: str) -> tuple[Checkpoint, str]:
     """Return the checkpoint of a query that is running, and the query's name."""
-    checkpoint = watched(ckpt)
+    checkpoint = from_outside(ckpt)
     query = checkpoint.identity()["query"]
     if not checkpoint.in_use():
         where = ckpt if checkpoint.remote is None else checkpoint.store.url

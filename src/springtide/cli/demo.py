@@ -21,7 +21,7 @@ from rich.console import Console
 
 import springtide as st
 from springtide.charts import chart
-from springtide.cli.formatting import extra, plural, size
+from springtide.cli.formatting import extra, size
 from springtide.cli.launch import Finished, RunOptions, launch
 from springtide.cli.run import summary
 from springtide.cli.sessions import SessionOptions
@@ -31,6 +31,7 @@ from springtide.compiler.tables import columns
 from springtide.elastic.decisions import Decision, decisions_of
 from springtide.elastic.snapshot import Snapshot
 from springtide.query.errors import SpringtideError
+from springtide.query.plurals import plural
 from springtide.state.history import History
 
 ANSWER = 0.000_75

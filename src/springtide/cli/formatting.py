@@ -98,14 +98,5 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(_BARS[int(value / top * (len(_BARS) - 1))] for value in values)
 
 
-def plural(number: int, noun: str) -> str:
-    """Count things.
-
-    >>> plural(1, "row"), plural(2, "row")
-    ('1 row', '2 rows')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def _three(value: float) -> str:
     return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}".removesuffix(".00").removesuffix(".0")

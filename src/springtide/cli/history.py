@@ -9,18 +9,19 @@ from typing import Annotated
 
 import typer
 
-from springtide.cli.formatting import clock, count, extra, plural, rate, seconds, size
+from springtide.cli.formatting import clock, count, extra, rate, seconds, size
 from springtide.cli.show import show, width
 from springtide.cli.status import CheckpointPath
 from springtide.compiler.tables import GAP, columns
 from springtide.elastic.decisions import Decision, decisions_of
 from springtide.elastic.snapshot import Snapshot
+from springtide.query.plurals import plural
 from springtide.state.checkpoint import Checkpoint
+from springtide.state.from_outside import from_outside
 from springtide.state.history import History
 from springtide.state.instructions import Refusal
 from springtide.state.names import HISTORY
 from springtide.state.traffic import Traffic
-from springtide.state.watched import watched
 
 _DAY = 86_400
 _REFUSALS = 10
@@ -38,7 +39,7 @@ def history(
 
     What the rules of elasticity refused comes last. With --snapshots it shows the measurements of each epoch.
     """
-    checkpoint = watched(ckpt)
+    checkpoint = from_outside(ckpt)
     name, past = checkpoint.identity()["query"], History(checkpoint.root)
     checkpoint.bring(HISTORY)
     if snapshots:

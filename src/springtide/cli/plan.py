@@ -15,6 +15,7 @@ from springtide.cli.sample import read_samples
 from springtide.cli.show import show
 from springtide.compiler.instances import UTILISATION, Cost, Observation, costs, instances, needed
 from springtide.compiler.tables import columns
+from springtide.query.plurals import plural
 
 
 def plan(
@@ -51,9 +52,11 @@ def plan(
     else:
         available = available or max(os.cpu_count() or 1, len(measured))
         if available < len(measured):
-            raise CommandError(f"{len(measured)} subqueries need at least {len(measured)} instances, not {available}")
+            raise CommandError(
+                f"give at least {plural(len(measured), 'instance')}, one for each subquery, not {available}"
+            )
         proposal = instances(measured, available)
-        purpose = f"for {available} instances"
+        purpose = f"for {plural(available, 'instance')}"
     show("\n".join([f"query {query.name}, {purpose}", "", *_table(measured, proposal, rate)]))
     for name, cost in measured.items():
         if rate is not None and cost.load > proposal[name] * UTILISATION and proposal[name] == cost.most:

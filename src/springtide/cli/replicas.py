@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from springtide.cli.errors import CommandError
-from springtide.cli.formatting import count, plural
+from springtide.cli.formatting import count
 from springtide.cli.show import show
 from springtide.cli.status import ago
 from springtide.compiler.tables import columns
 from springtide.query.errors import nearest
+from springtide.query.plurals import plural
 from springtide.runtime.replicas.group import Group, Member
 from springtide.state.stores import Store
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from springtide.cli.elasticity import POLICIES, parse_elastic
 from springtide.cli.errors import CommandError
-from springtide.cli.formatting import count, plural, rate, seconds
+from springtide.cli.formatting import count, rate, seconds
 from springtide.cli.launch import LOOPBACK, Finished, RunOptions, launch, places
 from springtide.cli.load import file_of, load_query, module_of
 from springtide.cli.reloading import QueryFile
@@ -19,6 +19,7 @@ from springtide.cli.tables import table_of
 from springtide.compiler.tables import columns
 from springtide.elastic.protocols import ProtocolChoice as Protocol
 from springtide.elastic.settings import Elastic
+from springtide.query.plurals import plural
 from springtide.query.steps import Sink
 from springtide.runtime.durability import EPOCH, RETAIN, Durability
 from springtide.runtime.query import Query

@@ -9,13 +9,14 @@ import polars as pl
 import typer
 
 from springtide.cli.errors import CommandError
-from springtide.cli.formatting import event_time, plural
+from springtide.cli.formatting import event_time
 from springtide.cli.show import show
 from springtide.cli.status import CheckpointPath
 from springtide.cli.tables import table_of
 from springtide.compiler.tables import columns
 from springtide.operators.sliding.operator import CLOSED
 from springtide.query.errors import nearest
+from springtide.query.plurals import plural
 from springtide.query.types import END_OF_TIME
 from springtide.runtime.state_reader import (
     StateDescription,
@@ -28,8 +29,8 @@ from springtide.runtime.state_reader import (
     tables_of,
     with_keys,
 )
+from springtide.state.from_outside import from_outside
 from springtide.state.manifest import Manifest, SubqueryState
-from springtide.state.watched import watched
 
 
 def state(
@@ -51,7 +52,7 @@ def state(
     Without STEP a line for each of them; with STEP the rows of its state: for a windowed aggregate the partial results per key and pane, for a
     join the tuples of each side, for an operator the state of each key.
     """
-    checkpoint = watched(ckpt)
+    checkpoint = from_outside(ckpt)
     identity = checkpoint.identity()
     manifest = latest(checkpoint)
     descriptions: Mapping[str, StateDescription] = identity.get("state", {})

@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from springtide.cli.formatting import clock, count, event_time, plural, seconds, size
+from springtide.cli.formatting import clock, count, event_time, seconds, size
 from springtide.cli.show import show
 from springtide.compiler.tables import columns
+from springtide.query.plurals import plural
 from springtide.query.types import END_OF_TIME
+from springtide.state.from_outside import from_outside
 from springtide.state.manifest import Manifest, SourceState, SubqueryState
-from springtide.state.watched import watched
 
 CheckpointPath = Annotated[
     str, typer.Argument(metavar="CKPT", help="The checkpoint of a query: its folder, or its address (s3://…).")
@@ -23,7 +24,7 @@ _DAY = 86_400
 
 def status(ckpt: CheckpointPath) -> None:
     """Show how far a query has come: rows, instances, state."""
-    checkpoint = watched(ckpt)
+    checkpoint = from_outside(ckpt)
     identity = checkpoint.identity()
     name = identity["query"]
     running, manifest = checkpoint.in_use(), checkpoint.latest()

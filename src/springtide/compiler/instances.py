@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from springtide.compiler.plan import Plan
+from springtide.query.plurals import plural
 
 UTILISATION = 0.7
 """How busy an instance may be when the number of instances is chosen by rate."""
@@ -83,7 +84,7 @@ def instances(costs: Mapping[str, Cost], available: int) -> dict[str, int]:
     {'calls': 2, 'heavy': 9, 'top': 1}
     """
     if available < len(costs):
-        raise ValueError(f"{len(costs)} subqueries need at least {len(costs)} instances, not {available}")
+        raise ValueError(f"give at least {plural(len(costs), 'instance')}, one for each subquery, not {available}")
     quotas = _quotas(costs, available)
     given = {name: math.floor(quota + 1e-9) for name, quota in quotas.items()}
     left = round(sum(quotas.values())) - sum(given.values())

@@ -14,6 +14,7 @@ from typing import Any
 
 from springtide.elastic.protocols import Protocol
 from springtide.query.html import table
+from springtide.query.plurals import plural
 from springtide.state.instructions import Instruction
 
 
@@ -76,7 +77,7 @@ class Decision:
             return "replaced"
         before, after = self.instruction.before.instances, self.instruction.after.instances
         if before != after:
-            return f"{before} → {after} instance{'' if after == 1 else 's'}"
+            return f"{before} → {plural(after, 'instance')}"
         return "moved" if self.instruction.kind == "move" else "balanced"
 
     def _repr_html_(self) -> str:

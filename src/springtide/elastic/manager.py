@@ -19,6 +19,7 @@ from springtide.elastic.reports import is_due, merged
 from springtide.elastic.rules import judge, resting
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
+from springtide.query.plurals import plural
 from springtide.state.bucket_map import BucketMap
 from springtide.state.instructions import Instruction, Refusal
 from springtide.state.manager_state import ManagerState
@@ -81,7 +82,9 @@ class Manager:
             least, most = self.elastic.bounds(name, len(before.owners) or None)
             if proposal.instances < least or (most is not None and proposal.instances > most):
                 upper = "any number" if most is None else most
-                raise ValueError(f"{proposal.instances} instances are not within the limits, {least} to {upper}")
+                raise ValueError(
+                    f"{plural(proposal.instances, 'instance')} would be outside the limits, {least} to {upper}"
+                )
         instruction = instruct(proposal, before, time, epoch, self.loads(name), grid)
         if instruction is not None:
             self.state = self.state.told(instruction)
@@ -169,7 +172,9 @@ class Manager:
             least, most = self.elastic.bounds(name, own.most)
             within = max(least, own.instances if most is None else min(own.instances, most))
             if within != own.instances:
-                found.append(Proposal(name, f"{own.instances} instances are not within the limits", instances=within))
+                found.append(
+                    Proposal(name, f"it has {plural(own.instances, 'instance')}, outside its limits", instances=within)
+                )
         for policy in filter(None, (self.elastic.policy, self.elastic.balancing)):
             try:
                 found += policy.decide(report, earlier)

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from springtide.query.plurals import plural
 from springtide.state.bucket_map import BucketMap
 
 Floats = npt.NDArray[np.float64]
@@ -28,7 +29,9 @@ def moved(before: BucketMap, after: BucketMap) -> tuple[int, ...]:
 def totals(bucket_map: BucketMap, loads: Sequence[float]) -> list[float]:
     """Add up the loads of the buckets by instance."""
     if len(loads) != len(bucket_map.owners):
-        raise ValueError(f"{len(loads)} loads do not fit {len(bucket_map.owners)} buckets")
+        raise ValueError(
+            f"{plural(len(loads), 'load')} for {plural(len(bucket_map.owners), 'bucket')}: give one for each"
+        )
     sums: list[float] = np.bincount(bucket_map.array, loads, bucket_map.instances).tolist()
     return sums
 
@@ -67,9 +70,11 @@ def owned(before: BucketMap, owners: Sequence[int], instances: int | None = None
     """Assign every bucket to the given owner."""
     n = before.instances if instances is None else instances
     if len(owners) != len(before.owners):
-        raise ValueError(f"{len(owners)} owners do not fit {len(before.owners)} buckets")
+        raise ValueError(
+            f"{plural(len(owners), 'owner')} for {plural(len(before.owners), 'bucket')}: give one for each"
+        )
     if n < 1 or not all(0 <= owner < n for owner in owners):
-        raise ValueError(f"an owner is not one of {n} instances")
+        raise ValueError(f"an owner is not among {plural(n, 'instance')}")
     if n == before.instances and tuple(owners) == before.owners:
         return before
     return _next(before, n, owners)
@@ -92,9 +97,9 @@ def scale(
     BucketMap(version=1, instances=3, owners=(2, 0, 0, 1, 0, 1))
     """
     if instances < 1:
-        raise ValueError(f"{instances} instances are not enough")
+        raise ValueError(f"{plural(instances, 'instance')}: at least 1 is needed")
     if before.owners and instances > len(before.owners):
-        raise ValueError(f"{instances} instances cannot share {len(before.owners)} buckets")
+        raise ValueError(f"{plural(instances, 'instance')} cannot share {plural(len(before.owners), 'bucket')}")
     if instances == before.instances:
         return before
     if grid is not None:

@@ -10,6 +10,7 @@ from springtide.elastic.instructions import instruct
 from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
+from springtide.query.plurals import plural
 from springtide.state.instructions import Instruction, Refusal, Rule
 from springtide.state.manager_state import ManagerState
 
@@ -84,13 +85,16 @@ def _degree(
     if wanted < own.instances:
         reports = state.fewer_wanted.get(name, ())
         if len(reports) < elastic.confirmations:
-            return None, ("confirmations", f"{len(reports)} of {elastic.confirmations} reports in a row asked for it")
+            return None, (
+                "confirmations",
+                f"{len(reports)} of {plural(elastic.confirmations, 'report')} in a row asked for it",
+            )
         wanted = min(own.instances, max(wanted, *reports))  # the most cautious of them
     elif wanted > own.instances:
         free = _free(report, name, elastic, state, decided)
         if free is not None and wanted > free:
             wanted = max(free, own.instances)
-            broken = ("slots", f"there are slots for {wanted} instances")
+            broken = ("slots", f"there are slots for {plural(wanted, 'instance')}")
     return (None if wanted == own.instances != asked else wanted), broken
 
 

@@ -70,8 +70,10 @@ class Aggregate:
         column = _one(where, schema, self.function, self.input)
         dtype = resolve(where, schema, [column.alias(INPUT)])[INPUT]
         if self.function == "count" and dtype == pl.Boolean and not column.meta.is_column():
-            hint = "give the same condition to st.sum, which counts where it holds; st.count('x') counts values that are not null"
-            raise QueryError(where, f"count does not look at whether {brief(column)} holds", hint)
+            hint = (
+                "to count where a condition holds give it to st.sum; st.count('x') counts the values that are not null"
+            )
+            raise QueryError(where, f"count would count {brief(column)} where it is false, too", hint)
         output = rule.output(dtype)
         if output is None:
             raise QueryError(
@@ -334,8 +336,8 @@ def _over(function: str, column: IntoExpr, **options: Any) -> Aggregate:
 def _one(where: str, schema: pl.Schema, function: str, expr: pl.Expr) -> pl.Expr:
     spelled = spell_out(where, schema, [expr])
     if len(spelled) != 1:
-        hint = "st.count() counts tuples" if function == "count" else "write one for each column"
-        raise QueryError(where, f"{function} takes one column, {brief(expr)} stands for {len(spelled)}", hint)
+        hint = "st.count() counts tuples" if function == "count" else "write one aggregate for each column"
+        raise QueryError(where, f"{function} takes one column, but {brief(expr)} stands for {len(spelled)}", hint)
     return spelled[0]
 
 
@@ -361,7 +363,9 @@ def _power(function: str, option: str, value: Any, low: int, high: int) -> int:
 def _bind_user(where: str, name: str, aggregate: Aggregate, user: UserFunction, schema: pl.Schema) -> BoundAggregate:
     if set(user.init) != set(user.add) or set(user.init) != set(user.merge):
         raise QueryError(
-            where, "init, add and merge name different columns", "give each the same names: they are the partial result"
+            where,
+            "init, add and merge name different columns",
+            "give all three the same names: those of the columns of a partial result",
         )
     add = {n: _one(f"{where}, add", schema, f"add of {n!r}", e) for n, e in user.add.items()}
     partial = resolve_scalars(f"{where}, add", schema, [e.alias(n) for n, e in add.items()])
@@ -371,8 +375,8 @@ def _bind_user(where: str, name: str, aggregate: Aggregate, user: UserFunction, 
         if merged[column] != dtype:
             raise QueryError(
                 f"{where}, merge",
-                f"{column!r} comes out as {type_text(merged[column])} but add makes it {type_text(dtype)}",
-                "cast one of them: partial results are merged again and again",
+                f"merge makes {column!r} {type_text(merged[column])}, but add makes it {type_text(dtype)}",
+                "cast one of them: merged results are merged again",
             )
         if not _is_value(user.init[column], dtype):
             problem = f"{column!r} = {shown(user.init[column])} is not {type_text(dtype)}"

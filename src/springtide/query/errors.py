@@ -162,9 +162,17 @@ def shown(value: object) -> str:
     if isinstance(value, type):
         return f"the class {name}"
     if callable(value):
-        return f"the function {name}" if name else f"a {type(value).__name__}"
+        return f"the function {name}" if name else article(type(value).__name__)
     text = str(value) if type(value).__module__.startswith("springtide.") else repr(value)
     if len(text) <= _SHORT and "\n" not in text and not text.startswith("<") and " at 0x" not in text:
         return text
-    kind = type(value).__name__
-    return f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind}"
+    return article(type(value).__name__)
+
+
+def article(noun: str) -> str:
+    """Return a noun with its article.
+
+    >>> article("int"), article("str")
+    ('an int', 'a str')
+    """
+    return f"{'an' if noun[0] in 'AEIOUaeiou' else 'a'} {noun}"

@@ -94,7 +94,7 @@ def predicate_of(step: str, schema: pl.Schema, predicate: Any) -> pl.Expr:
     spelled = spell_out(step, schema, [predicate])
     if len(spelled) != 1:
         problem = f"{brief(predicate)} gives {len(spelled)} truth values per row"
-        raise QueryError(step, problem, "make one of them: pl.all_horizontal(...) or pl.any_horizontal(...)")
+        raise QueryError(step, problem, "combine them: pl.all_horizontal(...) or pl.any_horizontal(...)")
     check_predicate(step, schema, spelled[0])
     return spelled[0]
 
@@ -161,8 +161,8 @@ def _check_types(step: str, schema: pl.Schema, exprs: tuple[pl.Expr, ...], resul
                 if dtype != result[name]:
                     raise QueryError(
                         step,
-                        f"{brief(expr)} should be {type_text(result[name])} but comes out as {type_text(dtype)}",
-                        "cast what goes in or what comes out",
+                        f"{brief(expr)} should be {type_text(result[name])}, but the values are {type_text(dtype)}",
+                        "cast its input or its result",
                     )
 
 
@@ -182,7 +182,7 @@ def _query_error(step: str, schema: pl.Schema, exprs: tuple[pl.Expr, ...], error
         first = f"there is no field {name!r}"
     roots = {root for expr in exprs for root in expr.meta.root_names()}
     columns = ", ".join(f"{n} is {type_text(t)}" for n, t in schema.items() if n in roots)
-    return QueryError(step, first, f"here {columns}" if columns else "check the expression's types")
+    return QueryError(step, first, f"check the types: {columns}" if columns else "check the types in the expression")
 
 
 def _first_line(error: BaseException) -> str:

@@ -31,7 +31,7 @@ class Graph:
     def __init__(self, name: str, *sinks: steps.Sink) -> None:
         """Collect the steps that lead to `sinks`; refuse cycles, names used twice and a query without sinks."""
         if not isinstance(name, str) or not name.strip():
-            raise QueryError("(query)", "the query has no name", "st.Query('heavy-callers', …)")
+            raise QueryError("(query)", "the query has no name", "give it first: st.Query('heavy-callers', …)")
         steps.check_name("query", name)
         label = f"{name} (query)"
         if not sinks:
@@ -97,7 +97,7 @@ def _check_places(sinks: Mapping[str, steps.Sink]) -> None:
             raise QueryError(
                 f"{name} (sink)",
                 f"the sink {other} writes to the same place: {sink.describe()}",
-                "give each a place of its own, or unite the streams first",
+                "give each a place of its own, or put the streams together first, with .union",
             )
 
 
@@ -128,7 +128,7 @@ def _in_order(sinks: Sequence[steps.Sink]) -> list[steps.Step]:
                 raise QueryError(
                     f"{step.name or step.kind} ({step.kind})",
                     f"the steps form a cycle: {' ← '.join(s.name or s.kind for s in ring)}",
-                    "a stream can only come from earlier ones",
+                    "a step can only follow steps that were made before it",
                 )
             elif step not in done:
                 path[step] = None

@@ -127,7 +127,6 @@ MODULE = _table(
     ("read_parquet scan_parquet readStream read", "write st.source('calls', st.parquet('calls/'), ts='time')"),
     ("read_csv scan_csv", "write st.source('calls', st.csv('calls/'), ts='time')"),
     ("read_json read_ndjson scan_ndjson", "write st.source('calls', st.json('calls/'), ts='time')"),
-    ("kafka", "read it through Spark: st.spark('kafka', {...})"),
     ("from_polars from_dicts from_pandas DataFrame", "write st.source('calls', st.memory(rows), ts='time')"),
     ("sink to_parquet write_parquet", "write stream.to(st.parquet_sink('out/'))"),
     ("concat", "write st.union(a, b)"),

@@ -39,7 +39,7 @@ def check_row_wise(step: str, schema: pl.Schema, expr: pl.Expr) -> None:
             raise QueryError(step, f"{brief(part)} looks at more than one row{whole}", _hint(part))
         unknown |= answer is None
     if unknown and not _same_one_by_one(schema, expr):
-        raise QueryError(step, f"{brief(expr)} gives different values when rows come one by one", _hint(expr))
+        raise QueryError(step, f"{brief(expr)} gives other values if it sees the rows one by one", _hint(expr))
 
 
 def calls_python(expr: pl.Expr) -> bool:

@@ -34,7 +34,7 @@ def source(
     Schema([('ts', Datetime(time_unit='us', time_zone='UTC')), ('x', Int64)])
     """
     if not isinstance(name, str):
-        raise QueryError("(source)", "the source has no name", "st.source('calls', …): the name comes first")
+        raise QueryError("(source)", "the source has no name", "give it first: st.source('calls', …)")
     steps.check_name("source", name)
     label = f"{name} (source)"
     columns = _columns(label, connector)
@@ -59,7 +59,9 @@ def _columns(label: str, connector: SourceConnector) -> pl.Schema:
         hint = "use st.parquet(path), st.memory(rows) and the like"
         raise QueryError(label, f"{shown(connector)} is not a source", hint)
     if (lacking := connector.incomplete()) is not None:
-        raise QueryError(label, f"this is not a whole source: {lacking}", "see springtide.connectors.Source")
+        raise QueryError(
+            label, f"this source is incomplete: {lacking}", "define that too; see springtide.connectors.Source"
+        )
     try:
         columns = connector.schema()
     except QueryError as error:
@@ -78,7 +80,7 @@ def _schema(label: str, columns: pl.Schema, ts: str | None) -> pl.Schema:
         if TS in columns:
             raise QueryError(
                 label,
-                "there is a column 'ts' but it is not the event time",
+                "there is a column 'ts', but it is not the event time",
                 "say ts='ts', or rename that column in the source",
             )
         return pl.Schema(columns)
@@ -89,13 +91,13 @@ def _schema(label: str, columns: pl.Schema, ts: str | None) -> pl.Schema:
     if not (isinstance(dtype, pl.Datetime | pl.Date) or dtype in (pl.Int64, pl.String)):
         raise QueryError(
             label,
-            f"the time {ts!r} is {type_text(dtype)}",
+            f"{ts!r} is {type_text(dtype)}, which cannot be an event time",
             "give a column of times, of ISO texts, or of microseconds as i64",
         )
     if ts != TS and TS in columns:
         raise QueryError(
             label,
-            f"{ts!r} is to become ts but there is a column 'ts' already",
+            f"{ts!r} is to become ts, but there is already a column 'ts'",
             "use ts='ts', or rename that column in the source",
         )
     return pl.Schema({TS if n == ts else n: TIME if n == ts else t for n, t in columns.items()})

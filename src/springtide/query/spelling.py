@@ -38,8 +38,10 @@ def _spell_out(step: str, schema: pl.Schema, expr: pl.Expr) -> list[pl.Expr]:
     try:
         wanted = frame.select(expr).collect_schema()
     except DuplicateError:
-        problem = f"{brief(expr)} stands for several columns, which would have the same name"
-        raise QueryError(step, problem, "give them a .name.suffix('_x'), or write them one by one") from None
+        problem = f"{brief(expr)} stands for several columns that would have the same name"
+        raise QueryError(
+            step, problem, "give them other names with .name.suffix('_x'), or write them one by one"
+        ) from None
     except PolarsError:
         return [expr]  # the code that resolves it reports what is wrong
     try:
@@ -48,7 +50,9 @@ def _spell_out(step: str, schema: pl.Schema, expr: pl.Expr) -> list[pl.Expr]:
             return spelled
     except (PolarsError, KeyError, TypeError, ValueError):  # JSON of a form that is not known here
         pass
-    raise QueryError(step, f"{brief(expr)} stands for several columns", "write it once for each column, by its name")
+    raise QueryError(
+        step, f"{brief(expr)} stands for several columns", "write it once for each column, with the column's name"
+    )
 
 
 def _each(frame: pl.LazyFrame, node: Node) -> list[Node]:

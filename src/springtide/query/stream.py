@@ -76,7 +76,7 @@ class Stream:
         source = self._source("late")
         if source.ts is None:
             raise QueryError(
-                label_of(self), "has no late rows", "rows are late only where there is a time: give it a ts="
+                label_of(self), "has no late rows", "only rows with a time can be late: give the source a ts="
             )
         return Stream(source, steps.LATE, self.schema, timed=False)
 
@@ -96,7 +96,7 @@ class Stream:
             return Stream(self.step, steps.REJECTED, self.step.rejected, timed=False)
         if isinstance(self.step, steps.Aggregate) and self.port == steps.OUT:
             if steps.REASON in self.step.by:
-                problem = f"rejected groups say why in {steps.REASON!r}, and there is such a column already"
+                problem = f"rejected groups get a column {steps.REASON!r}, and there is already such a column"
                 raise QueryError(label_of(self), problem, "rename it before the aggregate")
             return Stream(self.step, steps.REJECTED, self.step.rejected, timed=False)
         text = pl.String()
@@ -341,7 +341,9 @@ class Stream:
         with pl.Config(tbl_rows=n, tbl_cols=-1):
             print(rows)
         if not rows.height:
-            print(f"no rows come of the first {sample:,} of each source; more: .show(sample={100 * sample})")
+            print(
+                f"the first {sample:,} rows of each source produce no rows; look at more with .show(sample={100 * sample})"
+            )
 
     def _repr_html_(self) -> str:
         """Return the columns as HTML for a notebook, with some rows if they are at hand."""
@@ -353,7 +355,7 @@ class Stream:
         """Refuse `calls["x"]`."""
         column = key if isinstance(key, str) else "x"
         hint = f"in an expression write pl.col({column!r}); to keep only this column write .select({column!r})"
-        raise QueryError(label_of(self), "a stream is not indexed", hint)
+        raise QueryError(label_of(self), "a stream cannot be indexed", hint)
 
     if not TYPE_CHECKING:
 
@@ -413,8 +415,8 @@ def _times_before(stream: Stream) -> set[str]:
 
 
 _HAVE = {
-    "late": "only sources have: use .late on the stream that st.source made",
-    "rejected": "only sources, aggregates and operators have: use .rejected on the stream that one of them made",
+    "late": "only sources have them: use .late on the stream that st.source made",
+    "rejected": "only sources, aggregates and operators have them: use .rejected on the stream that one of them made",
 }
 
 

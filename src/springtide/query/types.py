@@ -183,8 +183,8 @@ def check_carried(step: str, schema: pl.Schema) -> None:
 _FOREIGN: Final[dict[Any, str]] = {
     pl.Int128: "cast it to pl.Int64 or to pl.Decimal(38, 0)",
     pl.UInt128: "cast it to pl.UInt64 or to pl.Decimal(38, 0)",
-    pl.Object: "say what it is: a number, a text, a list, a struct",
-    pl.Unknown: "cast it to the type that it is to have",
+    pl.Object: "make it a number, a text, a list or a struct",
+    pl.Unknown: "cast it to the type that it should have",
 }
 
 
@@ -254,8 +254,8 @@ def schema_from(step: str, what: str, columns: Any) -> pl.Schema:
         except (TypeError, ValueError, pl.exceptions.PolarsError):
             if isinstance(dtype, type):
                 problem, hint = (
-                    f"is a {dtype.__name__} of unknown content",
-                    "say of what: pl.List(pl.Int64), pl.Datetime('us')",
+                    f"has the type {dtype.__name__} without its details",
+                    "write them too: pl.List(pl.Int64), pl.Datetime('us')",
                 )
             else:
                 problem, hint = (

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from springtide.query.errors import QueryError
+from springtide.query.plurals import plural
 from springtide.query.types import Length, length_text, micros_of, whole
 from springtide.query.usage import usage
 
@@ -61,13 +62,13 @@ class Sliding(Window):
         if self.size <= 0 or self.every <= 0:
             raise QueryError(
                 step,
-                f"a window of size {length_text(self.size)} every {length_text(self.every)} has no time in it",
+                f"a window of size {length_text(self.size)} every {length_text(self.every)} can hold no tuples",
                 "give lengths above zero",
             )
         if self.every > self.size:
             raise QueryError(
                 step,
-                f"a window of {length_text(self.size)} every {length_text(self.every)} leaves rows that are in no window",
+                f"a window of {length_text(self.size)} every {length_text(self.every)} leaves gaps, with rows that are in no window",
                 f"use every={length_text(self.size)!r} or less, and filter what you do not want",
             )
 
@@ -110,12 +111,14 @@ class LastN(Window):
         """Refuse windows without tuples, and ones that would leave some tuples outside every window."""
         if self.size <= 0 or self.every <= 0:
             raise QueryError(
-                step, f"a window of {self.size} tuples every {self.every} has nothing in it", "give numbers above zero"
+                step,
+                f"a window of {plural(self.size, 'tuple')} every {self.every} can hold no tuples",
+                "give numbers above zero",
             )
         if self.every > self.size:
             raise QueryError(
                 step,
-                f"a window of {self.size} tuples every {self.every} leaves tuples that are in no window",
+                f"a window of {plural(self.size, 'tuple')} every {self.every} leaves gaps, with tuples that are in no window",
                 f"use every={self.size} or less",
             )
 
@@ -140,9 +143,7 @@ class Session(Window):
     def check(self, step: str) -> None:
         """Refuse a gap that is not above zero."""
         if self.gap <= 0:
-            raise QueryError(
-                step, f"a session with a gap of {length_text(self.gap)} has no time in it", "give a gap above zero"
-            )
+            raise QueryError(step, f"a session cannot have a gap of {length_text(self.gap)}", "give a gap above zero")
 
     def cut(self, members: Sequence[tuple[int, Member]], time: int) -> Iterator[tuple[int, int, list[Member]]]:
         """Return the sessions that no further tuple can join."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from springtide.elastic import maps
 from springtide.query.errors import shown
+from springtide.query.plurals import plural
 from springtide.runtime.reconfiguring import Reconfiguring
 from springtide.state.answers import Answer, Change, write_answer
 from springtide.state.bucket_map import BucketMap
@@ -202,7 +203,7 @@ def _nothing(command: Command, change: Reconfiguring) -> str:
     if command.name == "rebalance":
         return f"the load of the instances of {step} is as even as it can be"
     has = change.maps[change.subquery_of(step)].instances
-    already = f"{step} has {has} instance{'' if has == 1 else 's'} already"
+    already = f"{step} has {plural(has, 'instance')} already"
     return f"{already}; it has no more buckets" if has < given["instances"] else already
 
 
@@ -219,7 +220,9 @@ def _committed(taken: _Taken, manifest: Manifest, change: Reconfiguring) -> Answ
         return Answer("done", "", manifest.epoch, _change(instruction, now), final=False)
     if change.waits(name):
         return Answer(
-            "waiting", f"{name} waits for executors to be {instruction.after.instances} instances", final=False
+            "waiting",
+            f"{name} waits for executors to have {plural(instruction.after.instances, 'instance')}",
+            final=False,
         )
     return Answer("failed", "its executors did not come in time")
 

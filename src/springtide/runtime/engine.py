@@ -24,6 +24,7 @@ from springtide.operators import check_runs
 from springtide.query import steps
 from springtide.query.errors import SpringtideError, TakenBackError
 from springtide.query.ids import EpochNumber, Generation
+from springtide.query.plurals import plural
 from springtide.runtime.buffers import record
 from springtide.runtime.commands import Commands
 from springtide.runtime.committing import Batch, manifest_after, with_counts
@@ -448,7 +449,7 @@ class Engine:
         started, tiers = self.options.timer(), self.storage.tiers
         gone = lost(tiers, self.manifest)
         whose = ", ".join(dict.fromkeys(s.subquery for s in gone))
-        self.note(f"{len(gone)} segments of {whose} are lost: their state is being rebuilt")
+        self.note(f"lost {plural(len(gone), 'segment')} of {whose}: the state is being rebuilt")
         fixed = {n for n, m in self.maps.items() if self.manifest.maps.get(n) != m}
         degree, limit = self.options.durability.degree, self.options.rows_per_epoch
         manifest = Recovery(self.plan, tiers, self.form.execute, degree, limit).run(self.storage.kept, fixed)

@@ -17,6 +17,7 @@ from springtide.query.aggregates import Aggregate, BoundAggregate, UserFunction
 from springtide.query.functions import Function
 from springtide.query.graph import Graph
 from springtide.query.operators import BucketOperator, KeyOperator
+from springtide.query.plurals import plural
 from springtide.query.text import expr_text
 from springtide.query.types import length_text
 from springtide.runtime.digests import of_code, of_expression
@@ -70,7 +71,7 @@ def misfit(plan: Plan, manifest: Manifest) -> str | None:
     for subquery in plan.subqueries:
         found = manifest.maps.get(subquery.name)
         if found is not None and subquery.buckets and len(found.owners) != subquery.buckets:
-            return f"it has owners for {len(found.owners)} buckets of {subquery.name}, which has {subquery.buckets}"
+            return f"it has owners for {plural(len(found.owners), 'bucket')} of {subquery.name}, which has {subquery.buckets}"
     return None
 
 

@@ -18,6 +18,7 @@ from typing import TypeVar
 import polars as pl
 
 from springtide.query.errors import SpringtideError, UnavailableError
+from springtide.query.plurals import plural
 from springtide.state.errors import AwayError
 
 FIRST = 0.1
@@ -142,4 +143,4 @@ def _cut(text: str) -> str:
 
 
 def _tried(failures: int, seconds: float) -> str:
-    return f"{failures} failure{'s' if failures > 1 else ''} in {seconds:.1f} s"
+    return f"{plural(failures, 'failure')} in {seconds:.1f} s"

@@ -68,7 +68,7 @@ def card(stream: Stream) -> str:
         return shown + note(f"no rows: {str(error).partition(chr(10))[0]}")
     if not rows.height:
         return shown + note(
-            f"the first {preview.SAMPLE:,} rows of each source produce no rows; more: stream.head(sample=…)"
+            f"the first {preview.SAMPLE:,} rows of each source produce no rows; look at more with stream.head(sample=…)"
         )
     return shown + frame_table(rows.head(_SHOWN)) + note("the first rows, by the reference")
 

@@ -26,6 +26,7 @@ from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
 from springtide.operators import operator_of
 from springtide.query.errors import QueryError, nearest
+from springtide.query.plurals import plural
 from springtide.runtime.changes import (
     UNTIMED,
     Action,
@@ -293,7 +294,9 @@ class Reconfiguration:
         self, whole: Instruction, instances: int, choice: ProtocolChoice | None, moment: Moment, waited: float
     ) -> list[Action]:
         name = whole.subquery
-        why = f"executors for {instances} of {whole.after.instances} instances are there, more did not come in time"
+        why = (
+            f"executors came for {instances} of {plural(whole.after.instances, 'instance')}, more did not come in time"
+        )
         if self.manager is not None:
             self.manager.drop(whole, moment.time, why)
         actions: list[Action] = [Note(f"{whole} is dropped: {why}")]
@@ -363,7 +366,7 @@ class Reconfiguration:
         if admitted:
             return actions + self._apply(instruction, choice, waited)
         self._choices[instruction.subquery] = choice
-        wanted = f"{instruction.subquery} waits for executors to be {instruction.after.instances} instances"
+        wanted = f"{instruction.subquery} waits for executors to have {plural(instruction.after.instances, 'instance')}"
         return [*actions, Waits(instruction), Note(wanted)]
 
     def _apply(self, instruction: Instruction, choice: ProtocolChoice | None, waited: float) -> list[Action]:
@@ -407,4 +410,4 @@ class Reconfiguration:
 
 def _check(name: str, instances: int) -> None:
     if instances < 1:
-        raise QueryError(f"{name} (subquery)", f"{instances} instances are not enough", "give at least 1")
+        raise QueryError(f"{name} (subquery)", f"it cannot have {plural(instances, 'instance')}", "give at least 1")

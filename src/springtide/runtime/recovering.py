@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from springtide.compiler.plan import Plan
 from springtide.elastic import maps
 from springtide.query.ids import EpochNumber
+from springtide.query.plurals import plural
 from springtide.runtime.buffers import joined
 from springtide.runtime.committing import states_after
 from springtide.runtime.epoch import Epoch, TaskReport
@@ -63,7 +64,7 @@ def base_of(tiers: Tiers, kept: Sequence[Manifest]) -> int:
     named = "; ".join(f"{s} is {tiers.fate(s)}" for s in gone[:_NAMED]) + ("; …" if len(gone) > _NAMED else "")
     raise CheckpointError(
         tiers.root,
-        f"has lost {len(gone)} segment{'s' * (len(gone) != 1)} with {sum(s.rows for s in gone):,} rows, and nothing is left to rebuild them from: {named}",
+        f"has lost {plural(len(gone), 'segment')} with {plural(sum(s.rows for s in gone), 'row')}, and nothing is left to rebuild them from: {named}",
         "restore the files from a copy (springtide checkpoint restore), or start with a new checkpoint",
     )
 

@@ -27,6 +27,7 @@ from springtide.operators.state_view import StateView
 from springtide.query import steps
 from springtide.query.errors import UnavailableError, UserCodeError
 from springtide.query.ids import InstanceId
+from springtide.query.plurals import plural
 from springtide.runtime.buffers import buffer, sent_before
 from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.patience import of_the_outside, said
@@ -285,7 +286,7 @@ def _seen(part: Slice, got: Ingested) -> int:
     if part.exact and rows != part.rows:
         raise UserCodeError(
             f"{part.source} (source)",
-            f"a slice of the physical stream {part.stream!r} has {rows} rows, but {part.rows} were announced",
+            f"a slice of the physical stream {part.stream!r} has {plural(rows, 'row')}, but {part.rows} were announced",
             "read exactly the rows of the slice; if their number is not known before, give the slice exact=False",
         )
     return rows

@@ -8,6 +8,7 @@ import polars as pl
 
 from springtide.connectors import Publication, Sink
 from springtide.query.errors import QueryError
+from springtide.query.plurals import plural
 from springtide.query.types import whole
 
 
@@ -26,7 +27,7 @@ class Console(Sink):
         rows = publication.frame()
         if rows.height:
             with pl.Config(tbl_rows=self.rows, tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True):
-                print(f"epoch {publication.epoch}, {publication.sink}: {rows.height} rows\n{rows}")
+                print(f"epoch {publication.epoch}, {publication.sink}: {plural(rows.height, 'row')}\n{rows}")
 
 
 def console(*, rows: int = 20) -> Console:

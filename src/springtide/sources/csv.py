@@ -13,6 +13,7 @@ import polars as pl
 
 from springtide.connectors import Read, Slice
 from springtide.query.errors import QueryError, nearest, shown
+from springtide.query.plurals import plural
 from springtide.query.types import schema_from
 from springtide.sources.files import judged
 from springtide.sources.line_files import BOM, LineSource, first_line, raw
@@ -126,7 +127,7 @@ def _faults(lines: pl.Series, width: int, separator: str) -> dict[int, str]:
         bare = lines.clone().scatter(quoted, these.str.replace_all(r'"(?:[^"]|"")*"', ""))
     widths = bare.str.count_matches(separator, literal=True) + 1
     for i in (widths != width).arg_true():
-        faults.setdefault(i, f"the line has {widths[i]} field{'s' if widths[i] > 1 else ''}, not {width}")
+        faults.setdefault(i, f"the line has {plural(widths[i], 'field')}, not {width}")
     return faults
 
 

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from springtide.connectors import ONE_STREAM, Feed, Owner, Slice, Take
 from springtide.query.errors import SpringtideError
+from springtide.query.plurals import plural
 from springtide.sources.delta_log import File, Unreadable, Version, difference, unreadable, version_of, whole
 from springtide.sources.files import Piece
 from springtide.sources.parquet import row_groups
@@ -163,7 +164,7 @@ class DeltaFeed(Feed):
                 "stop the query and start it again, so that it is built with the new columns",
             )
         if version.removed:
-            what = f"version {version.number} takes away the rows of {version.removed} files (DELETE, UPDATE, MERGE, overwrite)"
+            what = f"version {version.number} takes away the rows of {plural(version.removed, 'file')} (DELETE, UPDATE, MERGE, overwrite)"
             if self._source.changes == "fail":
                 raise self._refused(
                     f"cannot be read any further as a stream of added rows: {what}",
@@ -204,8 +205,8 @@ class DeltaFeed(Feed):
 
 def lost(source: Delta, version: int, path: str, rows: int) -> SpringtideError:
     """Return the error for a file that was gone before it was read."""
-    many = f"its {rows} rows" if rows else "its rows"
+    many = f"its {plural(rows, 'row')}" if rows else "its rows"
     return SpringtideError(
-        f"{source.describe()} has lost {path}, a file of version {version}, before it was read: {many} are not to be had any more;"
+        f"{source.describe()} has lost {path}, a file of version {version}, before it was read: {many} can no longer be read;"
         " was it VACUUMed? restore the file, or start again with a new checkpoint"
     )

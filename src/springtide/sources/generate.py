@@ -13,6 +13,7 @@ import polars as pl
 from springtide.connectors import Read, Slice, Source, Take
 from springtide.query.connectors import Rows
 from springtide.query.errors import QueryError, UserCodeError, shown
+from springtide.query.plurals import plural
 from springtide.query.types import END_OF_TIME, schema_from, whole
 from springtide.sources.profiles import Profile, constant
 
@@ -111,7 +112,7 @@ class Generator(Source):
             found = dict(made.schema) if isinstance(made, pl.DataFrame) else shown(made)
             raise UserCodeError(_LABEL, f"{what} gave {found}", f"give a frame with {dict(self.columns)}")
         if made.height != count:
-            raise UserCodeError(_LABEL, f"{what} gave {made.height} rows", "give as many as were asked for")
+            raise UserCodeError(_LABEL, f"{what} gave {plural(made.height, 'row')}", "give as many as were asked for")
         return made
 
 

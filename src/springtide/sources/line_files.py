@@ -13,6 +13,7 @@ import polars as pl
 from springtide.connectors import Slice
 from springtide.connectors.file_ledger import Found
 from springtide.query.errors import SpringtideError
+from springtide.query.plurals import plural
 from springtide.sources.files import FileSource, Piece
 from springtide.sources.places import Disk, Place, check_tag
 
@@ -180,7 +181,7 @@ class LineSource(FileSource):
         lines, reasons = split_lines(data)
         if lines.len() != part.rows:
             raise SpringtideError(
-                f"{path} was changed while it was read: it had {part.rows} lines here, now {lines.len()}; "
+                f"{path} was changed while it was read: it had {plural(part.rows, 'line')} here, now {lines.len()}; "
                 "files of a source may grow, but not change"
             )
         return data, lines, reasons

@@ -13,6 +13,7 @@ import polars as pl
 from springtide.connectors import POSITION, Read, Slice, Source, Take
 from springtide.query.connectors import ONE_STREAM, Marker, Rows
 from springtide.query.errors import QueryError, shown
+from springtide.query.plurals import plural
 from springtide.query.types import END_OF_TIME, schema_from
 from springtide.values.row_checks import Misfit, frame_of_row, frame_of_rows, row_text
 
@@ -33,7 +34,9 @@ class Memory(Source):
     def describe(self) -> str:
         """Say how much there is."""
         rows = sum(len(rows) for rows in self.streams.values())
-        return f"memory, {rows} rows" + (f" in {len(self.streams)} physical streams" if len(self.streams) > 1 else "")
+        return f"memory, {plural(rows, 'row')}" + (
+            f" in {len(self.streams)} physical streams" if len(self.streams) > 1 else ""
+        )
 
     def read_all(self) -> Mapping[str, Rows]:
         """Return all rows."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from springtide.query.plurals import plural
+
 Accounts = Mapping[str, Mapping[str, int]]
 """What is counted → what is said of it → rows, since the checkpoint began to count."""
 
@@ -37,9 +39,9 @@ def imbalances(accounts: Accounts) -> Iterable[str]:
     """Return what does not add up, a sentence each.
 
     >>> list(imbalances({"source s": {"read": 3, "accepted": 1, "late": 1}, "step sums": {"expired": 0}}))
-    ['source s: 3 rows were read, but 1 accepted, 1 late and 0 rejected make 2']
+    ['source s: read 3 rows, but 1 accepted, 1 late and 0 rejected make 2']
     >>> list(imbalances({"exchange a → b": {"sent": 2, "received": 2}, "step b": {"expired": 7}}))
-    ['step b: 7 rows came too late, and are in no result']
+    ['step b: 7 rows came too late for any result']
     """
     for name, counts in accounts.items():
         n = Counter(counts)
@@ -47,10 +49,10 @@ def imbalances(accounts: Accounts) -> Iterable[str]:
         told = n["accepted"] + n["late"] + n["rejected"]
         if kind == SOURCE and n["read"] != told:
             parts = f"{n['accepted']} accepted, {n['late']} late and {n['rejected']} rejected"
-            yield f"{name}: {n['read']} rows were read, but {parts} make {told}"
+            yield f"{name}: read {plural(n['read'], 'row')}, but {parts} make {told}"
         elif kind == EXCHANGE and n["sent"] != n["received"]:
-            yield f"{name}: {n['sent']} rows were sent, and {n['received']} received"
+            yield f"{name}: sent {plural(n['sent'], 'row')}, and received {n['received']}"
         elif kind == SINK and n["given"] != n["written"]:
-            yield f"{name}: {n['given']} rows were for it, and {n['written']} written for it"
+            yield f"{name}: was given {plural(n['given'], 'row')}, and wrote {n['written']}"
         elif kind == STEP and n["expired"]:
-            yield f"{name}: {n['expired']} rows came too late, and are in no result"
+            yield f"{name}: {plural(n['expired'], 'row')} came too late for any result"

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from springtide.query.plurals import plural
 from springtide.state.disk import write
 from springtide.state.names import ANSWER
 from springtide.state.parsing import content, parsed
@@ -57,7 +58,7 @@ class Change:
         2 → 3 instances
         """
         if self.before != self.after:
-            return f"{self.before} → {self.after} instance{'' if self.after == 1 else 's'}"
+            return f"{self.before} → {plural(self.after, 'instance')}"
         return "moved" if self.kind == "move" else "balanced"
 
 

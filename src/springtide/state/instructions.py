@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from springtide.query.plurals import plural
 from springtide.state.bucket_map import BucketMap, check_map
 from springtide.state.shapes import anything, known, listed, maybe, record, whole
 
@@ -51,9 +52,9 @@ class Instruction:
         if self.kind == "replace":
             return f"replace {self.subquery}: {self.reason}"
         if self.kind == "scale":
-            what = f"scale {self.subquery}: {self.before.instances} → {self.after.instances} instances"
+            what = f"scale {self.subquery}: {self.before.instances} → {plural(self.after.instances, 'instance')}"
         else:
-            what = f"{self.kind} {self.subquery}: {len(self.moved)} of {len(self.after.owners)} buckets"
+            what = f"{self.kind} {self.subquery}: {len(self.moved)} of {plural(len(self.after.owners), 'bucket')}"
         return f"{what}; {self.reason}"
 
     def as_event(self) -> str:
@@ -61,10 +62,10 @@ class Instruction:
         if self.kind == "replace":
             return f"replaced {self.subquery}: {self.reason}"
         if self.kind == "scale":
-            done = f"scaled {self.subquery}: {self.before.instances} → {self.after.instances} instances"
+            done = f"scaled {self.subquery}: {self.before.instances} → {plural(self.after.instances, 'instance')}"
         else:
             word = {"move": "moved", "rebalance": "rebalanced"}[self.kind]
-            done = f"{word} {self.subquery}: {len(self.moved)} of {len(self.after.owners)} buckets"
+            done = f"{word} {self.subquery}: {len(self.moved)} of {plural(len(self.after.owners), 'bucket')}"
         return done if self.reason == BY_HAND else f"{done}; {self.reason}"
 
     def to_json(self) -> dict[str, Any]:

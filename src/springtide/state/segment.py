@@ -20,6 +20,7 @@ import polars as pl
 import pyarrow as pa
 
 from springtide.query.ids import EpochNumber, InstanceId
+from springtide.query.plurals import plural
 from springtide.state.disk import flush
 from springtide.state.errors import CheckpointError
 from springtide.state.index import END, LEAST, MAGIC, index_of
@@ -63,7 +64,7 @@ class Segment:
     def __str__(self) -> str:
         """Return what is in it."""
         return (
-            f"{self.file} ({self.rows:,} rows of {self.kind} of {self.subquery}, "
+            f"{self.file} ({plural(self.rows, 'row')} of {self.kind} of {self.subquery}, "
             f"written in epoch {self.epoch} by instance {self.instance})"
         )
 

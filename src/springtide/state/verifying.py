@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from springtide.query.plurals import plural
 from springtide.state.accounts import imbalances
 from springtide.state.errors import CheckpointError
 from springtide.state.ledgers import damaged_ledgers, unlisted_files
@@ -127,7 +128,7 @@ def _verify(checkpoint: ReadOnlyCheckpoint, progress: Progress | None) -> Verifi
             damaged.append(Damage(file, "is empty" if file in sizes else _MISSING, holds))
     ledgers = {file: (count, crc) for m in manifests for file, (count, crc) in m.ledgers().items()}
     damaged += [
-        Damage(file, unlisted[file], f"what became of {count:,} files of a source")
+        Damage(file, unlisted[file], f"what became of {plural(count, 'file')} of a source")
         for file, (count, _) in ledgers.items()
         if file in unlisted
     ]
@@ -161,7 +162,7 @@ def problem_of(checkpoint: ReadOnlyCheckpoint, manifest: Manifest, segment: Segm
 def _problem(path: Path, segment: Segment) -> str | None:
     try:
         if (size := path.stat().st_size) != segment.bytes:
-            return f"has {size:,} bytes, not {segment.bytes:,}"
+            return f"has {plural(size, 'byte')}, not {segment.bytes:,}"
         if segment.crc is not None and checksum(path) != segment.crc:
             return "has another content than was written: its checksum does not fit"
         rows = read_segment(path).height
@@ -169,7 +170,7 @@ def _problem(path: Path, segment: Segment) -> str | None:
         return _MISSING
     except CheckpointError as error:
         return error.problem
-    return None if rows == segment.rows else f"has {rows:,} rows, not {segment.rows:,}"
+    return None if rows == segment.rows else f"has {plural(rows, 'row')}, not {segment.rows:,}"
 
 
 def contents(checkpoint: ReadOnlyCheckpoint, manifest: Manifest, segment: Segment) -> str:
@@ -177,7 +178,7 @@ def contents(checkpoint: ReadOnlyCheckpoint, manifest: Manifest, segment: Segmen
     step = next(name for name, stored in manifest.state.items() if segment in stored.segments)
     slots = f", slots {segment.low} … {segment.high}" if segment.low > _EVER else ""
     return (
-        f"{segment.rows:,} rows of {segment.kind} of {step}, written in epoch {segment.epoch} by instance "
+        f"{plural(segment.rows, 'row')} of {segment.kind} of {step}, written in epoch {segment.epoch} by instance "
         f"{segment.instance}{slots}, {_buckets(checkpoint, manifest, step, segment)}"
     )
 

@@ -37,6 +37,7 @@ import polars as pl
 from springtide.query import steps
 from springtide.query.connectors import ONE_STREAM, Marker, Rows
 from springtide.query.operators import UserOperator
+from springtide.query.plurals import plural
 from springtide.query.source import source
 from springtide.query.types import TS, Length, Names, micros
 from springtide.runtime.query import Query
@@ -131,7 +132,9 @@ def table(text: str) -> list[dict[str, Any] | Marker]:
         elif len(cells) == len(names):
             rows.append({name: _value(cell) for name, cell in zip(names, cells, strict=True)})
         else:
-            raise ValueError(f"{' '.join(cells)!r} has {len(cells)} cells but there are {len(names)} columns")
+            raise ValueError(
+                f"{' '.join(cells)!r} has {plural(len(cells), 'cell')}, but there are {plural(len(names), 'column')}"
+            )
     return rows
 
 

@@ -15,6 +15,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import polars as pl
 
 from springtide.connectors import MISFIT, POSITION, UNLIMITED, Feed, Lineage, Owner, Read, Slice, Source, Take
+from springtide.query.plurals import plural
 from springtide.query.source import source as begin
 from springtide.runtime.failpoints import PLACES
 from springtide.runtime.query import Query
@@ -46,7 +47,7 @@ def check_source(
     told("read at once", partial(suite.whole, rows))
     most = len(suite.expected)
     for limit in sorted({1, 2, 3, 5, 7, most - 1, most} & set(range(1, most + 1))):
-        told(f"cut into epochs of about {limit} rows, with a new run after each", partial(suite.cut, limit))
+        told(f"cut into epochs of about {plural(limit, 'row')}, with a new run after each", partial(suite.cut, limit))
     told("slices that are read again", suite.again)
     told("read_all", suite.all_at_once)
     with tempfile.TemporaryDirectory(prefix="springtide-check-") as folder:
@@ -90,7 +91,7 @@ class _Suite:
                     frames.append(read.rows.collect().select(list(source.schema())))
         self.frame = pl.concat([pl.DataFrame(schema=source.schema()), *frames])
         assert self.expected, "there are no rows: give the source some, or nothing is checked"
-        assert rows is None or len(self.expected) == rows, f"there are {len(self.expected)} rows, not {rows}"
+        assert rows is None or len(self.expected) == rows, f"there are {plural(len(self.expected), 'row')}, not {rows}"
 
     def cut(self, limit: int) -> None:
         found: dict[Row, Any] = {}
@@ -122,7 +123,7 @@ class _Suite:
     def all_at_once(self) -> None:
         streams = self.make().read_all()
         count = sum(len(rows) for rows in streams.values())
-        assert count == len(self.expected), f"it returned {count} rows, not {len(self.expected)}"
+        assert count == len(self.expected), f"it returned {plural(count, 'row')}, not {len(self.expected)}"
 
     def run(self, root: Path) -> None:
         self._run_to_the_end(root, None)
@@ -153,7 +154,7 @@ class _Suite:
             runs.run_killed(query(), place, 2 if len(self.expected) > 1 else 1)
         runs.run(query())
         count = sum(sink.rows().height for sink in (out, late, wrong))
-        assert count == len(self.expected), f"the query had {count} rows, not {len(self.expected)}"
+        assert count == len(self.expected), f"the query had {plural(count, 'row')}, not {len(self.expected)}"
 
     def _takes(self, source: Source, feed: Feed, limit: int) -> Iterator[Take]:
         position = source.beginning
@@ -190,7 +191,7 @@ class _Suite:
         assert own.schema == columns, f"rows have the columns {dict(own.schema)}, not {dict(columns)}"
         count = frame.height + len(read.rejected)
         assert not part.exact or count == part.rows, (
-            f"a slice of {part.rows} rows has {count}: say exact=False if that is right"
+            f"a slice of {plural(part.rows, 'row')} has {count}: say exact=False if that is right"
         )
         places = (
             frame[POSITION].to_list()
@@ -220,10 +221,10 @@ class _Suite:
 
     def _same(self, found: Mapping[Row, Any]) -> None:
         missing, extra = self.expected.keys() - found.keys(), found.keys() - self.expected.keys()
-        assert not missing, f"{len(missing)} rows are missing, such as {min(missing)[:2]} (physical stream, position)"
-        assert not extra, (
-            f"{len(extra)} rows came that are not there, such as {min(extra)[:2]} (physical stream, position)"
+        assert not missing, (
+            f"{plural(len(missing), 'row')} missing, such as {min(missing)[:2]} (physical stream, position)"
         )
+        assert not extra, f"{plural(len(extra), 'row')} too many, such as {min(extra)[:2]} (physical stream, position)"
         other = [key for key, row in self.expected.items() if not _alike(found[key], row)]
         assert not other, (
             f"{other[0][:2]} (physical stream, position) is {found[other[0]]}, and was {self.expected[other[0]]}"

@@ -13,12 +13,12 @@ from springtide.elastic.decisions import decisions_of
 from springtide.elastic.snapshot import Snapshot
 from springtide.query.errors import SpringtideError
 from springtide.state.checkpoint import Lineage
+from springtide.state.from_outside import from_outside
 from springtide.state.log import Log, Slot, is_claim
 from springtide.state.manifest import Manifest
 from springtide.state.names import MARKER, SAVEPOINTS
 from springtide.state.parsing import parsed
 from springtide.state.savepoints import savepoints
-from springtide.state.watched import watched
 from springtide.ui import buckets, track
 from springtide.ui.decisions import decisions as shown_decisions
 from springtide.ui.files import Files
@@ -47,7 +47,7 @@ class Watched:
     def __init__(self, where: str | Path) -> None:
         """Name it; nothing is read yet."""
         self.files = Files.at(where)
-        self.checkpoint = watched(where)
+        self.checkpoint = from_outside(where)
         """The checkpoint, for whoever leaves commands in it or reads its state."""
         self._lock = threading.RLock()
         self._begin()

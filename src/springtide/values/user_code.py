@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from springtide.query.errors import UserCodeError, nearest
+from springtide.query.errors import UserCodeError, article, nearest
 from springtide.query.operators import BucketOperator, UserOperator
 from springtide.query.types import TS, type_text
 from springtide.values.row_checks import Misfit, column, column_of, times_of
@@ -41,7 +41,7 @@ class Caller:
         early = rows.filter(rows[TS].to_physical() < earliest)
         if early.height:
             ts = early[TS].to_physical()[0]
-            problem = f"{self._who(method)} gave a row at ts {ts}, before what caused it at {earliest}"
+            problem = f"{self._who(method)} gave a row at ts {ts}, earlier than the tuple that caused it, at {earliest}"
             raise self.wrong(
                 problem, "let an output row carry the ts of the tuple that caused it, or a later one", row_of(early)
             )
@@ -55,6 +55,12 @@ class Caller:
         for name, dtype in schema.items():
             self._fitting(name, state[name], dtype, f"{self._who(method)} left the state with", state)
         return state
+
+    def check_timer(self, timer: int | None, now: int, state: Any) -> None:
+        """Refuse a timer that has gone off and is not set to a later time."""
+        if timer is not None and timer <= now:
+            problem = f"{self._who('on_time')} left the timer at {timer}, though it is already {now}"
+            raise self.wrong(problem, "set it to a later time, or to None", state)
 
     def wrong(self, problem: str, hint: str, row: Any) -> UserCodeError:
         """Return an error that names the step."""
@@ -85,7 +91,7 @@ class Caller:
         if not isinstance(result, Sequence) or not all(isinstance(row, Mapping) for row in result):
             raise self.wrong(
                 f"{self._who(method)} returned {_kind(result)}",
-                "return a list of rows, each a dict; an empty list for none",
+                "return a list of rows, each a dict, or an empty list",
                 None,
             )
         try:
@@ -110,7 +116,7 @@ class Caller:
         for name in names:
             if name not in self._schema:
                 raise self.wrong(
-                    f"{self._who(method)} gave a column {name!r}, which its output has not",
+                    f"{self._who(method)} gave a column {name!r}, which is not in its output",
                     nearest(str(name), self._schema),
                     row,
                 )
@@ -118,7 +124,7 @@ class Caller:
             if name not in names:
                 raise self.wrong(
                     f"{self._who(method)} gave no column {name!r}",
-                    "give every column of the output, None for nothing",
+                    "give every column of the output, with None where there is no value",
                     row,
                 )
 
@@ -163,4 +169,4 @@ def row_of(frame: pl.DataFrame, at: int = 0) -> dict[str, Any] | None:
 
 
 def _kind(value: Any) -> str:
-    return "None" if value is None else f"a {type(value).__name__}"
+    return "None" if value is None else article(type(value).__name__)

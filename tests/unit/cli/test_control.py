@@ -64,7 +64,7 @@ def test_scale_beyond_the_limits_is_refused_with_the_reason(run: Run, running: R
     with running(elastic=BY_HAND) as ckpt:
         result = run("scale", ckpt, "counts", 9)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "9 instances are not within the limits, 1 to 8" in result.stderr
+    assert "9 instances would be outside the limits, 1 to 8" in result.stderr
 
 
 def test_commands_to_no_step(run: Run, running: Running) -> None:

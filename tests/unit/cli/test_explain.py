@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
+from tests.wording import says
+
 Run = Callable[..., Result]
 Program = Callable[..., Path]
 
@@ -40,10 +42,7 @@ def test_buckets(run: Run, counts: Path) -> None:
     assert "64 buckets, hash(k)" in run("explain", counts, "--buckets", 64).stdout
     result = run("explain", counts, "--buckets", 100)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert (
-        result.stderr
-        == "error: step counts (query): 100 buckets cannot be cut evenly; give a power of two, such as 256\n"
-    )
+    assert says(result.stderr, "error: step counts (query): 100 buckets ", "; ", "power of two")
 
 
 def test_sc5_cost(run: Run, counts: Path) -> None:

@@ -71,7 +71,7 @@ def test_sc8_rate_that_the_buckets_do_not_allow(run: Run, counts: Path, sample: 
 
 def test_too_few_instances(run: Run, counts: Path, sample: Path) -> None:
     result = run("plan", counts, "--sample", sample, "--instances", 2)
-    assert (result.exit_code, result.stderr) == (1, "error: 3 subqueries need at least 3 instances, not 2\n")
+    assert (result.exit_code, result.stderr) == (1, "error: give at least 3 instances, one for each subquery, not 2\n")
 
 
 def test_sample_of_which_no_row_fits(run: Run, counts: Path, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_the_merge_of_a_ranking_goes_with_the_ranking(every_kind: st.Query) -> N
 
 
 def test_too_few_instances_are_refused() -> None:
-    with pytest.raises(ValueError, match="3 subqueries need at least 3 instances, not 2"):
+    with pytest.raises(ValueError, match=r"at least 3 instances, .*, not 2"):
         instances(loads(1, 1, 1), 2)
 
 

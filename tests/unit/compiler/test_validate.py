@@ -13,6 +13,7 @@ from springtide.compiler.passes.validate import validate
 from springtide.compiler.plan import Plan
 from springtide.query.graph import Graph
 from springtide.query.steps import Sink, Step
+from tests.wording import says
 
 Streams = Callable[..., st.Stream]
 
@@ -40,9 +41,7 @@ def test_powers_of_two_are_accepted(stream: Streams, buckets: int) -> None:
     validate(Plan(Graph("q", stream("s", x=pl.Int64).to(st.memory_sink())), buckets))
 
 
-@pytest.mark.parametrize(
-    ("buckets", "problem"), [(0, "cannot be cut"), (-4, "cannot be cut"), (100, "cannot be cut"), (2**17, "too many")]
-)
+@pytest.mark.parametrize(("buckets", "problem"), [(0, "evenly"), (-4, "evenly"), (100, "evenly"), (2**17, "too many")])
 def test_other_numbers_of_buckets_are_refused(stream: Streams, buckets: int, problem: str) -> None:
     message = refused(stream("s", x=pl.Int64).to(st.memory_sink()), buckets=buckets)
     assert f"{buckets} buckets" in message
@@ -81,9 +80,12 @@ def test_column_that_is_not_there(stream: Streams) -> None:
 def test_other_type_than_expected(stream: Streams) -> None:
     s, text = stream("s", x=pl.Int64), stream("t", x=pl.String)
     union = s.union(s, name="u")
-    assert "takes x:i64 ts:time but gets x:str ts:time" in refused(forged(union, inputs=(s, text)).to(st.memory_sink()))
+    assert "takes x:i64 ts:time, but gets x:str ts:time" in refused(
+        forged(union, inputs=(s, text)).to(st.memory_sink())
+    )
     join = s.join(s, on="x", within="1m", name="j")
-    assert "the key 'x' is i64 on the left, 'x' is str" in refused(forged(join, inputs=(s, text)).to(st.memory_sink()))
+    mixed = refused(forged(join, inputs=(s, text)).to(st.memory_sink()))
+    assert says(mixed, "'x' is i64 on the left", "'x' is str")
 
 
 def test_output_that_the_step_does_not_have(stream: Streams) -> None:
@@ -92,7 +94,7 @@ def test_output_that_the_step_does_not_have(stream: Streams) -> None:
     wrong = replace(sink, inputs=(replace(sink.inputs[0], port="smal"),))
     assert "cut has no output 'smal'; did you mean 'small'?" in refused(wrong)
     stale = replace(sink, inputs=(replace(sink.inputs[0], schema=pl.Schema({"y": pl.Int64, "ts": st.TIME})),))
-    assert "it expects y:i64 ts:time but cut gives x:i64 ts:time" in refused(stale)
+    assert "it expects y:i64 ts:time, but cut gives x:i64 ts:time" in refused(stale)
 
 
 def test_sink_that_cannot_take_the_rows(stream: Streams) -> None:
@@ -113,7 +115,7 @@ def shuffled(graph: Graph, order: list[str], names: dict[str, str | None] | None
 
 def test_cycle_shows_as_an_input_that_comes_later(stream: Streams) -> None:
     graph = Graph("q", stream("s", x=pl.Int64).filter(pl.col("x") > 1, name="f").to(st.memory_sink()))
-    with pytest.raises(st.QueryError, match="its input 'f' is not a step before it, so there is a cycle"):
+    with pytest.raises(st.QueryError, match=r"'f' .*cycle"):
         validate(Plan(shuffled(graph, ["s", "sink", "f"])))
 
 

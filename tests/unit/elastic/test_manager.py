@@ -22,6 +22,7 @@ from springtide.state.instructions import Instruction
 from springtide.state.manager_state import ManagerState, check_manager_state
 from springtide.state.parsing import NewerFormat
 from tests.unit.elastic.measured import measured
+from tests.wording import says
 
 NOW = Elastic(every=5, grace=10, confirmations=1, balancing=None)
 """Decides with every snapshot of 5 s."""
@@ -122,7 +123,7 @@ def test_a_policy_sees_what_was_before() -> None:
 def test_an_instruction_is_a_new_map_with_a_reason() -> None:
     manager = Manager(replace(NOW, policy=SC_10))
     (instruction,) = manager.handle(measured([0.95] * 2, time=7.0))
-    assert str(instruction).startswith("scale heavy: 2 → 4 instances; utilisation of 95% is over 90%")
+    assert says(instruction, "scale heavy: 2 → 4 instances; ", "95%", "90%")
     assert (instruction.time, instruction.epoch, instruction.kind) == (7.0, 7, "scale")
     assert (instruction.before, instruction.after.version) == (BucketMap.even(64, 2), 1)
     assert len(instruction.moved) == 32
@@ -251,9 +252,7 @@ def test_code_of_users_that_fails_stops_nothing() -> None:
     assert manager.refusals[0].why == "the veto failed, RuntimeError: no network"
     broken = Manager(replace(NOW, policy=Broken()))
     assert broken.handle(measured([0.9])) == ()
-    assert str(broken.refusals[0]) == (
-        "refused for all: what Broken wants; it failed, ZeroDivisionError: division by zero"
-    )
+    assert says(broken.refusals[0], "refused for all: ", "Broken", "failed", "ZeroDivisionError: division by zero")
 
 
 def test_proposals_that_cannot_be() -> None:
@@ -285,7 +284,7 @@ def test_by_hand_there_is_no_grace_and_no_confirmation() -> None:
         own = instruction.after
     assert own.instances == 1
     assert manager.by_hand(Proposal("heavy", "by hand", instances=1), own, 1.0, 0) is None
-    with pytest.raises(ValueError, match="9 instances are not within the limits, 1 to 8"):
+    with pytest.raises(ValueError, match=r"9 instances .* limits, 1 to 8"):
         manager.by_hand(Proposal("heavy", "by hand", instances=9), own, 1.0, 0)
 
 

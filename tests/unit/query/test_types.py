@@ -48,7 +48,7 @@ def test_a_length_of_time_is_microseconds(length: Any, micros: int) -> None:
     "length", ["", " ", "-", "10", "s", "1.5h", "1h-", "--1s", "1 month", "1H", "10s!", "1h,2m", "∞"]
 )
 def test_what_is_no_length_of_time(length: str) -> None:
-    with pytest.raises(ValueError, match="is not a length of time: write for example '10s', '1h30m' or '250ms'"):
+    with pytest.raises(ValueError, match=r"not a length of time.*'10s'"):
         st.micros(length)
 
 

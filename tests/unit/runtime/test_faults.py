@@ -90,7 +90,7 @@ def newer(data: bytes) -> bytes:
         (lambda _: b"", "is damaged"),
         (lambda _: b"[1, 2]", r"is damaged \(it is not a manifest\)"),
         (lambda _: b'{"format": 1}', "is damaged"),
-        (newer, "has format 2, this version of Springtide reads 1; use a newer version of Springtide"),
+        (newer, r"has format 2.* reads 1; .*newer version"),
     ],
     ids=["cut off", "changed", "empty", "other JSON", "no body", "newer"],
 )
@@ -125,7 +125,7 @@ def test_other_damaged_files_are_named(checkpoint: Path, file: str, text: str, m
 def test_a_newer_format_is_refused(checkpoint: Path) -> None:
     marker = checkpoint / "springtide.json"
     marker.write_text(json.dumps(json.loads(marker.read_text()) | {"format": 2}))
-    refused(query(), checkpoint, "has format 2, this version of Springtide reads 1; use a newer version of Springtide")
+    refused(query(), checkpoint, r"has format 2.* reads 1; .*newer version")
 
 
 def test_another_query_is_refused(checkpoint: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_run_that_lost_its_checkpoint_commits_nothing(checkpoint: Path) -> Non
 
     epochs = Checkpoint(checkpoint).epochs()
     made = query()
-    with pytest.raises(st.CheckpointError, match=r"was taken over by a newer run \(process .*\); this run is stale"):
+    with pytest.raises(st.CheckpointError, match=r"taken over by a newer run \(process .*\); .*stale"):
         run(made.plan(buckets=8), checkpoint, Options(2, rows_per_epoch=4), between=taken_over)
     assert Checkpoint(checkpoint).epochs() == epochs
     assert set(made.step("out").connector.epochs) == set(), "nothing is published"  # type: ignore[attr-defined]

@@ -29,6 +29,7 @@ from springtide.state.stores import Store
 from springtide.testing import compare
 from tests.unit.runtime import crashing
 from tests.unit.runtime.crashing import SCHEMA, numbers
+from tests.wording import says
 
 
 @pytest.fixture(autouse=True)
@@ -125,7 +126,7 @@ def test_a_source_that_comes_back_is_waited_for(tmp_path: Path, where: str) -> N
     engine = start(made, tmp_path, patient=60)
     compare(sink.rows(), made.run_reference().rows())
     failed, works = notes(engine)
-    assert failed == "step numbers (source): OSError: [Errno 5] the cable is out; it is tried again for 60 s"
+    assert says(failed, "step numbers (source): ", "the cable is out; ", "again for 60 s")
     assert works.startswith("step numbers (source): works again, after 3 failures in ")
 
 
@@ -198,16 +199,14 @@ def test_a_sink_that_fails_half_way_gets_the_epoch_again(tmp_path: Path) -> None
     engine = start(made, tmp_path, patient=60)
     compare(sink.rows(), made.run_reference().rows())
     failed, works = notes(engine)
-    assert failed == "step out (sink): RuntimeError: the database is busy; it is tried again for 60 s"
+    assert says(failed, "step out (sink): ", "the database is busy; ", "again for 60 s")
     assert works.startswith("step out (sink): works again, after 3 failures in ")
 
 
 def test_a_sink_that_stays_away_ends_the_run_and_the_next_start_publishes_first(tmp_path: Path) -> None:
     sink = Doubtful(Faults(10**9, first=4))
     made = query(st.memory(numbers(40), schema=SCHEMA), sink)
-    with pytest.raises(
-        st.UnavailableError, match=r"step out \(sink\): OSError: .*; the next start continues from the last"
-    ):
+    with pytest.raises(st.UnavailableError, match=r"step out \(sink\): OSError: .*; .*next start"):
         start(made, tmp_path, patient=0.02)
     committed = Checkpoint(tmp_path / "ckpt").latest()
     assert committed is not None
@@ -271,7 +270,7 @@ def test_history_and_cleaning_that_fail_do_not_end_a_run(tmp_path: Path, monkeyp
     made = query(st.memory(numbers(60), schema=SCHEMA), sink)
     engine = start(made, tmp_path, patient=0)
     compare(sink.rows(), made.run_reference().rows())
-    assert "the history could not be written: [Errno 28] No space left on device" in notes(engine)
+    assert any(says(text, "history", "not be written", "No space left on device") for text in notes(engine))
 
 
 # ── waiting ───────────────────────────────────────────────────────────────────────────────────────────────────────────

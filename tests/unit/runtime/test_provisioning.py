@@ -119,7 +119,7 @@ def test_buckets_move_when_the_slots_are_there(tmp_path: Path, clock: Hand) -> N
         toy.have = 4
         assert epoch(engine) == 4
         assert [note for _, note in engine.events] == [
-            "counts waits for executors to be 4 instances",
+            "counts waits for executors to have 4 instances",
             "scaled counts: 1 → 4 instances",
         ]
         assert min(toy.kept[1:]) == 4, "nothing is given back while it is waited for"
@@ -192,7 +192,7 @@ def test_fewer_came_than_the_limits_allow(tmp_path: Path, clock: Hand) -> None:
         toy.have = 3
         clock.now += 10.0
         assert epoch(engine) == 1
-        assert "3 instances are not within the limits, 4 to 8" in engine.events[-1][1]
+        assert "3 instances would be outside the limits, 4 to 8" in engine.events[-1][1]
 
 
 def test_what_is_asked_for_later_takes_the_place_of_what_waits(tmp_path: Path, clock: Hand) -> None:

@@ -147,7 +147,7 @@ def test_a_start_needs_the_form_of_the_last_epoch(running: Callable[..., Running
     r.add("feed", ("a", 1), ("b", 2))
     r.swap(counted(pl.col("k") == "a"))
     r.add("feed", ("a", 3), ("b", 4))
-    with pytest.raises(CheckpointError, match=r"another form of this query, which was replaced while it ran: .*filter"):
+    with pytest.raises(CheckpointError, match=r"another form of this query, .*replaced.*: .*filter"):
         r.restart(counted())
     r.restart(counted(pl.col("k") == "a"))
     r.add("feed", ("b", 5))
@@ -295,9 +295,7 @@ def test_a_source_that_is_behind_does_not_come_to_a_step_that_is_ahead(running: 
     r = running(apart)
     r.add("one", ("a", 1), ("a", 25))
     r.add("two", ("b", 5))
-    with pytest.raises(
-        st.QueryError, match=r"step counts .*the source two comes to it now, and has been read up to 1970"
-    ):
+    with pytest.raises(st.QueryError, match=r"step counts .*source two .*read up to 1970.*;"):
         r.swap(together)
     r.add("two", ("b", 26))
     r.swap(together)
@@ -457,7 +455,7 @@ def test_state_with_other_columns_needs_a_migration(running: Callable[..., Runni
     r.add("feed", ("a", 1), ("a", 2))
     with pytest.raises(st.QueryError, match=r"step fold \(operator\): its state had other columns .*migrate\(old\)"):
         r.swap(operated(Typed()))
-    with pytest.raises(st.TakenBackError, match="what migrate returned is no state of Mistaken"):
+    with pytest.raises(st.TakenBackError, match=r"Mistaken.migrate .*not a state"):
         r.swap(operated(Mistaken()))
     r.restart(operated(Total()))
     r.end()
@@ -552,7 +550,7 @@ def test_steps_without_names_are_not_guessed(running: Callable[..., Running]) ->
         return make
 
     r = running(query("10us"))
-    with pytest.raises(st.QueryError, match=r"1 such steps without a name, and now there are 2.*give each a name"):
+    with pytest.raises(st.QueryError, match=r"without a name.*; .*name"):
         r.swap(query("10us", "20us"))
 
 
@@ -696,7 +694,7 @@ def test_another_policy_decides_from_now_on(running: Callable[..., Running]) -> 
     with pytest.raises(st.QueryError, match="no such step"):
         r.engine.change_elasticity(Elastic(limits={"nobody": (1, 2)}))
     r.engine.change_elasticity(Elastic(min=1, max=2))
-    with pytest.raises(st.QueryError, match="3 instances are not within the limits"):
+    with pytest.raises(st.QueryError, match=r"counts.*3 instances.*limits"):
         r.engine.scale("counts", 3)
     r.swap(counted(pl.col("k") == "a"), Elastic(max=3))
     r.engine.scale("counts", 3)

@@ -220,7 +220,7 @@ def test_only_the_last_micro_batch_may_be_repeated(tmp_path: Path) -> None:
     assert records.is_taken(tmp_path, manifest, 5, ours), "a crash came before Spark's own commit"
     assert not records.is_taken(tmp_path, manifest, 6, "another")
     for number, offsets in ((4, ours), (0, "new"), (5, "another"), (7, "new")):
-        with pytest.raises(st.CheckpointError, match=r"up to 5, and .* put the folder spark back as it was"):
+        with pytest.raises(st.CheckpointError, match=r"up to 5, .*; .*folder spark"):
             records.is_taken(tmp_path, manifest, number, offsets)
     empty = Manifest(epoch=-1, generation=1)
     assert not records.is_taken(tmp_path, empty, 0, "new")
@@ -233,9 +233,7 @@ def test_only_the_last_micro_batch_may_be_repeated(tmp_path: Path) -> None:
 
 def test_records_of_spark_that_are_gone_or_of_another_are_refused_at_the_start(tmp_path: Path) -> None:
     manifest = Manifest(epoch=9, generation=1, batch=0, offsets="of before")
-    with pytest.raises(
-        st.CheckpointError, match=r"up to 0, but Spark's records of that one .* are gone; put the folder"
-    ):
+    with pytest.raises(st.CheckpointError, match=r"up to 0, .*Spark's records .* gone; .*folder spark"):
         records.check(tmp_path, manifest)
     written(tmp_path, 0, "v1 of a new beginning")
     with pytest.raises(st.CheckpointError, match="are of another one; put the folder spark back"):
@@ -263,7 +261,7 @@ def test_two_topics_are_not_taken_for_one_stream(machine: Callable[..., Machine]
     together = machine()
     with pytest.raises(
         st.QueryError,
-        match=r"rows \(source\): .* '0' has rows of the topics 'x' and 'y'.*stream=\[\"topic\", \"partition\"\]",
+        match=r"rows \(source\): .* '0' .*topics 'x' and 'y'.*; .*stream=\[\"topic\", \"partition\"\]",
     ):
         together.batch(rows(0, 1) + rows(0, 2, topic="y"))
     later = machine()

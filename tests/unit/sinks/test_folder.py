@@ -21,6 +21,7 @@ from springtide.sinks.ledger import PREFIX, FolderEntry, named, read_entry, stag
 from springtide.state.checkpoint import Lineage
 from springtide.state.errors import LostError
 from tests.unit.sinks.kinds import Died
+from tests.wording import says
 
 SCHEMA = pl.Schema({"x": pl.Int64()})
 MINE = Owner("numbers", "out", Lineage("a" * 32), generation=1)
@@ -289,7 +290,7 @@ def test_files_of_nobody(tmp_path: Path) -> None:
     notes: list[str] = []
     opened(tmp_path, replace(MINE, epoch=6), notes).close()
     assert ledger(tmp_path).epoch == -1
-    assert "has no record of whose it is; its files, up to epoch 6," in notes[0]
+    assert says(notes[0], "has no record of whose it is", "up to epoch 6")
     (tmp_path / "out" / named(ledger(tmp_path))).unlink()
     (tmp_path / "out" / "diary.txt").touch()
     refused(tmp_path, replace(MINE, epoch=6), r"has files .*\(diary.txt\)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from springtide.runtime import publishing
 from springtide.sinks import spark as spark_module
 from springtide.state.errors import LostError
 from tests.unit.sinks.kinds import EPOCHS, IN_STORES, KINDS, ROWS, Died, Folder, MadeUp, Runs, Sink, query_of, stored
+from tests.wording import says
 
 ALL = list(range(ROWS))
 
@@ -134,9 +135,7 @@ def test_a_newest_manifest_that_is_gone_is_missed(sink: Sink, tmp_path: Path) ->
     runs.run(query_of(sink.connector()), 2)
     manifest, before = tmp_path / "ckpt" / "manifests" / f"{1:09d}", sink.rows()
     os.rename(manifest, tmp_path / "kept")
-    with pytest.raises(
-        st.CheckpointError, match=r"has lost the manifest of epoch 1, whose rows sinks have; .*; restore"
-    ):
+    with pytest.raises(st.CheckpointError, match=r"lost the manifest of epoch 1.*; restore"):
         runs.run(query_of(sink.connector()))
     assert sink.rows() == before
     os.rename(tmp_path / "kept", manifest)
@@ -193,7 +192,7 @@ def test_rows_that_are_lost_on_the_way_are_not_passed_over(
         Runs(tmp_path / "ckpt").run(query_of(sink.connector()))
     shutil.rmtree(tmp_path / "ckpt" / "outbox" / f"{1:09d}")
     before = sink.rows()
-    with pytest.raises(LostError, match=r"has lost rows of epoch 1 for the sink out: .*outbox.* is not there; restore"):
+    with pytest.raises(LostError, match=r"lost rows of epoch 1 .*sink out.*outbox.*; restore"):
         Runs(tmp_path / "ckpt").run(query_of(sink.connector()))
     assert sink.rows() == before
 
@@ -267,9 +266,7 @@ def test_an_error_names_the_sink_and_what_caused_it(tmp_path: Path) -> None:
 
     with pytest.raises(st.UnavailableError) as caught:
         Runs(tmp_path / "ckpt").run(query_of(st.callback(fail)))
-    said: Callable[[str], bool] = str(caught.value).__contains__
-    assert said(
-        "step out (sink): RuntimeError: An error occurred while calling o7.save. … Caused by: java.IOException: no room"
-    )
-    assert said("caused by ConnectionResetError: the database has hung up")
-    assert not said("Job.scala")
+    told = str(caught.value)
+    assert says(told, "step out (sink): RuntimeError: ", "o7.save.", "Caused by: java.IOException: no room")
+    assert "caused by ConnectionResetError: the database has hung up" in told
+    assert "Job.scala" not in told

@@ -198,7 +198,7 @@ def test_a_path_that_is_not_there(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["", 5, None, ["a"]])
 def test_what_is_no_path(kind: str, path: Any) -> None:
-    with pytest.raises(st.QueryError, match=f"\\({kind}\\): .* is not a path; give the folder, a file or a pattern"):
+    with pytest.raises(st.QueryError, match=f"\\({kind}\\): .* not a path; .*folder"):
         source(kind, path)
 
 
@@ -278,7 +278,7 @@ def test_a_file_that_is_changed_under_the_reader_is_an_error(kind: str, tmp_path
     made = source(kind, path)
     (part,) = made.take(None, 10, None).slices
     KINDS[kind][1](path, [10])
-    with pytest.raises(st.SpringtideError, match="was changed while it was read: it had 3 lines here, now 1"):
+    with pytest.raises(st.SpringtideError, match=r"was changed while it was read.*3 lines.* 1; "):
         made.read(part)
 
 
@@ -355,7 +355,7 @@ def test_columns_that_are_missing_or_elsewhere(tmp_path: Path, drain: Drain) -> 
 
 def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_text("x,y\n1,2\n" * 10)
-    with pytest.raises(st.SpringtideError, match=r"a\.parquet is not a Parquet file \(.+\); repair it or take it away"):
+    with pytest.raises(st.SpringtideError, match=r"a\.parquet is not a Parquet file \(.+\); .*repair"):
         st.parquet(tmp_path, schema=COLUMNS).take(None, 10, None)
 
 

@@ -20,6 +20,7 @@ import springtide as st
 from springtide.sources import json_objects
 from springtide.values.row_checks import Misfit, frame_of_row
 from tests.unit.sources.conftest import Drain, Everything
+from tests.wording import says
 
 XY = {"x": pl.Int64, "y": pl.String}
 Read = Any
@@ -106,7 +107,7 @@ def test_rows_that_do_not_fit_are_rejected_at_their_places_and_shift_no_other(re
     assert reasons[8] == "the line is not JSON: Expecting ',' delimiter at character 8"
     assert reasons[10] == "column 'x': 99999999999999999999 is out of range for i64"
     assert reasons[11] == "the line has 'x' twice"
-    assert reasons[15] == "the line is not JSON that can be read: it has half of a surrogate pair"
+    assert says(reasons[15], "not JSON", "half of a surrogate pair")
     assert reasons[17] == "column 'y': True is not str"
     assert reasons[18] == "column 'x': True is not i64"
     assert reasons[21] == "there is no column 'yy'; did you mean 'y'?"
@@ -127,7 +128,8 @@ def test_lines_nested_deeply(read: Read) -> None:
     deep = '{"x": ' + "[" * 100_000 + "]" * 100_000 + "}"
     got = read(f'{{"x": 1}}\n{deep}\n{{"x": 3}}\n')
     assert got.values("x") == [1, 3]
-    assert got.reasons == {1: "the line is not JSON that can be read: it is nested too deeply"}
+    assert list(got.reasons) == [1]
+    assert says(got.reasons[1], "not JSON", "nested too deeply")
 
 
 def test_a_file_without_lines(read: Read) -> None:

@@ -17,6 +17,7 @@ from springtide.state.checkpoint import FORMAT, Checkpoint
 from springtide.state.errors import AwayError
 from springtide.state.manifest import Manifest, SubqueryState
 from springtide.state.segment import Segment
+from tests.wording import says
 
 IDENTITY: dict[str, Any] = {
     "query": "heavy",
@@ -171,7 +172,7 @@ def test_another_number_of_buckets(used: Checkpoint) -> None:
 
 def test_another_hash(used: Checkpoint) -> None:
     said = refusal(used, IDENTITY | {"hash": "def", "polars": "3.0.0"})
-    assert said.startswith("was written with another hash of keys (Polars 2.1.0, here 3.0.0); use Polars 2.1.0")
+    assert says(said, "another hash of keys", "Polars 2.1.0", "3.0.0", "; use Polars 2.1.0")
 
 
 def test_another_polars_with_the_same_hash_may_go_on(used: Checkpoint) -> None:
@@ -189,7 +190,7 @@ def test_a_damaged_marker(used: Checkpoint, data: bytes) -> None:
 def test_a_newer_format(used: Checkpoint) -> None:
     (used.root / "springtide.json").write_text(json.dumps({"format": FORMAT + 1, "who": "knows"}))
     said = refusal(used)
-    assert said == "has format 2, this version of Springtide reads 1; use a newer version of Springtide"
+    assert says(said, "format 2", "reads 1; ", "newer version")
 
 
 def test_no_checkpoint_has_no_identity(root: Path) -> None:
@@ -227,10 +228,8 @@ def test_a_manifest_of_a_newer_format_is_not_called_damaged(used: Checkpoint) ->
     (used.root / "manifests" / "000000001").write_bytes(b'{"format": 2}')
     with pytest.raises(st.CheckpointError) as caught:
         used.latest()
-    assert caught.value.problem == (
-        "cannot be read: the manifest of epoch 1 has format 2, this version of Springtide reads 1"
-    )
-    assert caught.value.hint == "use a newer version of Springtide"
+    assert says(caught.value.problem, "cannot be read: ", "epoch 1 has format 2", "reads 1")
+    assert "newer version" in caught.value.hint
 
 
 def test_a_committed_epoch_is_not_overwritten(used: Checkpoint) -> None:
@@ -249,7 +248,7 @@ def test_a_run_that_lost_the_checkpoint_is_refused(used: Checkpoint) -> None:
     stale = used.acquire(IDENTITY)
     stale.release()
     fresh = used.acquire(IDENTITY)
-    with pytest.raises(st.CheckpointError, match=r"was taken over by a newer run \(process .*\); this run is stale"):
+    with pytest.raises(st.CheckpointError, match=r"taken over by a newer run \(process .*\); .*stale"):
         stale.commit(Manifest(epoch=2, generation=stale.generation))
     assert used.epochs() == [0, 1]
     fresh.commit(Manifest(epoch=2, generation=fresh.generation))

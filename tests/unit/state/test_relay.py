@@ -14,10 +14,10 @@ from springtide.runtime import inprocess
 from springtide.sinks.memory import MemorySink
 from springtide.state.answers import Answer, read_answer, write_answer
 from springtide.state.control import Command, receive, send
+from springtide.state.from_outside import RemoteCheckpoint, from_outside
 from springtide.state.pulse import Pulse
 from springtide.state.relay import Relay
 from springtide.state.stores import Store
-from springtide.state.watched import Watched, watched
 from tests.stores.misbehaving import Misbehaving, served
 from tests.unit.runtime.test_remote import options, query
 
@@ -48,8 +48,8 @@ def relay(bucket: Misbehaving, tmp_path: Path) -> Relay:
 
 
 def test_a_command_comes_in_and_its_answer_goes_out(bucket: Misbehaving, relay: Relay, tmp_path: Path) -> None:
-    seen = watched(STORE)
-    assert isinstance(seen, Watched)
+    seen = from_outside(STORE)
+    assert isinstance(seen, RemoteCheckpoint)
     assert not seen.in_use()
     pulse = Pulse(Store.at(STORE), 3_600.0, lambda: False)
     pulse.beat()

@@ -114,7 +114,7 @@ def test_names_that_are_refused(tmp_path: Path) -> None:
         with pytest.raises(CheckpointError, match="use letters, digits, - and _"):
             state.save(root, name)
     state.save(root, "one")
-    with pytest.raises(CheckpointError, match="has a savepoint one already; give another name, or remove its folder"):
+    with pytest.raises(CheckpointError, match=r"savepoint one already; .*another name"):
         state.save(root, "one")
     with pytest.raises(CheckpointError, match="not a Springtide checkpoint"):
         state.save(tmp_path / "nothing", "one")
@@ -234,9 +234,7 @@ def test_another_hash_is_refused(tmp_path: Path) -> None:
 def test_a_checkpoint_with_a_state_of_its_own_is_left_alone(tmp_path: Path) -> None:
     savepoint = state.save(stopped(tmp_path / "ckpt", 3), "one")
     other = stopped(tmp_path / "other", 2)
-    with pytest.raises(
-        CheckpointError, match=r"has a state of its own, .*; leave the savepoint out to go on with this"
-    ):
+    with pytest.raises(CheckpointError, match=r"state of its own.*; .*leave the savepoint out"):
         begin_from(savepoint, query(st.memory_sink()).plan(), other)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "diary").touch()

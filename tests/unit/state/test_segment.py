@@ -148,9 +148,7 @@ def test_an_arrow_file_that_is_no_segment(tmp_path: Path, meta: bytes | None) ->
 
 def test_a_newer_format(tmp_path: Path) -> None:
     rewrite(tmp_path / "a.arrow", json.dumps({"format": FORMAT + 1, "index": "elsewhere"}).encode())
-    with pytest.raises(
-        st.CheckpointError, match="has format 2; this version of Springtide reads format 1; use a newer"
-    ):
+    with pytest.raises(st.CheckpointError, match=r"format 2.* reads format 1; .*newer"):
         read_segment(tmp_path / "a.arrow")
 
 

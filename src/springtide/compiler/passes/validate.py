@@ -38,7 +38,7 @@ def validate(plan: Plan) -> Plan:
 def _check_buckets(plan: Plan) -> None:
     buckets, label = plan.buckets, f"{plan.graph.name} (query)"
     if buckets < 1 or buckets & (buckets - 1):
-        raise QueryError(label, f"{buckets} buckets cannot be cut evenly", "give a power of two, such as 256")
+        raise QueryError(label, f"{buckets} buckets cannot be shared out evenly", "give a power of two, such as 256")
     if buckets > MOST_BUCKETS:
         raise QueryError(
             label, f"{buckets} buckets are too many", f"give at most {MOST_BUCKETS}; some ten per instance are enough"
@@ -55,7 +55,9 @@ def _check_names(graph: Graph) -> None:
             kind = bearers[step.name].kind
             raise QueryError(label, f"a {kind} has the name {step.name!r} already", "give one of them another name")
         if name.endswith(OLD) and name.removesuffix(OLD) in graph.steps:
-            problem = f"{name.removesuffix(OLD)} has this name while its old windows are finished elsewhere"
+            problem = (
+                f"{name.removesuffix(OLD)} uses this name for the windows that its old instances still have to finish"
+            )
             raise QueryError(label, problem, f"give it a name that does not end in {OLD}")
         for stream in step.inputs:
             if stream.step not in seen:
@@ -63,7 +65,7 @@ def _check_names(graph: Graph) -> None:
                 raise QueryError(
                     label,
                     f"its input {origin!r} is not a step before it, so there is a cycle or a gap",
-                    "a stream can only come from earlier ones",
+                    "a step can only follow steps that were made before it",
                 )
         seen[step] = name
 
@@ -79,8 +81,8 @@ def _check_output(label: str, stream: Stream) -> None:
         origin = stream.step.name or stream.step.kind
         raise QueryError(
             label,
-            f"it expects {schema_text(stream.schema)} but {origin} gives {schema_text(schema)}",
-            "rebuild it from the stream that it follows",
+            f"it expects {schema_text(stream.schema)}, but {origin} gives {schema_text(schema)}",
+            "build it again from the stream that it follows",
         )
 
 
@@ -102,7 +104,7 @@ def _check_time(label: str, step: steps.Step, stream: Stream) -> None:
         raise QueryError(label, f"{origin} has no time, and a step with state needs it", "give the source a ts=")
     if stream.timed and stream.schema.get(TS) != TIME:
         found = type_text(stream.schema[TS]) if TS in stream.schema else "not there"
-        raise QueryError(label, f"ts of {origin} is {found}", "every stream with time carries ts: microseconds, UTC")
+        raise QueryError(label, f"ts of {origin} is {found}", "every stream with time has a ts in microseconds, UTC")
 
 
 def _check_columns(label: str, step: steps.Step, side: int, schema: pl.Schema) -> None:
@@ -112,14 +114,16 @@ def _check_columns(label: str, step: steps.Step, side: int, schema: pl.Schema) -
     if isinstance(step, steps.Filter | steps.Split | steps.Union | steps.Sink) and schema != step.schema:
         raise QueryError(
             label,
-            f"takes {schema_text(step.schema)} but gets {schema_text(schema)}",
+            f"it takes {schema_text(step.schema)}, but gets {schema_text(schema)}",
             "select and cast the same columns before it",
         )
     if isinstance(step, steps.Join) and side == 1:
         for a, b in zip(step.left_on, step.right_on, strict=True):
             left, right = step.inputs[0].schema.get(a), schema[b]
             if left is not None and left != right:
-                problem = f"the key {a!r} is {type_text(left)} on the left, {b!r} is {type_text(right)} on the right"
+                problem = (
+                    f"the key {a!r} is {type_text(left)} on the left, but {b!r} is {type_text(right)} on the right"
+                )
                 raise QueryError(label, problem, "cast one of them")
     if isinstance(step, steps.Sink) and (refusal := step.connector.check(schema)) is not None:
         raise QueryError(

@@ -11,6 +11,7 @@ from springtide.elastic import maps
 from springtide.elastic.loads import steady_loads
 from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.snapshot import Snapshot
+from springtide.query.plurals import plural
 from springtide.state.bucket_map import BucketMap
 from springtide.state.instructions import Trigger
 
@@ -57,7 +58,7 @@ def rebalancing(name: str, before: BucketMap, loads: Sequence[float]) -> tuple[P
     if after is before:
         return None, left
     moved = len(maps.moved(before, after))
-    reason = f"with {moved} bucket{'' if moved == 1 else 's'} moved it is {left:.1%}"
+    reason = f"with {plural(moved, 'bucket')} moved it is {left:.1%}"
     alone = hot(after, loads)
     if alone:
         shares = ", ".join(f"bucket {b} with {loads[b] / sum(loads):.0%} of the load" for b in alone)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.snapshot import Snapshot
+from springtide.query.plurals import plural
 from springtide.state.instructions import Trigger
 
 
@@ -41,7 +42,7 @@ class Bottleneck:
         n, wanted = own.instances, own.instances + len(over[name])
         busiest = max(used[i] for i in over[name])
         reason = (
-            f"it is the bottleneck: {len(over[name])} of {n} instances were over {self.delta:.0%} in {self.k} reports in a row, "
+            f"it is the bottleneck: {len(over[name])} of {plural(n, 'instance')} stayed over {self.delta:.0%} for {plural(self.k, 'report')}, "
             f"the busiest at {busiest:.0%}; each of them is split, {wanted} instead of {n}"
         )
         return [Proposal(name, reason, Trigger("utilisation", busiest, self.delta), instances=wanted)]

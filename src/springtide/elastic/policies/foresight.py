@@ -17,6 +17,7 @@ from springtide.elastic.forecast import Forecast, Forecaster, Series, Trend
 from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.sizing import Work
 from springtide.elastic.snapshot import Snapshot
+from springtide.query.plurals import plural
 from springtide.state.instructions import Trigger
 
 POINTS = 8
@@ -155,7 +156,7 @@ class Foresight:
                 continue
             reason = (
                 f"{now:,.0f} rows/s come now, and up to {expected:,.0f} are to be done in the next {2 * wait:.0f} s; "
-                f"by then {fullness:.0%} of the time would be filled: {instances} instead of {n} instances"
+                f"by then {fullness:.0%} of the time would be filled: {instances} instead of {plural(n, 'instance')}"
             )
             found.append(Proposal(name, reason, Trigger("time filled", fullness, 1.0), instances=instances))
         return found

@@ -10,6 +10,7 @@ from springtide.elastic.policies.balancing import rebalancing
 from springtide.elastic.policies.foresight import Foresight
 from springtide.elastic.policies.policy import Policy, Proposal
 from springtide.elastic.snapshot import Snapshot
+from springtide.query.plurals import plural
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Learned:
         last = experience.gain(reports, proposal.subquery)
         if last is not None and last.share < self.nothing and snapshot.time - last.time < self.again:
             why = (
-                f"{snapshot.time - last.time:.0f} s ago {last.after} instead of {last.before} instances brought "
+                f"{snapshot.time - last.time:.0f} s ago {last.after} instead of {plural(last.before, 'instance')} brought "
                 f"{max(0.0, last.share):.0%} of what they should; not again before {self.again:.0f} s"
             )
             return replace(proposal, held_back=why)
@@ -73,7 +74,7 @@ class Learned:
                 break
             highest = max(report.rate for report in reports[change.at :])
             if change.before < change.after and wanted <= change.before and highest <= (1 + experience.NEAR) * now.rate:
-                return f"{since:.0f} s ago {change.before} instances were too few, and the load was not higher than now"
+                return f"{since:.0f} s ago {plural(change.before, 'instance')} could not keep up, and the load was not higher than now"
         return ""
 
     def _balanced(self, proposal: Proposal, wanted: int, snapshot: Snapshot) -> Proposal | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from springtide.elastic.snapshot import Snapshot
+from springtide.query.plurals import plural
 from springtide.state.instructions import Trigger
 
 
@@ -40,8 +41,8 @@ class Proposal:
     def __str__(self) -> str:
         """Return what is wanted."""
         if self.instances is not None:
-            return f"{self.instances} instances"
-        return f"{len(self.moves)} buckets moved" if self.moves else "another owner for some buckets"
+            return plural(self.instances, "instance")
+        return f"{plural(len(self.moves), 'bucket')} moved" if self.moves else "another owner for some buckets"
 
 
 class Policy(Protocol):

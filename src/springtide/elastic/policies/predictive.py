@@ -16,6 +16,7 @@ from springtide.elastic import sizing
 from springtide.elastic.forecast import Forecaster, Linear, Series
 from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.snapshot import Snapshot
+from springtide.query.plurals import plural
 from springtide.state.instructions import Trigger
 
 Activity = Literal["low", "medium", "high", "critical"]
@@ -182,7 +183,7 @@ class Predictive:
         side = "" if estimate.above is None else f", {estimate.above:,.0f} of them by what comes before it"
         trend = "growing" if estimate.increasing else "not growing"
         reason = (
-            f"{estimate.input:,.0f} rows are expected in {self.window:g} s{side}, and {n} instances can do {estimate.capacity:,.0f}: "
+            f"{estimate.input:,.0f} rows are expected in {self.window:g} s{side}, and {plural(n, 'instance')} can do {estimate.capacity:,.0f}: "
             f"activity {level:.0%} is {activity}, input {trend}; {wanted} instead of {n}"
         )
         return Proposal(name, reason, Trigger("activity", level, bound), instances=wanted)

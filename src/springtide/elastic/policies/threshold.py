@@ -9,6 +9,7 @@ from typing import Literal
 
 from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.snapshot import Snapshot
+from springtide.query.plurals import plural
 from springtide.state.instructions import Trigger
 
 ROUNDING = 1e-9
@@ -93,7 +94,7 @@ class Threshold:
         side = "over" if wanted > n else "under"
         reason = (
             f"{trigger.metric} of {trigger.value:.0%} is {side} {trigger.bound:.0%}, "
-            f"with {wanted} instead of {n} instances it is {load / wanted:.0%}"
+            f"with {wanted} instead of {plural(n, 'instance')} it is {load / wanted:.0%}"
         )
         return Proposal(name, reason, trigger, instances=wanted)
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from springtide.elastic import sizing
 from springtide.elastic.sizing import FIXED, Work
+from springtide.query.plurals import plural
 
 Floats = npt.NDArray[np.float64]
 
@@ -149,7 +150,7 @@ class Model:
         while sum(self.fewest(high).values()) < instances:
             if high > 1e12:
                 most = sum(self.fewest(high).values())
-                raise ValueError(f"it can use {most} instances with the buckets that it has, not {instances}")
+                raise ValueError(f"it can use {plural(most, 'instance')} with the buckets that it has, not {instances}")
             low, high = high, high * 2
         for _ in range(40):
             middle = (low + high) / 2

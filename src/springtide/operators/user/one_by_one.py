@@ -72,9 +72,7 @@ class CarefulKey:
         now = self._reached = max(self._timer, self._reached)
         self.given.append(self._caller.rows("on_time", self._key, self.state, now, earliest=now))
         self._settle("on_time")
-        if self._timer is not None and self._timer <= now:
-            problem = f"on_time left the timer at {self._timer}, but time has come to {now} already"
-            raise self._caller.wrong(problem, "set it to a later time, or to None", self.state)
+        self._caller.check_timer(self._timer, now, self.state)
 
     @property
     def _timer(self) -> int | None:

@@ -23,7 +23,7 @@ from springtide.operators.state_view import StateView
 from springtide.operators.tables import StateTable
 from springtide.operators.user.kernel import changes, one_key_each, to_each_bucket
 from springtide.query import steps
-from springtide.query.errors import UserCodeError
+from springtide.query.errors import UserCodeError, article
 from springtide.query.operators import OWN_KEYS, BucketOperator, migrates
 from springtide.query.types import END_OF_TIME, TS
 from springtide.state.manifest import Marks
@@ -226,8 +226,8 @@ def written(caller: Caller, operator: BucketOperator[Any], state: Any) -> Writte
     """Let the user's code write a state down."""
     frame = caller.run("serialize", state)
     if not isinstance(frame, pl.DataFrame):
-        problem = f"{type(operator).__name__}.serialize returned a {type(frame).__name__}"
-        raise caller.wrong(problem, "return a frame", None)
+        problem = f"{type(operator).__name__}.serialize returned {article(type(frame).__name__)}"
+        raise caller.wrong(problem, "return a DataFrame", None)
     if frame.height == 1 and frame.schema == {JSON: pl.String}:
         return Written(frame[JSON][0], None)
     data = io.BytesIO()

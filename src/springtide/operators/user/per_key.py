@@ -113,12 +113,14 @@ class OperatorPerKey(Operator):
         for state, alive in zip(old.iter_rows(named=True), rows[ALIVE], strict=True):
             new = caller.run("migrate", dict(state)) if alive else dict.fromkeys(self._operator.state)
             if alive and timer is not None and isinstance(new, dict) and new.get(timer) != state.get(timer):
-                raise caller.wrong(f"migrate has changed the timer {timer!r}", "leave it as it was", None)
+                raise caller.wrong(
+                    f"{type(self._operator).__name__}.migrate changed the timer {timer!r}", "leave it as it was", None
+                )
             made.append(new)
         try:
             columns = columns_of(made, pl.Schema(self._operator.state))
         except (Misfit, TypeError) as error:
-            problem = f"what migrate returned is no state of {type(self._operator).__name__}: {error}"
+            problem = f"{type(self._operator).__name__}.migrate returned something that is not a state: {error}"
             raise caller.wrong(problem, "return a dict with the columns of `state`", None) from error
         kept = rows.select(pl.exclude(f"^{re.escape(self._prefix)}.*$"))
         made_now = kept.with_columns(c.alias(self._prefix + c.name) for c in columns)

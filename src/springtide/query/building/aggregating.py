@@ -69,7 +69,7 @@ def top_k_step(
     check_timed(label, stream)
     check_window(label, window)
     if not keys:
-        raise QueryError(label, "nothing to rank", "name the columns in by=")
+        raise QueryError(label, "there is nothing to rank", "name the columns: by='page'")
     if not isinstance(window, Sliding):
         raise QueryError(label, f"a ranking needs a window of time, not {window}", "use st.tumbling or st.sliding")
     if k < 1:
@@ -108,7 +108,7 @@ def _check_weight(label: str, schema: pl.Schema, weight: str) -> None:
     if not schema[weight].is_integer():
         raise QueryError(
             label,
-            f"the weight {weight!r} is {type_text(schema[weight])}",
+            f"the weight {weight!r} is {type_text(schema[weight])}, not an integer",
             "give an integer column, so that ranks do not depend on rounding",
         )
 
@@ -116,8 +116,8 @@ def _check_weight(label: str, schema: pl.Schema, weight: str) -> None:
 def _sketch_size(label: str, sketch: int, k: int) -> int:
     size = whole(label, "sketch", sketch)
     if size < k or size < 8 or size & (size - 1):
-        hint = "give a power of two, at least 8 and some times k"
-        raise QueryError(label, f"a sketch of {size} cannot rank {k}", hint)
+        hint = "give a power of two that is at least 8 and several times k"
+        raise QueryError(label, f"sketch={size} cannot rank the first {k}", hint)
     return size
 
 

@@ -40,7 +40,7 @@ def keys_of(label: str, stream: Stream, option: str, names: Names) -> tuple[str,
         raise QueryError(
             label,
             "ts cannot be a key",
-            "a window groups by time; to group by ts itself copy it into another column first",
+            "windows group by time already; to group by ts itself copy it first: .map(when=pl.col('ts'))",
         )
     check_keys(label, keys, stream.schema)
     return keys
@@ -61,7 +61,7 @@ def check_timed(label: str, stream: Stream) -> None:
         raise QueryError(
             label,
             f"{label_of(stream)} has no time",
-            "give the source a ts=; late and rejected rows have no order and take only stateless steps",
+            "give its source a ts=; rows of .late and .rejected have no time, so only stateless steps can follow them",
         )
 
 

@@ -11,6 +11,7 @@ from springtide.query.building.checks import check_timed, keys_of, names_of
 from springtide.query.building.labels import label_after
 from springtide.query.errors import QueryError, no_column, shown
 from springtide.query.expressions import predicate_of
+from springtide.query.plurals import plural
 from springtide.query.types import TS, Length, Names, micros_of, type_text
 from springtide.query.windows import LastN, Window
 
@@ -76,7 +77,7 @@ def theta_join_step(
     if routing == "grid" and isinstance(window, LastN):
         raise QueryError(
             label,
-            "in a grid no instance sees every tuple, so none knows which are the last n",
+            "routing='grid' cannot be used with the last n tuples: no instance sees all of them",
             "use routing='broadcast', or a window of time",
         )
     return steps.ThetaJoin(
@@ -97,7 +98,9 @@ def _keys(
     both = names_of(label, "on", on)
     ours, others = names_of(label, "left_on", left_on), names_of(label, "right_on", right_on)
     if bool(both) == bool(ours) or bool(ours) != bool(others):
-        raise QueryError(label, "the keys are not clear", "give either on=, or both left_on= and right_on=")
+        raise QueryError(
+            label, "it is not clear which columns are the keys", "give either on=, or both left_on= and right_on="
+        )
     for side, stream, keys in (("left", left, both or ours), ("right", right, both or others)):
         for key in keys:
             if isinstance(key, str) and key not in stream.schema:
@@ -106,7 +109,7 @@ def _keys(
     if len(left_keys) != len(right_keys):
         raise QueryError(
             label,
-            f"{len(left_keys)} keys on the left, {len(right_keys)} on the right",
+            f"it has {plural(len(left_keys), 'key')} on the left, but {len(right_keys)} on the right",
             "give the same number on both sides",
         )
     for a, b in zip(left_keys, right_keys, strict=True):
@@ -114,7 +117,7 @@ def _keys(
         if mine != theirs:
             raise QueryError(
                 label,
-                f"the key {a!r} is {type_text(mine)} on the left, {b!r} is {type_text(theirs)} on the right",
+                f"the key {a!r} is {type_text(mine)} on the left, but {b!r} is {type_text(theirs)} on the right",
                 f"cast one of them: .map(pl.col({b!r}).cast(pl.{mine}))",
             )
     return left_keys, right_keys
@@ -136,16 +139,16 @@ def _pair(
 def _window(label: str, within: Length | LastN) -> steps.JoinWindow:
     if isinstance(within, LastN):
         if within.every != 1:
-            problem = f"a join looks back after every tuple, not every {within.every}"
+            problem = f"a join looks at the last tuples after each tuple, not after every {within.every}"
             raise QueryError(label, problem, f"use st.last_n({within.size})")
         within.check(label)
         return within
     if isinstance(within, Window):
-        hint = "give the greatest distance in time, such as '60s', or st.last_n(n)"
-        raise QueryError(label, f"a join has no window '{within}'", hint)
+        hint = "give the greatest time between two tuples of a pair, such as '60s', or st.last_n(n)"
+        raise QueryError(label, f"a join cannot use the window '{within}'", hint)
     length = micros_of(label, within)
     if length < 0:
-        raise QueryError(label, f"a window of {within} has no time in it", "give a length of zero or more")
+        raise QueryError(label, f"within={shown(within)} is below zero", "give a length of zero or more")
     return steps.Within(length)
 
 
@@ -156,14 +159,16 @@ def _right_columns(label: str, left: Stream, right: Stream, shared: set[str], su
     taken = set(left.schema)
     for n, to in renamed:
         if to in taken:
-            problem = f"the right side's {n!r} would be called {to!r}, and there is such a column already"
-            raise QueryError(label, problem, f"choose another suffix= than {suffix!r}, or rename a column before")
+            problem = f"the right side's {n!r} would be called {to!r}, and there is already such a column"
+            raise QueryError(
+                label, problem, f"give another suffix= than {suffix!r}, or rename a column before the join"
+            )
         taken.add(to)
     return renamed
 
 
 def _predicate(label: str, schema: pl.Schema, predicate: Any, suffix: str) -> pl.Expr:
     if isinstance(predicate, pl.Expr) and f"{TS}{suffix}" in set(predicate.meta.root_names()) - set(schema):
-        hint = "copy the right side's own time before: other.map(when=pl.col('ts'))"
+        hint = "copy the right side's own time before the join: other.map(when=pl.col('ts'))"
         raise QueryError(label, "a pair has one ts, the later of the two", hint)
     return predicate_of(label, schema, predicate)

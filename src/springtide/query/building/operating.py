@@ -32,7 +32,7 @@ def operator_step(
     if isinstance(operator, KeyOperator):
         _check_state(label, operator)
         if not names:
-            problem = f"{type(operator).__name__} works per key but there are no keys"
+            problem = f"{type(operator).__name__} works per key, but no keys are given"
             raise QueryError(label, problem, "name them: keys='user'")
     _check_policy(label, stream, on_error)
     return steps.Operate(
@@ -50,10 +50,10 @@ def _check_operator(label: str, operator: UserOperator) -> None:
 
 def _check_policy(label: str, stream: Stream, on_error: steps.OnError) -> None:
     if not isinstance(on_error, str) or on_error not in ("fail", "reject"):
-        problem = f"on_error={shown(on_error)} is not a way to treat errors"
+        problem = f"on_error={shown(on_error)} is unknown"
         raise QueryError(label, problem, "use 'fail', or 'reject' to send such rows to .rejected")
     if on_error == "reject" and steps.REASON in stream.schema:
-        problem = f"rejected rows say why in {steps.REASON!r}, and there is such a column already"
+        problem = f"rejected rows get a column {steps.REASON!r}, and there is already such a column"
         raise QueryError(label, problem, "rename it before this step")
 
 
@@ -64,12 +64,18 @@ def _check_keys(label: str, stream: Stream, names: tuple[str, ...]) -> bool:
     if len(types) == 1 and isinstance(types[0], pl.List):
         check_keys(label, names, pl.Schema({names[0]: types[0].inner}))
         if OWN_KEYS in stream.schema:
-            problem = f"the operator gets the keys of a tuple in {OWN_KEYS!r}, and there is such a column already"
+            problem = (
+                f"the operator gets the keys of a tuple in a column {OWN_KEYS!r}, and there is already such a column"
+            )
             raise QueryError(label, problem, "rename it before this step")
         return True
     for key, dtype in zip(names, types, strict=True):
         if isinstance(dtype, pl.List):
-            raise QueryError(label, f"{key!r} is a list, and not the only key", "explode it first, or name it alone")
+            raise QueryError(
+                label,
+                f"{key!r} is a list, and a list can only be the only key",
+                "explode it first, or name no other key",
+            )
     keys_of(label, stream, "keys", names)
     return False
 

@@ -35,7 +35,9 @@ def map_step(stream: Stream, exprs: Sequence[IntoExpr], more: Mapping[str, IntoE
         raise QueryError(label, "no column is made", "give an expression: .map(minutes=pl.col('seconds') / 60)")
     if stream.timed and _changes_ts(every):
         raise QueryError(
-            label, "a map cannot change ts", "name the event time in st.source, or give the new column another name"
+            label,
+            "a map cannot change ts",
+            "st.source says which column is the event time; give the new column another name",
         )
     return steps.Map(name=name, inputs=(stream,), schema=pl.Schema({**stream.schema, **made}), exprs=every)
 
@@ -50,7 +52,7 @@ def select_step(
     every = spell_out(label, stream.schema, named(exprs, more, label))
     schema = resolve(label, stream.schema, every)
     if not schema:
-        raise QueryError(label, "no column is selected", nearest("", stream.schema))
+        raise QueryError(label, "no column is selected", f"name at least one; {nearest('', stream.schema)}")
     if stream.timed and _changes_ts(every):
         raise QueryError(label, "a select cannot change ts", "give the new column another name")
     if not stream.timed and not any(e.meta.root_names() for e in every):
@@ -65,10 +67,10 @@ def drop_step(stream: Stream, columns: Sequence[str], *, name: str | None) -> st
     label = label_after(stream, "drop", name)
     check_columns(label, stream.schema, columns)
     if stream.timed and TS in columns:
-        raise QueryError(label, "ts cannot be dropped", "every stream with time keeps it")
+        raise QueryError(label, "ts cannot be dropped", "leave it: every stream with time keeps its ts")
     keep = {n: t for n, t in stream.schema.items() if n not in columns}
     if not keep:
-        raise QueryError(label, "no column would be left", "keep at least one")
+        raise QueryError(label, "no column would be left", "drop fewer of them")
     return steps.Select(name=name, inputs=(stream,), schema=pl.Schema(keep), exprs=tuple(pl.col(n) for n in keep))
 
 
@@ -84,7 +86,7 @@ def rename_step(stream: Stream, columns: Mapping[str, str], *, name: str | None)
     if stream.timed and TS in columns:
         raise QueryError(label, "ts cannot be renamed", "copy it: .map(when=pl.col('ts'))")
     if stream.timed and TS in columns.values():
-        raise QueryError(label, "the name ts is taken by the event time", "give the column another name")
+        raise QueryError(label, "the event time has the name ts already", "give the column another name")
     new = {n: columns.get(n, n) for n in stream.schema}
     check_unique(label, list(new.values()))
     return steps.Select(
@@ -160,7 +162,7 @@ def check_same_columns(label: str, stream: Stream, other: Stream) -> None:
                 f"cast one of them: .map(pl.col({column!r}).cast(pl.{mine}))",
             )
     if other.timed != stream.timed:
-        hint = "give both sources a ts; late and rejected rows have none"
+        hint = "give both sources a ts=; rows of .late and .rejected have no time"
         raise QueryError(label, "one input has time and the other does not", hint)
 
 
@@ -171,7 +173,9 @@ def sink_step(stream: Stream, sink: SinkConnector, *, name: str | None) -> steps
         hint = "use st.parquet_sink(path), st.console(), st.memory_sink() and the like"
         raise QueryError(label, f"{shown(sink)} is not a sink", hint)
     if (lacking := sink.incomplete()) is not None:
-        raise QueryError(label, f"this is not a whole sink: {lacking}", "see springtide.connectors.Sink")
+        raise QueryError(
+            label, f"this sink is incomplete: {lacking}", "define that too; see springtide.connectors.Sink"
+        )
     problem = sink.check(stream.schema)
     if problem is not None:
         raise QueryError(

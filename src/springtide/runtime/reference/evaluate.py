@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from springtide.query.errors import UserCodeError
+from springtide.query.plurals import plural
 from springtide.query.types import schema_text
 from springtide.values.user_code import row_of
 
@@ -24,7 +25,7 @@ def evaluate(
         ) from error
     if out.height != 1:
         raise UserCodeError(
-            label, f"the expression makes {out.height} rows of one", "give one value per row", row_of(frame)
+            label, f"the expression makes {plural(out.height, 'row')} of one", "give one value per row", row_of(frame)
         )
     if schema is not None and out.schema != schema:
         problem = f"the expression gives {schema_text(out.schema)}, the query says {schema_text(schema)}"

@@ -190,10 +190,7 @@ class OneKey:
         self._reached = max(timer, self._reached)
         yield from each(self._caller.rows("on_time", self._key, self.state, self._reached, earliest=self._reached))
         self._settle("on_time")
-        again = self.timer
-        if again is not None and again <= self._reached:
-            problem = f"on_time left the timer at {again}, but time has come to {self._reached} already"
-            raise self._caller.wrong(problem, "set it to a later time, or to None", self.state)
+        self._caller.check_timer(self.timer, self._reached, self.state)
 
     @property
     def timer(self) -> int | None:

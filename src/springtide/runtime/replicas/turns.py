@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from springtide.query.plurals import plural
 from springtide.state.manifest import Delivery
 from springtide.state.parsing import parsed
 from springtide.state.published import Published
@@ -143,9 +144,9 @@ def difference(digests: Mapping[str, Digests]) -> str | None:
     for sink in sorted({*these, *those}):
         here, there = these.get(sink, (0, "")), those.get(sink, (0, ""))
         if here[0] != there[0]:
-            return f"for the sink {sink} {one} has {here[0]:,} rows, {other} {there[0]:,}"
+            return f"for the sink {sink} {one} has {plural(here[0], 'row')}, {other} {there[0]:,}"
         if here != there:
-            return f"for the sink {sink} both have {here[0]:,} rows, but not the same ones"
+            return f"for the sink {sink} both have {plural(here[0], 'row')}, but not the same"
     return None
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from springtide.elastic.decisions import Decisions
 from springtide.query.errors import SpringtideError
 from springtide.query.html import note
+from springtide.query.plurals import plural
 
 if TYPE_CHECKING:
     from springtide.runtime.spark.run import Run
@@ -43,7 +44,7 @@ def said(run: Run) -> str:
     status = run.status()
     rows = sum(source["accepted"] for source in status["sources"].values())
     epoch = f"epoch {status['epoch']}" if status["epoch"] >= 0 else "no epoch yet"
-    return f"{run.name}: {_state(run)}, {epoch}, {rows:,} rows in"
+    return f"{run.name}: {_state(run)}, {epoch}, {plural(rows, 'row')} in"
 
 
 def panel(run: Run) -> str:

@@ -1,6 +1,6 @@
 // Charts over time: lines and areas on one time axis, decisions as marks, a hair line that all charts share, and words for each.
 import { h } from "./dom.js";
-import { clock, day, minute, moment, seconds } from "./format.js";
+import { clock, day, minute, moment, plural, seconds } from "./format.js";
 
 const LEFT = 60, RIGHT = 10, TOP = 8, BOTTOM = 20;
 
@@ -102,7 +102,7 @@ function tip(at, width, first, rows) {
 export function pins({ marks, view, href }) {
   const x = scaleOf(view.begin, view.end, LEFT, view.width - RIGHT);
   const shown = marks.filter((m) => m.at >= view.begin && m.at <= view.end);
-  return h("svg", { key: "pins", width: view.width, height: 22, role: "group", "aria-label": `${shown.length} decisions in this span` },
+  return h("svg", { key: "pins", width: view.width, height: 22, role: "group", "aria-label": `${plural(shown.length, "decision")} in this span` },
     h("line", { class: "axis", x1: LEFT, x2: view.width - RIGHT, y1: 11, y2: 11 }),
     h("text", { x: LEFT - 8, y: 15, "text-anchor": "end" }, "decided"),
     shown.map((m) => {

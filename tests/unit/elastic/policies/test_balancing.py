@@ -11,6 +11,7 @@ from springtide.elastic.policies.balancing import Balancing, hot, rebalancing
 from springtide.state.bucket_map import BucketMap
 from springtide.state.instructions import Trigger
 from tests.unit.elastic.measured import measured
+from tests.wording import says
 
 EVEN = BucketMap.even(64, 4)
 
@@ -20,7 +21,7 @@ def test_over_uit_buckets_move_and_the_degree_stays() -> None:
     (proposal,) = Balancing().decide(measured(busy, bucket_rows=[10] * 64), ())
     assert proposal.instances is None
     assert proposal.trigger == Trigger("deviation of utilisation", pytest.approx(0.1732, abs=1e-4), 0.05)
-    assert proposal.reason.startswith("the utilisation deviates by 17.3%, over 5.0%; with 6 buckets moved it is ")
+    assert says(proposal.reason, "utilisation", "17.3%", "over 5.0%", "6 buckets moved")
     assert proposal.owners is not None
     loads = measured(busy, bucket_rows=[10] * 64).bucket_loads("heavy")
     after = maps.owned(EVEN, proposal.owners)

@@ -12,6 +12,7 @@ from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot, SubqueryLoad
 from springtide.state.bucket_map import BucketMap
 from tests.unit.elastic.measured import measured
+from tests.wording import says
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def test_what_is_held_back_is_told() -> None:
     assert manager.handle(useless[-1]) == ()
     (refusal,) = manager.refusals
     assert refusal.rule == "experience"
-    assert str(refusal).startswith("refused for heavy: 8 instances; 10 s ago 4 instead of 2 instances brought 0%")
+    assert says(refusal, "refused for heavy: 8 instances; ", "10 s ago", "4 instead of 2 instances", "0%")
 
 
 def hot(rows: list[int], owners: tuple[int, ...], instances: int) -> Snapshot:
@@ -80,7 +81,7 @@ def test_a_hot_bucket_is_balanced_not_scaled() -> None:
 
 def test_a_hot_bucket_that_is_alone_cannot_be_helped() -> None:
     now = hot([60, 5, 5, 5, 5, 5, 5, 10], (0, 1, 1, 1, 1, 1, 1, 1), 2)
-    assert decided([now]).held_back == "bucket 0 alone has 60% of the work, which more instances cannot share"
+    assert says(decided([now]).held_back, "bucket 0 alone", "60%", "more instances")
 
 
 def test_where_instances_help_they_are_given() -> None:
@@ -98,7 +99,7 @@ def test_nothing_is_decided_before_a_change_has_settled() -> None:
         for r, cost in zip(reports, costs, strict=True)
         for own in r.subqueries.values()
     ]
-    assert decided(reports).held_back == "the last change was 0.0 s ago, and it took 10.0 s to settle before"
+    assert says(decided(reports).held_back, "the last change", "0.0 s ago", "10.0 s to settle")
 
 
 def test_fewer_instances_and_others_proposals_pass() -> None:
@@ -122,7 +123,7 @@ def test_what_was_fetched_lately_for_the_same_load_stays() -> None:
     flat = [at(0, 3, 1000), at(5, 4, 1000), at(100, 4, 1000)]
     held_back = decided(flat, Learned(Fewer())).held_back
     assert held_back is not None
-    assert held_back.startswith("95 s ago 3 instances were too few")
+    assert says(held_back, "95 s ago", "3 instances", "could not keep up")
     peak = [at(0, 3, 1000), at(5, 4, 1000), at(50, 4, 1500), at(100, 4, 1000)]
     assert not decided(peak, Learned(Fewer())).held_back, "it was for the peak, and that is over"
     assert not decided([*flat, at(700, 4, 1000)], Learned(Fewer())).held_back

@@ -14,6 +14,7 @@ from springtide.elastic.snapshot import Snapshot, SourceLoad, SubqueryLoad
 from springtide.state.bucket_map import BucketMap
 from springtide.state.instructions import Trigger
 from tests.unit.elastic.measured import measured
+from tests.wording import says
 
 
 def wanted(policy: Threshold, snapshot: Snapshot) -> int | None:
@@ -44,10 +45,11 @@ def test_a_decision_says_why() -> None:
     (proposal,) = SC_10.decide(measured([0.95] * 4), ())
     assert proposal == Proposal(
         "heavy",
-        "utilisation of 95% is over 90%, with 7 instead of 4 instances it is 54%",
+        proposal.reason,
         Trigger("utilisation", pytest.approx(0.95), 0.9),
         instances=7,
     )
+    assert says(proposal.reason, "95%", "over 90%", "7 instead of 4 instances", "54%")
     assert str(proposal.trigger) == "utilisation 0.95 > 0.9"
 
 

@@ -171,7 +171,7 @@ def test_a_thousand_instances_take_seconds() -> None:
 
 
 def test_more_instances_than_buckets_are_of_no_use() -> None:
-    with pytest.raises(ValueError, match=r"it can use \d+ instances with the buckets that it has, not 1000"):
+    with pytest.raises(ValueError, match=r"can use \d+ instances.*, not 1000"):
         TOPOLOGIES["linear"].rate(1000)
     wide = TOPOLOGIES["linear"].widened(1000)
     assert sum(wide.fewest(wide.rate(1000)).values()) == pytest.approx(1000, abs=2)

@@ -145,7 +145,7 @@ def test_a_query_that_ran_alone_becomes_the_first_replica(tmp_path: Path) -> Non
     begin_from(save(tmp_path / "a", "for-b"), plan, tmp_path / "b")
     runs.run("b")
     runs.check()
-    with pytest.raises(st.CheckpointError, match=r"cannot take part in the group .*; start with a new checkpoint"):
+    with pytest.raises(st.CheckpointError, match=r"cannot take part .*; .*new checkpoint"):
         runs.run("empty")
 
 
@@ -381,7 +381,7 @@ def test_a_state_that_came_about_elsewhere_is_refused(tmp_path: Path) -> None:
     plan = query(st.parquet_sink(tmp_path / "out"), 40).plan(buckets=BUCKETS)
     alone = query(st.parquet_sink(tmp_path / "elsewhere"), 40).plan(buckets=BUCKETS)
     inprocess.run(alone, tmp_path / "b", Options(rows_per_epoch=8), between=lambda e: e.manifest.epoch < 2)
-    with pytest.raises(st.CheckpointError, match="has a state of its own, of epoch 2, and cannot take part"):
+    with pytest.raises(st.CheckpointError, match=r"state of its own.* epoch 2.*cannot take part.*; .*new checkpoint"):
         inprocess.run(plan, tmp_path / "b", runs.options("b"))
 
 
@@ -427,7 +427,7 @@ def test_other_rows_are_an_alarm_and_what_was_published_stays(tmp_path: Path, na
     runs.run("a", 6)
     group = Group(Store.at(runs.group))
     group.release("a")  # so that a new checkpoint can have the name
-    text = rf"replicas {published} and {name} made different rows of epoch .*those of {published} count"
+    text = rf"replicas {published} and {name} .*different rows .*; .*of {published} count"
     with pytest.raises(st.OtherRows, match=text):
         inprocess.run(made(odd), tmp_path / "odd", runs.options(name))
     (alarm,) = group.alarms()
@@ -452,9 +452,7 @@ def test_what_nobody_needs_is_forgotten_and_a_replica_that_was_away_too_long_is_
     Group(store).release("b")
     runs.run("a", 8)
     assert min(store.list(groups.CUTS)) > "cuts/000000004"
-    with pytest.raises(
-        st.ReplicaError, match="has forgotten what came after epoch 1, where replica b is; start it with"
-    ):
+    with pytest.raises(st.ReplicaError, match=r"forgotten .*after epoch 1.*replica b.*; .*new checkpoint"):
         runs.run("b")
     with pytest.raises(st.ReplicaError, match="has forgotten what came after epoch -1, where replica c is"):
         runs.run("c")

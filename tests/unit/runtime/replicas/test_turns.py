@@ -13,6 +13,7 @@ from springtide.runtime.replicas.cuts import Cut, digest_of, own, shared
 from springtide.runtime.replicas.turns import Done, Move, Turn, difference, digests_of, move, term_after
 from springtide.state.manifest import Delivery, SourceState
 from springtide.state.published import Published
+from tests.wording import says
 
 
 def turn(epoch: int = 7, number: int = 1, term: int = 3, by: str = "a", token: str = "one") -> Turn:
@@ -60,10 +61,8 @@ def test_digests_do_not_depend_on_instances() -> None:
 def test_a_difference_names_the_sink_and_the_replicas() -> None:
     assert difference({"a": {}, "b": {}}) is None
     assert difference({"a": {"out": (1, "x")}, "b": {"out": (1, "x")}}) is None
-    assert difference({"a": {"out": (1, "x")}, "b": {"out": (1, "y")}}) == (
-        "for the sink out both have 1 rows, but not the same ones"
-    )
-    assert difference({"a": {"out": (1, "x")}, "b": {}}) == "for the sink out a has 1 rows, b 0"
+    assert says(difference({"a": {"out": (1, "x")}, "b": {"out": (1, "y")}}), "sink out", "1 row", "not the same")
+    assert says(difference({"a": {"out": (1, "x")}, "b": {}}), "sink out", "a has 1 row", "b 0")
 
 
 def test_records_come_back_as_they_were() -> None:

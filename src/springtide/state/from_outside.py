@@ -24,13 +24,13 @@ _BETWEEN = 0.3
 """Seconds between two looks at the store."""
 
 
-def watched(where: str | Path) -> Checkpoint:
+def from_outside(where: str | Path) -> Checkpoint:
     """Return a checkpoint by its folder or its address, to look at and to leave commands for its run."""
     store = Store.at(where)
-    return Checkpoint(where) if store.local is not None else Watched(store)
+    return Checkpoint(where) if store.local is not None else RemoteCheckpoint(store)
 
 
-class Watched(ReadOnlyCheckpoint):
+class RemoteCheckpoint(ReadOnlyCheckpoint):
     """A checkpoint in an object store."""
 
     def __init__(self, store: Store) -> None:
