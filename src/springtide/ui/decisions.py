@@ -34,7 +34,7 @@ def decision(found: Decision, *, running: bool) -> dict[str, Any]:
         "buckets": len(told.after.owners),
         "protocol": found.protocol,
         "state": state,
-        "behind": told.epoch,
+        "decided_after": told.epoch,
         "waited": found.waited,
         "took": found.took,
         "epoch": outcome.epoch if outcome else None,

@@ -171,7 +171,7 @@ def test_executors_that_never_come(tmp_path: Path, clock: Hand) -> None:
         assert toy.kept[-1] == 5, "the rest is not asked for any more"
         dropped, held = [note for _, note in engine.events][-2:]
         assert dropped.startswith("scale counts: 2 → 8 instances; ")
-        assert "executors for 5 of 8 instances are there" in dropped
+        assert "executors came for 5 of 8 instances" in dropped
         assert held.startswith("scaled counts: 2 → 5 instances; ")
         assert "held at 5" in held
         engine.scale("counts", 9)

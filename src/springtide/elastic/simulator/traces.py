@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 
 NOISE = 0.03
 """The standard deviation of a rate from its shape, as a share."""
-MEMORY = 10.0
+INDEPENDENT_AFTER = 10.0
 """Seconds after which the noise is mostly independent of its earlier values."""
 
 
@@ -145,7 +145,7 @@ def _noise(seconds: int, deviation: float, seed: int) -> Floats:
     if not deviation:
         return np.ones(seconds)
     random = np.random.default_rng(seed).standard_normal(seconds)
-    keep = math.exp(-1 / MEMORY)
+    keep = math.exp(-1 / INDEPENDENT_AFTER)
     value, found = 0.0, np.empty(seconds)
     for i, shock in enumerate(random):
         value = keep * value + math.sqrt(1 - keep * keep) * float(shock)

@@ -154,7 +154,7 @@ export function decisions(page) {
 function story(page, found, empty) {
   if (!found.length) return empty && h("p", { class: "empty" }, empty);
   return h("ol", { class: "story" }, found.map((d) => h("li", { key: d.id, id: `d-${d.id}`, class: page.marked === d.id ? "mark" : "" },
-    h("time", null, moment(d.at), d.behind !== null && h("div", null, `after epoch ${count(d.behind)}`)),
+    h("time", null, moment(d.at), d.decided_after !== null && h("div", null, `after epoch ${count(d.decided_after)}`)),
     h("div", null,
       h("div", { class: "what" }, d.subquery, " ", d.before !== d.after ? h("span", { class: "change" }, d.before, " → ", h("span", { class: "to" }, plural(d.after, "instance"))) : d.change, d.protocol !== "virtual" ? ` (${d.protocol})` : ""),
       h("div", { class: "why" }, d.reason, d.trigger && h("span", null, " – ", d.trigger.text)),
