@@ -296,7 +296,7 @@ def test_without_a_log_a_loss_is_reported_exactly(folder: Path) -> None:
     first = min(manifest.segments(), key=lambda s: s.file)
     whole = (folder / "checkpoint" / first.file).read_bytes()
     (folder / "checkpoint" / first.file).unlink()
-    gone = rf"has lost 1 segment with {first.rows} rows, .*: {first.file}"
+    gone = rf"has lost 1 segment with {first.rows} rows?, .*: {first.file}"
     with pytest.raises(st.CheckpointError, match=gone):
         run(folder, Durability(retain=1))
     (folder / "checkpoint" / first.file).write_bytes(whole)
