@@ -16,39 +16,62 @@ _MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
 _SECONDS = 300.0
 
 
-@contextmanager
-def zookeeper(folder: Path) -> Iterator[str]:
-    """Start a server, and return its address; it ends with the block."""
-    jars = Path(pyspark.__file__).parent / "jars" / "*"
-    java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if os.environ.get("JAVA_HOME") else Path("java")
-    settings = folder / "zoo.cfg"
-    server, address = _started(folder, settings, [str(java), "-Xmx128m", "-cp", str(jars), _MAIN, str(settings)])
-    try:
-        yield address
-    finally:
-        server.kill()
-        server.wait()
+class ZooKeeper:
+    """One server, which can be stopped and started again at the same address, with what it had."""
 
+    def __init__(self, folder: Path) -> None:
+        """Start it on a port that is free; another one if somebody else was faster."""
+        self._folder, self._settings = folder, folder / "zoo.cfg"
+        while True:
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                self._port = free.getsockname()[1]
+            self._settings.write_text(
+                f"tickTime=500\ndataDir={folder / 'data'}\nclientPort={self._port}\nclientPortAddress=127.0.0.1\n"
+                "admin.enableServer=false\n4lw.commands.whitelist=ruok\n"
+            )
+            if self._started():
+                return
 
-def _started(folder: Path, settings: Path, command: list[str]) -> tuple[subprocess.Popen[bytes], str]:
-    """Start it on a port that is free; another one if somebody else was faster."""
-    until = time.monotonic() + _SECONDS
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        settings.write_text(
-            f"tickTime=500\ndataDir={folder / 'data'}\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
-            "admin.enableServer=false\n4lw.commands.whitelist=ruok\n"
-        )
-        with open(folder / "zookeeper.log", "ab") as log:
-            server = subprocess.Popen(command, stdout=log, stderr=log)
-        while server.poll() is None:
-            if _answers(port):
-                return server, f"127.0.0.1:{port}"
-            if time.monotonic() > until:
-                server.kill()
-                raise TimeoutError(f"ZooKeeper does not answer: see {folder / 'zookeeper.log'}")
+    @property
+    def address(self) -> str:
+        """Where it is."""
+        return f"127.0.0.1:{self._port}"
+
+    def stop(self) -> None:
+        """Kill it."""
+        self._process.kill()
+        self._process.wait()
+
+    def start(self) -> None:
+        """Start it again."""
+        while not self._started():  # the port is not free yet
             time.sleep(0.1)
+
+    def _started(self) -> bool:
+        jars = Path(pyspark.__file__).parent / "jars" / "*"
+        java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if os.environ.get("JAVA_HOME") else Path("java")
+        command = [str(java), "-Xmx128m", "-cp", str(jars), _MAIN, str(self._settings)]
+        until = time.monotonic() + _SECONDS
+        with open(self._folder / "zookeeper.log", "ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        while self._process.poll() is None:
+            if _answers(self._port):
+                return True
+            if time.monotonic() > until:
+                self.stop()
+                raise TimeoutError(f"ZooKeeper does not answer: see {self._folder / 'zookeeper.log'}")
+            time.sleep(0.1)
+        return False
+
+
+@contextmanager
+def zookeeper(folder: Path) -> Iterator[ZooKeeper]:
+    """Start a server; it ends with the block."""
+    server = ZooKeeper(folder)
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 def _answers(port: int) -> bool:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 import springtide
+import springtide as st
 from springtide.cli.app import app
 from tests.machine import LONG, free_port
 
@@ -195,6 +197,76 @@ def test_elastic_query_with_metrics_and_a_policy_of_ones_own(program: Path, tmp_
     assert "1 → 2 instances" in shown
     assert "rows 7 < 100 – more is better" in shown
     assert "asked for by hand" in shown
+
+
+CHANGING = """
+    from pathlib import Path
+
+    import polars as pl
+    import springtide as st
+
+    HERE = Path(__file__).parent
+    FACTOR = 1
+
+    x = st.source("x", st.parquet(HERE / "in", schema={"n": pl.Int64, "ts": st.TIME}, follow=True), ts="ts")
+    total = x.aggregate(window=st.last_n(100), total=st.sum("n"), name="total")
+    copied = x.map(n=pl.col("n") * FACTOR)
+    query = st.Query("edited", copied.to(st.parquet_sink(HERE / "out")), total.to(st.parquet_sink(HERE / "totals"), name="totals"))
+"""
+
+
+def test_a_query_is_edited_while_it_runs(tmp_path: Path) -> None:
+    """SM-3: the file is edited, so that it no longer makes sense in between; rows are treated as the file says when they come, and none is lost."""
+    program, parts = tmp_path / "edited.py", tmp_path / "in"
+    parts.mkdir()
+    program.write_text(dedent(CHANGING))
+
+    def edit(old: str, new: str) -> None:
+        beside = tmp_path / "edited.partial"
+        beside.write_text(program.read_text().replace(old, new))
+        beside.replace(program)
+
+    def add(number: int) -> None:
+        rows = pl.DataFrame({"n": [number], "ts": [number]}, schema_overrides={"ts": pl.Int64})
+        rows.with_columns(pl.col("ts").cast(st.TIME)).write_parquet(tmp_path / f"{number}.partial")
+        (tmp_path / f"{number}.partial").rename(parts / f"{number}.parquet")
+
+    def until_there_are(rows: int) -> None:
+        end = time.monotonic() + LONG
+        while sum(pl.read_parquet(f).height for f in (tmp_path / "out").glob("*.parquet")) < rows:
+            assert time.monotonic() < end, f"row {rows} has not come"
+            time.sleep(0.05)
+
+    add(1)
+    run = ["run", program, "--checkpoint", tmp_path / "ckpt", "--master", "local[2,4]", "--plain", "--reload"]
+    with started(tmp_path, *run, "--instances", 2) as process:
+        read_until(process, "  epoch 0")
+        until_there_are(1)
+        edit("FACTOR = 1", "FACTOR = 10")
+        read_until(process, "replaced edited: ")
+        add(2)
+        until_there_are(2)
+        edit("FACTOR = 10", "FACTOR = ")
+        (told,) = (line for line in read_until(process, "goes on as it was") if "goes on as it was" in line)
+        assert "edited.py has changed, and the query goes on as it was: " in told
+        assert "edited.py:8: invalid syntax" in told
+        add(3)
+        until_there_are(3)
+        edit("last_n(100)", "last_n(7)")  # it makes no sense yet, and when it does it asks for something that cannot be
+        edit("FACTOR = ", "FACTOR = 100")
+        (told,) = (line for line in read_until(process, "another name") if "another name" in line)
+        assert "step total (aggregate): what it has cannot be taken over: window: " in told
+        edit("last_n(7)", "last_n(100)")
+        read_until(process, "replaced edited: ")
+        add(4)
+        until_there_are(4)
+        assert ask("stop", tmp_path / "ckpt", "--wait", LONG).startswith("edited stopped after epoch ")
+        assert process.communicate(timeout=LONG)[1] == ""
+        assert process.returncode == 0
+    assert pl.read_parquet(tmp_path / "out")["n"].sort().to_list() == [1, 20, 30, 400]
+    totals = pl.read_parquet(tmp_path / "totals")["total"].sort().to_list()
+    assert totals == [1, 3, 6, 10][: len(totals)], "what stays keeps its state"
+    assert ask("history", tmp_path / "ckpt").count("replaced edited") == 2
 
 
 SESSIONS = """

@@ -47,8 +47,8 @@ def test_a_standby_goes_on(tmp_path: Path, ending: str) -> None:
         take_over(tmp_path, "", pause=True)
     else:
         (tmp_path / "zookeeper").mkdir()
-        with zookeeper(tmp_path / "zookeeper") as address:
-            take_over(tmp_path, f"zk://{address}/springtide/numbers", pause=False)
+        with zookeeper(tmp_path / "zookeeper") as server:
+            take_over(tmp_path, f"zk://{server.address}/springtide/numbers", pause=False)
 
 
 def take_over(folder: Path, lease: str, *, pause: bool) -> None:

@@ -29,6 +29,7 @@ class QueryFile:
 
     def read(self) -> tuple[Query, Elastic | None]:
         """Read it again; what is wrong with it is told, and then everything is as before."""
+        self._seen = self._digest() or self._seen
         with _kept(module_of(self._where).__name__, self._policy):
             return load_query(self._where), self._settings()
 

@@ -21,6 +21,10 @@ class SteadyClock:
         self._timer = timer
         self._offset = clock() - timer()
 
+    def not_before(self, time: float) -> None:
+        """Go on from a time that somebody else's clock has shown, if this one is behind it."""
+        self._offset = max(self._offset, time - self._timer())
+
     def __call__(self) -> float:
         """Return the time."""
         return self._offset + self._timer()

@@ -47,11 +47,16 @@ class Observer:
         self._sizes: BucketSizes | None = None
 
     def past(self) -> list[Snapshot]:
-        """Return what earlier runs measured last, oldest first. Records that cannot be read are left out: nothing depends on them."""
+        """Return what earlier runs measured last, oldest first. Records that cannot be read are left out: nothing depends on them.
+
+        They may be of another machine, whose clock is minutes ahead: time goes on from there, or policies would wait until it has caught up.
+        """
         found = []
         for record in self.history.read("snapshots", _PAST):
             with suppress(ValueError, KeyError, TypeError, AttributeError, IndexError):
                 found.append(Snapshot.from_json(record))
+        if found:
+            self.now.not_before(found[-1].time)
         return found
 
     def note(self, text: str) -> None:

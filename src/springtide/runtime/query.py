@@ -208,7 +208,7 @@ class Query(Graph):
         if savepoint is not None:
             begin_from(savepoint, plan, place)
 
-        def begin(options: Options, resign: Callable[[], None] | None = None) -> Run:
+        def begin(plan: Plan, options: Options, resign: Callable[[], None] | None = None) -> Run:
             exporter = None
             if metrics_port is not None:
                 from springtide.runtime.exporting import Exporter
@@ -222,7 +222,7 @@ class Query(Graph):
                 raise
 
         if (standing := standby_of(standby)) is None:
-            return begin(options)
+            return begin(plan, options)
         from springtide.runtime.spark.standby import stand_by
 
         return stand_by(spark, plan, place, standing, options, begin)

@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from springtide.compiler.pipeline import compile
+from springtide.compiler.plan import Plan
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.types import Length, micros_of
 from springtide.runtime.durability import Durability
+from springtide.runtime.identity import identity
+from springtide.runtime.options import Options
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.claims import Sighting
-from springtide.state.errors import CheckpointError
+from springtide.state.errors import AnotherFormError, CheckpointError
 from springtide.state.log import Log
 from springtide.state.names import MARKER
 from springtide.state.pulse import read_sign
@@ -100,6 +104,60 @@ def lead_of(standby: Standby, checkpoint: Checkpoint, durability: Durability) ->
 
         return ZooKeeperLead(standby, seen)
     return StoreLead(standby, seen)
+
+
+class Successor:
+    """The query with which a run that stands by will continue: the form that the run at work has by then (SM-3).
+
+    If that one was replaced, the query is read again from where it was written, if somebody can do that.
+    """
+
+    def __init__(self, plan: Plan, options: Options, checkpoint: Checkpoint, standby: Standby) -> None:
+        """Begin with the query as it was when this run was started; one that has nothing to do with the checkpoint is refused."""
+        self.plan, self.options = plan, options
+        self._checkpoint, self._tell, self._told = checkpoint, standby.told, ""
+        self._store = checkpoint.remote or options.durability.store or checkpoint.store
+        self._check(plan)
+
+    def look(self) -> bool:
+        """Keep up with the run at work while it is there; return whether this run has another form now. What is wrong is told, and the waiting continues."""
+        try:
+            return self.follow()
+        except OSError:
+            return False
+        except SpringtideError as error:
+            if self._tell is not None and str(error) != self._told:
+                self._told = str(error)
+                self._tell(self._told)
+            return False
+
+    def follow(self) -> bool:
+        """Have the form that the run at work had last; return whether that is another one than before. Raise an error if this run cannot have it."""
+        try:
+            self._check(self.plan)
+            return False
+        except AnotherFormError as error:
+            url, why = error.path, error.problem
+        if self.options.reload is None:
+            then = "start it again with the new form"
+            raise AnotherFormError(url, f"{why}. This run stood by with the query as it was", then)
+        try:
+            query, elastic = self.options.reload()
+            plan = compile(query, self.plan.buckets)
+            self._check(plan)
+        except SpringtideError as error:
+            if isinstance(error, CheckpointError) and not isinstance(error, AnotherFormError):
+                raise
+            what = f"{why}. The query that this run stood by with was read again, and it is not that form"
+            if not isinstance(error, AnotherFormError):
+                what = f"{why}. The query that this run stood by with cannot be read again: {error}"
+            raise AnotherFormError(url, what, "bring its file up to date here, and start this run again") from None
+        self.plan, self.options = plan, replace(self.options, elastic=elastic)
+        return True
+
+    def _check(self, plan: Plan) -> None:
+        if self._store.exists(MARKER):
+            self._checkpoint.check(identity(plan), self._store.read(MARKER), Log(self._store))
 
 
 @dataclass(frozen=True)

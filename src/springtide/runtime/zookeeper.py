@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from springtide.query.errors import QueryError, SpringtideError
-from springtide.runtime.standby import Seen, Standby, check_cancelled
+from springtide.runtime.standby import Seen, Standby, StoreLead, check_cancelled
 from springtide.state.claims import Sighting
 
 try:
     from kazoo.client import KazooClient
-    from kazoo.exceptions import KazooException, LockTimeout
+    from kazoo.exceptions import KazooException
     from kazoo.handlers.threading import KazooTimeoutError
 except ImportError:  # pragma: no cover - the extra is not there
     raise QueryError("(standby)", "a lease in ZooKeeper needs kazoo", "pip install 'springtide[zookeeper]'") from None
@@ -23,7 +24,8 @@ class ZooKeeperLead:
     """Holds, or waits for, the lock of a query.
 
     A run whose session has ended has lost the lock, and may not know it yet. It continues until another run claims its checkpoint: if ZooKeeper is
-    unavailable, nobody can be told to take over.
+    unavailable, nobody can be told to take over. Whoever then gets the lock, and finds that the other run still commits, waits until it gives no more
+    signs of life.
     """
 
     def __init__(self, standby: Standby, seen: Seen) -> None:
@@ -41,16 +43,18 @@ class ZooKeeperLead:
 
     def wait(self, keep_warm: Callable[[], None]) -> Sighting:
         """Wait for the lock."""
+        if self._lock.is_acquired:
+            return StoreLead(self._standby, self._seen).wait(keep_warm)
         told = False
         while True:
             check_cancelled(self._standby)
             try:
-                if self._lock.acquire(timeout=self._standby.signs):
+                if not self._client.connected:
+                    time.sleep(self._standby.signs)
+                elif self._lock.acquire(timeout=self._standby.signs):
                     return self._seen.sighting()
-            except LockTimeout:
+            except KazooException:  # it is not its turn yet; or the session was lost while it waited, and is made again
                 pass
-            except KazooException:  # the session was lost while it waited: it is made again
-                self._lock.cancel()
             if not told and self._standby.told is not None:
                 self._standby.told(f"standing by for whoever holds {self._standby.lease}")
                 told = True

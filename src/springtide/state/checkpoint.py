@@ -31,7 +31,7 @@ from typing import Any
 from springtide.state import disk
 from springtide.state.caches import Cache
 from springtide.state.claims import Lease, Sighting, new_token, take
-from springtide.state.errors import CheckpointError
+from springtide.state.errors import AnotherFormError, CheckpointError
 from springtide.state.forms import changes, check_identity
 from springtide.state.log import NEWER, Log
 from springtide.state.manifest import Manifest
@@ -228,7 +228,8 @@ class Checkpoint:
         if found["buckets"] != identity["buckets"]:
             changed.append(f"buckets: {found['buckets']} → {identity['buckets']}")
         if changed:
-            raise self._error(
+            raise AnotherFormError(
+                self.store.url,
                 f"was written by another form of this query{'' if now is None else _REPLACED}: {'; '.join(changed)}",
                 "start the old form, or give the new one a new checkpoint; from a savepoint stateless steps and sinks may "
                 "change, and code whose state still fits says so with version = the digest that it had",

@@ -23,6 +23,10 @@ class CheckpointError(SpringtideError):
         return type(self), (self.path, self.problem, self.hint)
 
 
+class AnotherFormError(CheckpointError):
+    """A checkpoint that another form of the same query has written."""
+
+
 class LostError(CheckpointError):
     """A segment of which no whole copy is left."""
 

@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import fcntl
+import json
+import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 
 import springtide as st
+from springtide.compiler.plan import Plan
 from springtide.runtime import engine as engine_module
 from springtide.runtime import inprocess, publishing
 from springtide.runtime.durability import Durability
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.failpoints import PLACES
-from springtide.runtime.standby import Seen, StandbyEnded, StoreLead, standby_of
+from springtide.runtime.spark import standby as standby_on_spark
+from springtide.runtime.standby import Seen, StandbyEnded, StoreLead, Successor, standby_of
 from springtide.sinks.memory import MemorySink
 from springtide.state.checkpoint import Checkpoint
+from springtide.state.claims import Sighting
+from springtide.state.errors import CheckpointError
+from springtide.state.history import History
 from springtide.state.log import Slot
 from springtide.state.manifest import Manifest
-from springtide.state.names import RUNNING
+from springtide.state.names import MARKER, RUNNING
 from springtide.state.pulse import Sign
 from springtide.state.stores import Store
+from springtide.testing import compare
 from tests.stores.misbehaving import Misbehaving, served
+from tests.unit.runtime import swapping
 from tests.unit.runtime.crashing import every_row_is_there_once, run_files, write_input
 from tests.unit.runtime.test_remote import URL, query
 from tests.unit.state.test_checkpoint import IDENTITY
@@ -136,6 +148,138 @@ def test_what_makes_no_sense_is_refused() -> None:
     assert standby_of(True) == st.Standby()
 
 
+# ── a query that was replaced meanwhile ───────────────────────────────────────────────────────────────────────────
+
+
+def leader(folder: Path, epochs: int, *, replaces: bool = False) -> None:
+    """Run some epochs of a query, which may be replaced then."""
+    old, new = (form(folder).plan(buckets=8) for form in (swapping.first, swapping.replaced))
+    seen = list[int]()
+
+    def between(engine: Engine) -> bool:
+        seen.append(engine.manifest.epoch)
+        if len(seen) > epochs and replaces:
+            engine.replace(new, lambda epoch: inprocess.execute(new, epoch), None)
+        return len(seen) <= epochs
+
+    inprocess.run(old, folder / "checkpoint", Options(2, rows_per_epoch=10), between=between)
+
+
+def successor(folder: Path, told: list[str], reload: Callable[[], st.Query] | None) -> Successor:
+    again = None if reload is None else lambda: (reload(), st.Elastic(max=2))
+    options = Options(3, rows_per_epoch=10, reload=again)
+    plan, place = swapping.first(folder).plan(buckets=8), Checkpoint(folder / "checkpoint")
+    return Successor(plan, options, place, st.Standby(told=told.append))
+
+
+def test_a_run_that_stands_by_reads_its_file_again_when_the_query_was_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_input(tmp_path)
+    leader(tmp_path, 1)
+    told = list[str]()
+    one = successor(tmp_path, told, lambda: swapping.replaced(tmp_path))
+    assert not one.look(), "the query is what it was"
+    leader(tmp_path, 1, replaces=True)
+    assert one.look()
+    assert not one.look()
+    assert one.options.elastic == st.Elastic(max=2)
+
+    class Now:
+        """It is this run's turn at once."""
+
+        def wait(self, keep_warm: Callable[[], None]) -> Sighting:
+            place = Checkpoint(tmp_path / "checkpoint")
+            return Seen(place, place.store).sighting()
+
+        def resign(self) -> None:
+            pass
+
+    def begin(plan: Plan, options: Options, resign: Callable[[], None]) -> Any:
+        return inprocess.run(plan, tmp_path / "checkpoint", options)
+
+    monkeypatch.setattr(standby_on_spark, "lead_of", lambda *_: Now())
+    monkeypatch.setattr(standby_on_spark, "_Warm", lambda *_: lambda: None)
+    standby = st.Standby(told=told.append)
+    place = Checkpoint(tmp_path / "checkpoint")
+    engine: Any = standby_on_spark.stand_by(None, one.plan, place, standby, one.options, begin)
+    assert engine.manifest.ended
+    assert told == []
+    copied = pl.read_parquet(tmp_path / "copy" / "*.parquet").sort("x")
+    assert (copied["double"] / copied["x"]).to_list()[1:] == [2.0] * 19 + [3.0] * 40
+    compare(pl.read_parquet(tmp_path / "sums" / "*.parquet"), swapping.first(tmp_path).run_reference().rows("sums"))
+
+
+def broken() -> st.Query:
+    raise st.QueryError("x (source)", "it is another one", "keep it")
+
+
+@pytest.mark.parametrize(
+    ("reload", "said"),
+    [
+        (lambda _: None, "This run stood by with the query as it was; start it again with the new form"),
+        (lambda folder: lambda: swapping.first(folder), "was read again, and it is not that form; bring its file"),
+        (lambda _: broken, "cannot be read again: step x .source.: it is another one"),
+    ],
+    ids=["no file", "an old file", "a broken file"],
+)
+def test_one_that_cannot_have_the_new_form_says_so_while_there_is_time(tmp_path: Path, reload: Any, said: str) -> None:
+    write_input(tmp_path)
+    leader(tmp_path, 1)
+    told = list[str]()
+    one = successor(tmp_path, told, reload(tmp_path))
+    leader(tmp_path, 1, replaces=True)
+    assert not one.look()
+    assert not one.look()
+    (only,) = told
+    assert re.search(rf"which was replaced while it ran: .*per-minute was removed.*{said}", only)
+    with pytest.raises(CheckpointError, match=said):
+        one.follow()
+    swapping.run_on(tmp_path, is_replaced=True)  # nothing was taken, or lost
+
+
+def test_another_query_or_another_version_does_not_stand_by(tmp_path: Path) -> None:
+    write_input(tmp_path)
+    leader(tmp_path, 1)
+    place = Checkpoint(tmp_path / "checkpoint")
+    other = query(MemorySink()).plan(buckets=8)
+    with pytest.raises(CheckpointError, match="belongs to the query 'files', not"):
+        Successor(other, Options(), place, st.Standby())
+    marker = json.loads((place.root / MARKER).read_text())
+
+    def say(**what: Any) -> None:
+        (place.root / MARKER).write_text(json.dumps(marker | what))
+
+    say(identity=marker["identity"] | {"hash": "another", "polars": "9.9.9"})
+    with pytest.raises(CheckpointError, match=r"another hash of keys \(Polars 9\.9\.9.*use Polars 9\.9\.9"):
+        successor(tmp_path, [], None)
+    say(format=99)
+    with pytest.raises(CheckpointError, match=r"has format 99.*use a newer version of Springtide"):
+        successor(tmp_path, [], None)
+
+
+# ── a store that is slow, a clock that is wrong ───────────────────────────────────────────────────────────────────
+
+
+def test_a_store_that_answers_slowly_is_no_dead_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every look takes longer than a run may be silent: what counts is whether the run has given a sign between two of them."""
+    waiting, numbers = Waiting(root), iter(range(1, 1000))
+    waiting.sign(0)()
+    slow = Store.read
+
+    def read(store: Store, path: str) -> bytes:
+        if path == RUNNING and waiting.looks < 20:
+            waiting.now += 30.0
+            found = slow(store, path)
+            waiting.sign(next(numbers))()
+            return found
+        return slow(store, path)
+
+    monkeypatch.setattr(Store, "read", read)
+    waiting.lead.wait(waiting.warm)
+    assert waiting.looks >= 24, "it waited while there were signs, and then as long as is usual"
+
+
 # ── what goes over ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -150,16 +294,18 @@ class Listening:
         return ()
 
 
-def epochs(where: str | Path, node: Path, count: int) -> list[int]:
-    """Run so many epochs more of a query, and return how many reports a policy was given before each."""
+def epochs(where: str | Path, node: Path, count: int, behind: float = 0.0) -> list[int]:
+    """Run so many epochs more of a query, and return how many reports a policy was given before each; the clock may be behind."""
     policy, ran = Listening([]), list[int]()
 
     def between(engine: Engine) -> bool:
         ran.append(engine.manifest.epoch)
         return len(ran) <= count
 
-    elastic = st.Elastic(policy=policy, every=0.0, balancing=None)
-    options = Options(2, rows_per_epoch=5, elastic=elastic, durability=Durability(cache=node))
+    elastic = st.Elastic(policy=st.Learned(policy), every=0.0, balancing=None)
+    options = Options(
+        2, rows_per_epoch=5, elastic=elastic, durability=Durability(cache=node), clock=lambda: time.time() - behind
+    )
     inprocess.run(query(MemorySink()).plan(buckets=8), where, options, between=between)
     return policy.heard
 
@@ -170,6 +316,15 @@ def test_what_earlier_runs_measured_is_not_forgotten(tmp_path: Path) -> None:
     for part in (tmp_path / "ckpt" / "history").glob("snapshots-*"):
         part.write_text('{"forged": 1}\n[]\nno JSON\n')
     assert epochs(tmp_path / "ckpt", tmp_path, 2) == [0, 1]
+
+
+def test_a_clock_that_is_minutes_behind_does_not_go_back(tmp_path: Path) -> None:
+    """What policies learn from is a matter of seconds between epochs: a time before the last one would make them wait until it is over."""
+    assert epochs(tmp_path / "ckpt", tmp_path, 2) == [0, 1]
+    assert epochs(tmp_path / "ckpt", tmp_path, 3, behind=600.0) == [2, 3, 4]
+    times = [record["time"] for record in History(tmp_path / "ckpt").read("snapshots")]
+    assert times == sorted(times)
+    assert times[-1] - times[0] < 600.0
 
 
 def test_nor_on_another_node(tmp_path: Path) -> None:

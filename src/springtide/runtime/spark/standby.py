@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 
 from springtide.compiler.plan import Plan
-from springtide.runtime.identity import identity
 from springtide.runtime.options import Options
 from springtide.runtime.spark.job import SparkExecutor
-from springtide.runtime.standby import Standby, lead_of
+from springtide.runtime.standby import Standby, Successor, lead_of
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.claims import Overtaken
-from springtide.state.log import Log
-from springtide.state.names import MARKER
 
 if TYPE_CHECKING:
     from springtide.runtime.spark.run import Run
@@ -36,17 +33,19 @@ def stand_by(
     checkpoint: Checkpoint,
     standby: Standby,
     options: Options,
-    begin: Callable[[Options, Callable[[], None]], Run],
+    begin: Callable[[Plan, Options, Callable[[], None]], Run],
 ) -> Run:
-    """Wait for this run's turn, and begin. A checkpoint that is another query's is refused before that."""
+    """Wait for this run's turn, and begin, in the form that the query has by then. A checkpoint that is another query's is refused before that."""
     lead = lead_of(standby, checkpoint, options.durability)
     try:
-        _check(checkpoint, options, plan)
-        keep_warm = _Warm(spark, plan)
+        successor = Successor(plan, options, checkpoint, standby)
+        keep_warm = _Warm(spark, successor)
         while True:
             sighting = lead.wait(keep_warm)
+            successor.follow()
+            options = replace(successor.options, sighting=sighting, signs=standby.signs)
             try:
-                return begin(replace(options, sighting=sighting, signs=standby.signs), lead.resign)
+                return begin(successor.plan, options, lead.resign)
             except Overtaken:  # another of those who stand by was faster
                 continue
     except BaseException:
@@ -54,27 +53,24 @@ def stand_by(
         raise
 
 
-def _check(checkpoint: Checkpoint, options: Options, plan: Plan) -> None:
-    store = checkpoint.remote or options.durability.store or checkpoint.store
-    if store.exists(MARKER):
-        checkpoint.check(identity(plan), store.read(MARKER), Log(store))
-
-
 class _Warm:
     """Keeps the JVM and the workers ready."""
 
-    def __init__(self, spark: SparkSession, plan: Plan) -> None:
+    def __init__(self, spark: SparkSession, successor: Successor) -> None:
         """Start everything once."""
-        self._executor = SparkExecutor(spark.sparkContext, plan)
+        self._successor = successor
+        self._executor = SparkExecutor(spark.sparkContext, successor.plan)
         self._slots = spark.sparkContext.defaultParallelism
         self._last = float("-inf")
         self()
         _stream_once(spark)
 
     def __call__(self) -> None:
-        """Call the workers, if it is time."""
+        """Call the workers, if it is time; they unpack the query as it is by now."""
         if time.monotonic() - self._last >= _WARM:
             self._last = time.monotonic()
+            if self._successor.look():
+                self._executor = self._executor.replaced(self._successor.plan)
             self._executor.warm_up(self._slots)
 
 
