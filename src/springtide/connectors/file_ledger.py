@@ -93,6 +93,10 @@ class Ledger:
     def _committed(self, name: str) -> FileRecord | None:
         return self._recent.get(name) or self.base.records.get(name)
 
+    def records(self) -> dict[str, FileRecord]:
+        """Return what became of every file."""
+        return self.base.records | self._recent | self._new
+
     def is_done(self, name: str) -> bool:
         """Return whether a file was read."""
         record = self.get(name)

@@ -136,6 +136,14 @@ class Source(SourceConnector, Feed):
         """Return what to read next: see `Feed.take`."""
         raise NotImplementedError
 
+    def upto(self, position: Any) -> Source | None:
+        """Return this source as it was read up to `position`: it begins at its beginning, ends there, and has no other rows. None: it cannot be read again.
+
+        A step that is added to a running query can begin with the history of its sources. What was read before may be given in another order, and
+        the result is asked again, with a later position, from where it has been read to. Tasks read its slices with the source itself.
+        """
+        return None
+
     @abstractmethod
     def read(self, part: Slice) -> Read:
         """Read a slice, in a task, in any process; the same slice gives the same rows. A connection may be kept for the next one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -75,6 +75,18 @@ class Graph:
         """Return the same graph with the sinks of these names replaced."""
         other = copy.copy(self)
         other.steps = {name: sinks.get(name, step) for name, step in self.steps.items()}
+        other._names = {step: name for name, step in other.steps.items()}
+        return other
+
+    def leading_to(self: GraphType, names: Collection[str]) -> GraphType:
+        """Return the part of the graph from which the input of these steps comes, and the steps; it has no sinks."""
+        other, todo, needed = copy.copy(self), [self.step(name) for name in names], set[steps.Step]()
+        while todo:
+            step = todo.pop()
+            if step not in needed:
+                needed.add(step)
+                todo += [stream.step for stream in step.inputs]
+        other.steps = {name: step for name, step in self.steps.items() if step in needed}
         other._names = {step: name for name, step in other.steps.items()}
         return other
 

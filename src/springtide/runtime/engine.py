@@ -25,6 +25,7 @@ from springtide.query import steps
 from springtide.query.errors import SpringtideError, TakenBackError
 from springtide.query.ids import EpochNumber, Generation
 from springtide.query.plurals import plural
+from springtide.runtime.backfilling import Backfill
 from springtide.runtime.buffers import record
 from springtide.runtime.commands import Commands
 from springtide.runtime.committing import Batch, manifest_after, with_counts
@@ -44,7 +45,7 @@ from springtide.runtime.publishing import Publishing
 from springtide.runtime.reconfiguration import Reconfiguration
 from springtide.runtime.reconfiguring import Reconfiguring
 from springtide.runtime.recovering import Recovery, lost
-from springtide.runtime.replacing import Replacement
+from springtide.runtime.replacing import Replacement, with_history
 from springtide.runtime.replicas.publishing import SharedPublishing
 from springtide.runtime.replicas.replica import Replica, refuse_alone
 from springtide.runtime.storage import Storage
@@ -459,22 +460,61 @@ class Engine:
 
     # ── another form ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def replace(self, plan: Plan, execute: Execute, elastic: Elastic | None) -> Manifest:
+    def backfill(self, names: Sequence[str], new: Plan, part: Plan, execute: Execute) -> Backfill:
+        """Begin to build the state of steps of a new form from the history of their sources; refuse what cannot be. Nothing changes.
+
+        `part` is as much of that form as leads to them, and `execute` runs its tasks.
+        """
+        self._check_replaceable(new)
+        fitting(self.form, new, self.manifest)
+        tiers, ledgers, limit = (lambda: self.storage.tiers), self.form.ledgers, self.options.rows_per_epoch
+        found = Backfill(
+            names,
+            part,
+            execute,
+            tiers,
+            self.patience,
+            lambda source, position: ledgers.opened(source, "", position),
+            self.storage.drop,
+            self._owner,
+            limit,
+            self.options.usual,
+        )
+        found.check(self.manifest.sources)
+        return found
+
+    def advance(self, backfill: Backfill, new: Plan) -> bool:
+        """Build a little more of it; return whether the rest can wait for the swap."""
+        return backfill.advance(self.manifest.sources, fitting(self.form, new, self.manifest).manifest.origins)
+
+    def replace(
+        self, plan: Plan, execute: Execute, elastic: Elastic | None, backfill: Backfill | None = None
+    ) -> Manifest:
         """Replace this form of the query by another, in an epoch of its own: either the new form runs from then on, or nothing has changed (SM-3).
 
         What cannot be taken over is refused with a QueryError before anything changes. If something is wrong with the new form, so that its first
-        epoch fails, the old one continues, and a `TakenBackError` says why.
+        epoch fails, the old one continues, and a `TakenBackError` says why. With a `backfill`, new steps begin with the state that it has built.
         """
-        if self._failure is not None:
-            raise self._failure
-        if self._replica is not None:
-            refuse_replica(plan)
+        self._check_replaceable(plan)
+        try:
+            manifest = self._replace(plan, execute, elastic, backfill)
+        except BaseException:
+            if backfill is not None and self._failure is None:
+                backfill.close(adopted=False)
+            raise
+        if backfill is not None:
+            backfill.close(adopted=True)
+        return manifest
+
+    def _replace(self, plan: Plan, execute: Execute, elastic: Elastic | None, backfill: Backfill | None) -> Manifest:
         started = self.options.timer()
         check_runs(plan)
         found = fitting(self.form, plan, self.manifest)
         if self.storage.has_lost():
             self._recover()
             found = fitting(self.form, plan, self.manifest)
+        if backfill is not None:
+            found = with_history(found, backfill.finish(found.manifest.sources, found.manifest.origins))
         saved, usual = keep_in_savepoint(self.storage, found), self.reconfiguring.usual
         swap = Swap(self.form, self._formed(plan, execute, elastic, found), found, saved, usual)
         try:
@@ -498,6 +538,13 @@ class Engine:
         for decision in decisions:
             self._remember_decision(decision)
         return manifest
+
+    def _check_replaceable(self, plan: Plan) -> None:
+        """Refuse to replace the query in a run that cannot go on, or in a replica."""
+        if self._failure is not None:
+            raise self._failure
+        if self._replica is not None:
+            refuse_replica(plan)
 
     def change_elasticity(self, elastic: Elastic | None) -> None:
         """From now on let another policy decide, or the same one within other limits, or none. Changes that are under way continue."""

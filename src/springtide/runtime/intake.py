@@ -241,6 +241,10 @@ class Intake:
                 return True
         return False
 
+    def connector(self, source: str) -> Source:
+        """Return a source's own connector."""
+        return self._connectors[source][_MAIN]
+
     @property
     def reads(self) -> bool:
         """Return whether any source is read in Python."""

@@ -121,7 +121,7 @@ class Reconfiguration:
             other.maps[name] = replace(other.maps[name], version=other.maps[name].version + 1)
         other._migrated = frozenset(migrated)
         other._copying = {*migrated, *(n for n in self._copying if n in stay)}
-        other._known = {name: dict(maps) for name, maps in self._known.items() if name in stay}
+        other._known |= {name: dict(maps) for name, maps in self._known.items() if name in stay}
         waiting = {name: w for name, w in self._provisioning.waiting.items() if name in names}
         other._provisioning.waiting |= waiting
         other._choices = {name: choice for name, choice in self._choices.items() if name in waiting}

@@ -25,6 +25,7 @@ from springtide.query.aggregates import BoundAggregate
 from springtide.query.errors import QueryError
 from springtide.query.operators import KeyOperator, migrates
 from springtide.query.types import END_OF_TIME, schema_text
+from springtide.runtime.backfilling import Built
 from springtide.runtime.identity import identity
 from springtide.runtime.old_owners import at_old_owners
 from springtide.runtime.topology import origin_ranks, sources_upstream, sources_upstream_of_side
@@ -79,6 +80,18 @@ def replacement(old: Plan, new: Plan, manifest: Manifest) -> Replacement:
     return Replacement(
         fitted, told, tuple(sorted(_origins(old) - _origins(new))), frozenset(migrated & fitted.maps.keys())
     )
+
+
+def with_history(found: Replacement, built: Built) -> Replacement:
+    """Return a replacement in which steps that are new begin with state."""
+    for name in built.state:
+        if name in found.manifest.state:
+            raise QueryError(
+                f"{name} (subquery)", "it was added by another change meanwhile", "replace the query again"
+            )
+    before = found.manifest
+    manifest = replace(before, maps=before.maps | dict(built.maps), state=before.state | dict(built.state))
+    return replace(found, manifest=manifest, changes=(*found.changes, built.told))
 
 
 # ── the same steps ────────────────────────────────────────────────────────────────────────────────────────────────

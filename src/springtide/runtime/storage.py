@@ -242,6 +242,14 @@ class Storage:
         if self._mirror is not None:
             self._mirror.remove(self.lease, gone, records)
 
+    def drop(self, files: set[str]) -> None:
+        """Remove state that no manifest has named, and none will; what is left of it is found by the next start."""
+        with suppress(OSError, CheckpointError):
+            self.lease.check()
+            self._remove(files)
+            if self._mirror is not None:
+                self._mirror.remove(self.lease, files)
+
     def _remove(self, files: set[str]) -> None:
         """Remove files from the tiers of this machine."""
         for file in files:

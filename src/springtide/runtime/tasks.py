@@ -75,7 +75,7 @@ class Work:
     @property
     def start(self) -> int:
         """Where this task begins to distribute tuples in turn: its neighbours begin elsewhere."""
-        return self.epoch.number * 31 + self.instance
+        return abs(self.epoch.number) * 31 + self.instance
 
     def emit(
         self, made: dict[Output, pl.LazyFrame], times: Times, greatest: Mapping[str, int], numbering: Numbering

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -39,28 +40,35 @@ class ZooKeeperLead:
             raise SpringtideError(
                 f"step (standby): ZooKeeper does not answer at {hosts}; check the address, and that it runs"
             ) from None
+        self._over = False
         self._lock = self._client.Lock(f"/{path.strip('/') or 'springtide'}")
 
     def wait(self, keep_warm: Callable[[], None]) -> Sighting:
         """Wait for the lock."""
         if self._lock.is_acquired:
             return StoreLead(self._standby, self._seen).wait(keep_warm)
-        told = False
-        while True:
+        told, got = False, threading.Event()
+        threading.Thread(target=self._acquire, args=(got,), name="springtide-lease", daemon=True).start()
+        while not got.wait(self._standby.signs):
             check_cancelled(self._standby)
-            try:
-                if not self._client.connected:
-                    time.sleep(self._standby.signs)
-                elif self._lock.acquire(timeout=self._standby.signs):
-                    return self._seen.sighting()
-            except KazooException:  # it is not its turn yet; or the session was lost while it waited, and is made again
-                pass
             if not told and self._standby.told is not None:
                 self._standby.told(f"standing by for whoever holds {self._standby.lease}")
                 told = True
             keep_warm()
+        return self._seen.sighting()
+
+    def _acquire(self, got: threading.Event) -> None:
+        """Wait for the lock, for as long as it takes: a call does not return while no server answers, so this has a thread of its own."""
+        while not self._over:
+            try:
+                if self._lock.acquire():
+                    got.set()
+                    return
+            except KazooException:  # the session was lost while it waited: it is made again
+                time.sleep(self._standby.signs)
 
     def resign(self) -> None:
         """Release the lock; a session that is over has released it already."""
+        self._over = True
         self._client.stop()
         self._client.close()

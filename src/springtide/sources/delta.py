@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import polars as pl
 
@@ -28,6 +28,22 @@ class Delta(Source):
     follow: bool = False
     start: int | Literal["latest"] | None = None
     changes: Literal["fail", "skip"] = "fail"
+    origin: Any = None
+    """Where it begins, if it is read again; None: wherever `start` says."""
+    stop: int | None = None
+    """How many rows it has, if it is read again."""
+
+    @property
+    def beginning(self) -> Any:  # type: ignore[override]
+        """Where it begins."""
+        return self.origin
+
+    def upto(self, position: Any) -> Delta | None:
+        """Begin with the same version again; which one that was is not known of a table that was read from what was then its end."""
+        first = position["begin"] if position["begin"] is not None else self.start
+        if not isinstance(first, int):
+            return None
+        return replace(self, origin=position | {"next": [first, 0, 0], "rows": 0, "end": None}, stop=position["rows"])
 
     def schema(self) -> pl.Schema:
         """Return the columns that the table had when it was first asked for them."""

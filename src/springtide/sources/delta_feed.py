@@ -46,7 +46,8 @@ class DeltaFeed(Feed):
         at, end = list(position["next"]), position["end"]
         rows, slices = position["rows"], list[Slice]()
         self._notes = []
-        begin = rows
+        begin, stop = rows, self._source.stop
+        limit = limit if stop is None else min(limit, stop - rows)
         while rows - begin < limit and (end is None or at[0] <= end):
             files = self._version(at[0], position["begin"])
             if files is None:
@@ -68,7 +69,7 @@ class DeltaFeed(Feed):
             tuple(slices),
             {**position, "next": at, "rows": rows},
             streams=(ONE_STREAM,),
-            ended=end is not None and self._is_done(at, end, position["begin"]),
+            ended=rows == stop or (end is not None and self._is_done(at, end, position["begin"])),
             backlog=self._waiting(at, position),
             notes=tuple(self._notes),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import polars as pl
@@ -55,6 +55,8 @@ class FileSource(Source):
     where: Place
     follow: bool = False
     positions: bool = True
+    only: Mapping[str, FileRecord] | None = field(default=None, repr=False)
+    """The files that are read, and how many rows of each, if it is read again; None: whatever is there."""
 
     @property
     def path(self) -> str:
@@ -105,6 +107,15 @@ class FileSource(Source):
         """Whether rows may be added to a file: in a store they cannot."""
         return self.grows and self.where.grows
 
+    def upto(self, position: Any) -> FileSource:
+        """Read the same files again, as far as they were read."""
+        records = {n: r for n, r in Ledger(position.get("ledger")).records().items() if r.fate != "gone"}
+        if begun := position.get("file"):
+            records[begun] = FileRecord(
+                begun, position.get("size", 0), _UNKNOWN, position["row"], tag=position.get("tag", "")
+            )
+        return replace(self, only=records)
+
     def take(self, position: Any, limit: int, ts: str | None) -> Take:
         """Take the next rows, file after file."""
         look = _Look(self, position)
@@ -119,20 +130,22 @@ class FileSource(Source):
             if pieces is None:  # somebody is still writing it: it comes later
                 look.wait_for(file)
                 continue
-            rows, left = done, 0
+            rows, left, again = done, 0, None if self.only is None else self.only[file.name]
             for piece in pieces:
                 start, end = max(piece.first, done), piece.first + piece.rows
+                end = end if again is None else min(end, again.rows)
                 stop = min(end, start + limit - taken)
                 left += max(0, end - max(start, stop))
                 if stop <= start:
                     continue
-                greatest = piece.greatest if (start, stop) == (piece.first, end) else None
+                greatest = piece.greatest if (start, stop - start) == (piece.first, piece.rows) else None
                 place, there = self.place(file, start, stop), file.modified / 1e9
                 slices.append(Slice(ONE_STREAM, look.rows, stop - start, place, greatest, arrived=(there, there)))
                 taken, rows, look.rows = taken + stop - start, stop, look.rows + stop - start
-            look.read(file, rows, left, open_ended=self.follow and self.may_grow and last)
+            grows = self.follow and self.may_grow and last if again is None else again.modified == _UNKNOWN
+            look.read(file, rows, left, open_ended=grows)
             backlog += left
-        ended = not self.follow and not waiting and backlog == 0
+        ended = (not self.follow or self.only is not None) and not waiting and backlog == 0
         times = {ONE_STREAM: END_OF_TIME} if ended else {}
         backlog += self._rows_waiting(waiting)
         return Take(tuple(slices), look.after(), times, (ONE_STREAM,), ended, backlog, notes=tuple(look.notes))
@@ -187,7 +200,12 @@ class _Look:
         return after if moved or self.ledger.is_new else (self._before or None)
 
     def _listed(self, *, again: bool = False) -> dict[str, str]:
-        return self._where.listed(self._source.suffixes, again=again)
+        listed = self._where.listed(self._source.suffixes, again=again)
+        if (only := self._source.only) is None:
+            return listed
+        if missing := [n for n in only if n not in listed and not self.ledger.is_done(n)]:
+            raise SpringtideError(f"{missing[0]} is no longer in {self._where.root()}, and cannot be read again")
+        return {name: path for name, path in listed.items() if name in only}
 
     def _close(self, record: FileRecord) -> None:
         self.ledger.add(record)
@@ -247,8 +265,24 @@ class _Look:
 
     def _found(self, paths: Mapping[str, str]) -> list[Found]:
         some = [self._where.look(name, paths[name]) for name in self.ledger.unread(paths.keys())]
+        for file in filter(None, some if self._source.only is not None else ()):
+            self._check_same(file, self._source.only[file.name])  # type: ignore[index]
         order = _by_age if self._source.follow else _by_name
         return sorted((f for f in some if f is not None), key=order)
+
+    def _check_same(self, file: Found, record: FileRecord) -> None:
+        """Refuse to read a file again that is not what it was."""
+        if record.modified == _UNKNOWN:
+            grown = file.size > record.size and self._source.may_grow
+            same = file.tag == record.tag and (file.size == record.size or grown)
+        else:
+            same = record.fate == "read" and (file.size, file.modified, file.tag) == (
+                record.size,
+                record.modified,
+                record.tag,
+            )
+        if not same:
+            raise SpringtideError(f"{file.path} has changed since it was read, and cannot be read again")
 
     def _note_changes(self, paths: Mapping[str, str]) -> None:
         for was, now in self.ledger.look_again(paths, self._where.look):
@@ -259,6 +293,8 @@ class _Look:
 
 _NONE: dict[str, Any] = {"file": "", "row": 0}
 """No file was begun."""
+_UNKNOWN = -1
+"""When a file was changed last that is still being read."""
 _ONCE = "a file is read once, so give what is new another name"
 
 

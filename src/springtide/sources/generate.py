@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -71,6 +71,10 @@ class Generator(Source):
         names = tuple(str(s) for s in range(self.streams))
         times = dict.fromkeys(names, END_OF_TIME) if ended else {}
         return Take(tuple(slices), {"rows": upto, "origin": origin}, times, names, ended, due - upto)
+
+    def upto(self, position: Any) -> Generator:
+        """Make the same rows again, as fast as they are taken."""
+        return replace(self, total=position["rows"], rate=None)
 
     def read(self, part: Slice) -> Read:
         """Call the function."""

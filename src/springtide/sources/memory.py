@@ -66,6 +66,11 @@ class Memory(Source):
         greatest, streams = max(dummies, default=None), tuple(self.streams)
         return Take(tuple(slices), done, times, streams, backlog == 0, backlog, fail, greatest)
 
+    def upto(self, position: Any) -> Memory:
+        """Cut the rows off that were not taken."""
+        taken = {stream: index for stream, (index, _) in position.items()}
+        return replace(self, streams={s: rows[: taken.get(s, 0)] for s, rows in self.streams.items()})
+
     def read(self, part: Slice) -> Read:
         """Unpack the rows that the driver packed."""
         frame, rejected = part.data

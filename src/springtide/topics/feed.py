@@ -62,12 +62,12 @@ class KafkaFeed(Feed):
                 greatest = 0 if ts is None else None  # a source without time can be read in any order
                 slices.append(Slice(part.stream, part.start, part.stop - part.start, data, greatest, exact=False))
         left = sum(p.waiting for p in partitions) - sum(takes)
-        ends: Mapping[str, int] | None = position.get("ends")
+        ends = self._ends(position)
         done = [s for s, at in after.items() if ends is not None and at >= ends.get(s, 0)]
         ended = ends is not None and len(done) == len(after)
         return Take(
             tuple(slices),
-            {"topics": dict(found.ids), "next": after} | ({"ends": ends} if ends is not None else {}),
+            {"topics": dict(found.ids), "next": after} | ({"ends": position["ends"]} if "ends" in position else {}),
             times=dict.fromkeys(done, END_OF_TIME),
             streams=tuple(after),
             ended=ended,
@@ -129,9 +129,13 @@ class KafkaFeed(Feed):
         assert isinstance(start, Mapping)
         return self._source.given(start, found.first)
 
+    def _ends(self, position: Mapping[str, Any]) -> Mapping[str, int] | None:
+        """Return where the streams end, if they do."""
+        return self._source.stops if self._source.stops is not None else position.get("ends")
+
     def _partitions(self, position: Mapping[str, Any], found: _Found) -> tuple[list[Partition], list[str]]:
         """Return how far each partition was read; a new one is read from its first record."""
-        ends: Mapping[str, int] | None = position.get("ends")
+        ends = self._ends(position)
         partitions, notes = [], []
         for place in sorted(found.first):
             stream, first, stop = stream_name(*place), found.first[place], found.stop[place]

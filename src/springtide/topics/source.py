@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Literal
@@ -53,6 +53,8 @@ class Kafka(Source):
     lost: str = "fail"
     only_committed: bool = True
     discover: float = 30.0
+    stops: Mapping[str, int] | None = None
+    """Physical stream → the offset before which it ends, if it is read again."""
     replayable: bool = field(default=False, init=False)
     """Retention and compaction may take records away once an epoch is committed."""
 
@@ -78,6 +80,10 @@ class Kafka(Source):
         what = f"topics {self.pattern}" if self.pattern else f"topic {', '.join(self.topics)}"
         bounds = "" if self.end is None else ", as far as it goes now" if self.end == "now" else ", up to given offsets"
         return f"kafka {what} at {self.client.servers}{bounds}"
+
+    def upto(self, position: Any) -> Kafka | None:
+        """Read the same offsets again; where they began is not known of topics that were read from what was then their end."""
+        return None if self.start == "latest" else replace(self, stops=dict(position["next"]))
 
     def open(self, owner: Owner) -> Feed:
         """Connect to the brokers."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,9 @@ class Feed(Source):
         ended = self.closed and not backlog
         times = dict.fromkeys(self.rows, END_OF_TIME) if ended else {}
         return Take(tuple(slices), done or position, times, tuple(self.rows), ended, backlog)
+
+    def upto(self, position: Any) -> Feed:
+        return replace(self, rows={s: rows[: position.get(s, 0)] for s, rows in self.rows.items()}, closed=True)
 
     def read(self, part: Slice) -> Read:
         return Read(pl.LazyFrame(part.data, schema=COLUMNS, orient="row"))
