@@ -158,6 +158,7 @@ def launch(
                 standby=standby,
                 replicas=options.replica,
                 reload=None if options.file is None else options.file.read,
+                history=options.file is not None and options.file.history,
             )
             if standby is not None:
                 started = clock()

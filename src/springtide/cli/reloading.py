@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 class QueryFile:
     """`FILE` or `FILE:NAME`, with what the options say of elasticity: a policy of the user's own is read again too."""
 
-    def __init__(self, where: str, policy: str | None, settings: Callable[[], Elastic | None]) -> None:
-        """It has just been read."""
+    def __init__(
+        self, where: str, policy: str | None, settings: Callable[[], Elastic | None], *, history: bool = False
+    ) -> None:
+        """It has just been read. With `history`, steps that are new in it later begin with the history of their sources."""
+        self.history = history
         self._where, self._settings = where, settings
         module, colon, _ = (policy or "").rpartition(":")
         self._policy = module if colon else None
@@ -41,7 +44,7 @@ class QueryFile:
         self._seen = digest
         try:
             query, elastic = self.read()
-            run.replace(query, elastic=elastic)
+            run.replace(query, elastic=elastic, history=self.history)
         except SpringtideError as error:
             run.note(f"{file_of(self._where).name} has changed, and the query goes on as it was: {error}")
 

@@ -166,6 +166,13 @@ def run(
     reload: Annotated[
         bool, typer.Option("--reload", help="Replace the running query when FILE changes and still makes sense.")
     ] = False,
+    history: Annotated[
+        bool,
+        typer.Option(
+            "--history",
+            help="Let steps that are new in FILE begin with the history of their sources, which are read again.",
+        ),
+    ] = False,
     savepoint: Annotated[
         str | None,
         typer.Option(
@@ -209,7 +216,7 @@ def run(
         ui,
         standing,
         replica,
-        QueryFile(file, policy, elasticity),
+        QueryFile(file, policy, elasticity, history=history),
         reload,
     )
     finished = launch(query, options, console, module=module)

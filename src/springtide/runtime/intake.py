@@ -282,7 +282,10 @@ class Intake:
                 )
         for name, takes in self.takes.items():
             for label, take in takes.items():
-                moved = dict(take.times) or ({ONE_STREAM: END_OF_TIME} if take.ended and not take.streams else {})
+                moved = dict(take.times)
+                if take.ended:  # whether or not the source says so of every stream: what is open ends with them
+                    streams = {*take.streams, *(part.stream for part in take.slices)} or {ONE_STREAM}
+                    moved |= dict.fromkeys(streams, END_OF_TIME)
                 for stream, time in moved.items():
                     _move(times[name], _qualified(label, stream), time)
         for name, labels in self._detached.items():

@@ -38,6 +38,8 @@ class Options:
     """Seconds between two signs of life for runs that stand by; None: as usual for where the checkpoint is."""
     reload: Callable[[], tuple[Graph, Elastic | None]] | None = None
     """Reads the query again from where it was written, and who decides about its instances; None: nobody knows where that is."""
+    history: bool = False
+    """Whether steps that are new in a query that is read again begin with the history of their sources."""
     replica: Replicated | None = None
     """Of which group it is a replica, and by which name; None: it is the only run."""
     spans: Spans = field(default_factory=Spans)

@@ -132,6 +132,7 @@ class Query(Graph):
         standby: bool | Standby | None = None,
         replicas: Replicated | None = None,
         reload: Callable[[], tuple[Graph, Elastic | None]] | None = None,
+        history: bool = False,
     ) -> Run:
         """Run the query on a Spark session, in epochs, until its input ends or it is stopped.
 
@@ -165,7 +166,7 @@ class Query(Graph):
         when that one is gone and this run has taken over; if there is none, at once.
 
         `reload` returns the query as it is written now, and what `elastic` is to be; `springtide reload` has it called, and the run takes that form
-        (see `run.replace`).
+        (see `run.replace`). With `history`, steps that are new in it begin with the history of their sources.
 
         With `replicas` it is one of several that run at the same time, each with a checkpoint of its own: `st.Replicated("s3://bucket/group", name="a")`. The first to
         finish an epoch publishes it.
@@ -201,6 +202,7 @@ class Query(Graph):
             durable,
             patient,
             reload=reload,
+            history=history,
             replica=replicas.opened(storage_options) if replicas is not None else None,
             spans=spans_of(self.name, traces),
         )

@@ -33,7 +33,7 @@ class Run:
         self.notes: list[str] = []
         self.refuses = False
 
-    def replace(self, query: st.Query, *, elastic: Elastic | None) -> None:
+    def replace(self, query: st.Query, *, elastic: Elastic | None, history: bool) -> None:
         if self.refuses:
             raise st.QueryError("x (source)", "it is another one", "keep it")
         self.forms.append((query, elastic))

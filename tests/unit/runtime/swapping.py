@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 import springtide as st
+from springtide.runtime.backfilling import plan_of
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.inprocess import execute, run
 from tests.unit.runtime.crashing import SCHEMA
@@ -46,15 +47,19 @@ def replaced(folder: Path) -> st.Query:
     )
 
 
-def run_and_replace(folder: Path, fail: str | None) -> None:
-    """Run the query, and replace it on its way; this is what the child does."""
+def run_and_replace(folder: Path, fail: str | None, *, history: bool = False) -> None:
+    """Run the query, and replace it on its way, with the history of what is new or without; this is what the child does."""
     if fail is not None:
         os.environ["SPRINGTIDE_FAIL"] = fail
     old, new = first(folder).plan(buckets=8), replaced(folder).plan(buckets=8)
 
     def between(engine: Engine) -> bool:
         if engine.manifest.epoch == AFTER:
-            engine.replace(new, lambda epoch: execute(new, epoch), None)
+            backfill = None
+            if history:
+                part = plan_of(new, ["per-minute"])
+                backfill = engine.backfill(["per-minute"], new, part, lambda epoch: execute(part, epoch))
+            engine.replace(new, lambda epoch: execute(new, epoch), None, backfill)
         return not engine.manifest.ended
 
     run(old, folder / "checkpoint", Options(2, rows_per_epoch=10), between=between)

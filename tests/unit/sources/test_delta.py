@@ -227,3 +227,13 @@ def test_an_object_store(s3: str) -> None:
         add(path, first, 3, storage_options=options)
     source = st.delta(path, start=0, options=options)
     assert check_source(lambda: source, rows=6, ts="ts", secrets=("hush-hush",))["x"].to_list() == list(range(6))
+
+
+def test_windows_that_are_open_at_the_end_are_given(table: Path, tmp_path: Path) -> None:
+    sink = st.memory_sink()
+    counts = st.source("rows", st.delta(table), ts="ts", max_disorder="1m").aggregate(
+        window=st.tumbling("1h"), n=st.count(), name="n"
+    )
+    query = st.Query("counted", counts.to(sink, name="out"))
+    assert run(query.plan(buckets=8), tmp_path / "ckpt", Options(2, rows_per_epoch=5)).manifest.ended
+    assert sink.rows()["n"].to_list() == [12]

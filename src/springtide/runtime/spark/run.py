@@ -28,6 +28,7 @@ from springtide.elastic.settings import Elastic, elastic_of
 from springtide.elastic.snapshot import Snapshot
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.graph import Graph
+from springtide.runtime.backfilling import Backfill, history_of, plan_of
 from springtide.runtime.committing import Batch
 from springtide.runtime.engine import Engine
 from springtide.runtime.identity import identity
@@ -94,7 +95,7 @@ class Run:
         self._engine = Engine(plan, checkpoint, self._executor, options, resources)
         self._executor.note, self._engine.said = self._engine.note, _said
         if (reload := options.reload) is not None:
-            self._engine.reload = partial(self._reload, reload)
+            self._engine.reload = partial(self._reload, reload, options.history)
         self._group = f"springtide-{plan.graph.name}-{uuid.uuid4().hex[:8]}"  # a query may run on several checkpoints
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping, self._finished = threading.Event(), threading.Event()
@@ -190,24 +191,43 @@ class Run:
         """Let the policy decide again."""
         self._ask(self._engine.resume_elasticity)
 
-    def replace(self, query: Graph | None = None, *, elastic: bool | Elastic | Policy | None = None) -> None:
+    def replace(
+        self,
+        query: Graph | None = None,
+        *,
+        elastic: bool | Elastic | Policy | None = None,
+        history: bool | Sequence[str] = False,
+    ) -> None:
         """Replace this form of the query by another, between two epochs and without a pause (SM-3).
 
         What stays keeps its state and its place in the input; what cannot be taken over is refused with an `st.QueryError`, before anything changes. If the
         first epoch of the new form fails, the old one continues, and an `st.TakenBackError` says why. The next start must use the new form.
 
         `elastic` says what decides about instances from now on, as in `start`; with False nothing does. Without it, elasticity stays as it is.
+
+        Steps with state that are new begin with nothing, or, if they are named in `history`, with what they would have by now if they had been there
+        from the beginning (True: all of them). Their sources are read again for that, while the old form continues.
         """
-        prepared = None if query is None else self._prepare(query)
         settings = self._engine.form.elastic if elastic is None else elastic_of(elastic)
-
-        def act() -> None:
-            if prepared is not None:
-                self._exchange(*prepared, settings)
-            elif elastic is not None:
-                self._engine.change_elasticity(settings)
-
-        self._ask(act)
+        if query is None:
+            if elastic is not None:
+                self._ask(lambda: self._engine.change_elasticity(settings))
+            return
+        plan, executor = self._prepare(query)
+        names = history_of(self._engine.plan, plan, history)
+        if not names:
+            self._ask(lambda: self._exchange(plan, executor, settings))
+            return
+        built: list[Backfill] = []
+        self._ask(lambda: built.append(self._backfill(names, plan)))
+        try:
+            while not self._advance(built[0], plan):
+                pass  # an epoch of the old form comes between two slices
+        except BaseException:
+            with suppress(SpringtideError):
+                self._ask(lambda: built[0].close(adopted=False))
+            raise
+        self._ask(lambda: self._exchange(plan, executor, settings, built[0]))
 
     @property
     def checkpoint_root(self) -> Path:
@@ -320,16 +340,29 @@ class Run:
             time.sleep(_POLL)
         return plan, executor
 
-    def _reload(self, read: Callable[[], tuple[Graph, Elastic | None]]) -> Manifest:
-        query, elastic = read()
-        return self._exchange(*self._prepare(query), elastic)
+    def _backfill(self, names: Sequence[str], plan: Plan) -> Backfill:
+        part = plan_of(plan, names)
+        return self._engine.backfill(names, plan, part, self._executor.replaced(part))
 
-    def _exchange(self, plan: Plan, executor: SparkExecutor, elastic: Elastic | None) -> Manifest:
+    def _advance(self, backfill: Backfill, plan: Plan) -> bool:
+        done: list[bool] = []
+        self._ask(lambda: done.append(self._engine.advance(backfill, plan)))
+        return done[0]
+
+    def _reload(self, read: Callable[[], tuple[Graph, Elastic | None]], history: bool) -> Manifest:
+        query, elastic = read()
+        plan, executor = self._prepare(query)
+        names = history_of(self._engine.plan, plan, history)
+        return self._exchange(plan, executor, elastic, self._backfill(names, plan) if names else None)
+
+    def _exchange(
+        self, plan: Plan, executor: SparkExecutor, elastic: Elastic | None, backfill: Backfill | None = None
+    ) -> Manifest:
         """Replace the query, in an epoch."""
         before, results = self._executor, self._results
         self._executor, self._results = executor, results.replaced(plan)
         try:
-            manifest = self._engine.replace(plan, executor, elastic)
+            manifest = self._engine.replace(plan, executor, elastic, backfill)
         except BaseException:
             self._executor, self._results = before, results
             raise
