@@ -222,9 +222,11 @@ def test_a_query_is_edited_while_it_runs(tmp_path: Path) -> None:
     parts.mkdir()
     program.write_text(dedent(CHANGING))
 
-    def edit(old: str, new: str) -> None:
-        beside = tmp_path / "edited.partial"
-        beside.write_text(program.read_text().replace(old, new))
+    def edit(*changes: tuple[str, str]) -> None:
+        beside, text = tmp_path / "edited.partial", program.read_text()
+        for old, new in changes:
+            text = text.replace(old, new)
+        beside.write_text(text)
         beside.replace(program)
 
     def add(number: int) -> None:
@@ -253,22 +255,22 @@ def test_a_query_is_edited_while_it_runs(tmp_path: Path) -> None:
     with started(tmp_path, *run, "--instances", 2) as process:
         read_until(process, "  epoch 0")
         until_there_are(1)
-        edit("FACTOR = 1", "FACTOR = 10")
+        edit(("FACTOR = 1", "FACTOR = 10"))
         read_until(process, "replaced edited: ")
         add(2)
         until_there_are(2)
-        edit("FACTOR = 10", "FACTOR = ")
+        edit(("FACTOR = 10", "FACTOR = "))
         (told,) = (line for line in read_until(process, "goes on as it was") if "goes on as it was" in line)
         assert "edited.py has changed, and the query goes on as it was: " in told
         assert "edited.py:8: invalid syntax" in told
         add(3)
         until_there_are(3)
-        edit("last_n(2)", "last_n(7)")  # it makes no sense yet, and when it does it asks for something that cannot be
-        edit("FACTOR = ", "FACTOR = 100")
+        edit(("last_n(2)", "last_n(7)"))  # it makes no sense yet, and when it does it asks for something that cannot be
+        edit(("FACTOR = ", "FACTOR = 100"))
         (told,) = (line for line in read_until(process, "another name") if "another name" in line)
         assert "step total (aggregate): what it has cannot be taken over: window: " in told
         again = 'x.aggregate(window=st.last_n(2), total=st.sum("n"), name="again").to(st.parquet_sink(HERE / "again"))'
-        program.write_text(program.read_text().replace("last_n(7)", "last_n(2)").replace("*ends", f"*ends, {again}"))
+        edit(("last_n(7)", "last_n(2)"), ("*ends", f"*ends, {again}"))
         read_until(process, "replaced edited: ")
         add(4)
         until_there_are(4)

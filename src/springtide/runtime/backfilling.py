@@ -254,7 +254,8 @@ class _Again(Source):
     """A source that is read again. Where it ends, time does not: the query's own goes on from there."""
 
     def __init__(self, source: Source) -> None:
-        self._source, self._feed, self.over = source, None, False
+        self._source, self.over = source, False
+        self._feed: Feed | None = None
         self.beginning = source.beginning
 
     def schema(self) -> pl.Schema:

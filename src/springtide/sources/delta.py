@@ -34,7 +34,7 @@ class Delta(Source):
     """How many rows it has, if it is read again."""
 
     @property
-    def beginning(self) -> Any:  # type: ignore[override]
+    def beginning(self) -> Any:
         """Where it begins."""
         return self.origin
 
