@@ -368,3 +368,31 @@ def test_in_an_object_store(tmp_path: Path) -> None:
         other.close()
         assert not verify(URL).lost
     assert sorted(sink.rows().select("k", "n").rows()) == [("a", 2), ("b", 1)]
+
+
+def test_offsets_are_read_again_up_to_where_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a topic, without a broker: a partition that has come since, and records that have, are not part of the history."""
+    from springtide.topics import feed as feed_module
+    from springtide.topics.client import Client
+
+    first = {("t", 0): 0, ("t", 1): 0, ("t", 2): 0}
+    found = feed_module._Found({"t": "id"}, first, {("t", 0): 9, ("t", 1): 7, ("t", 2): 5})
+    monkeypatch.setattr(Client, "admin", lambda _: None)
+    monkeypatch.setattr(feed_module.KafkaFeed, "_look", lambda *_: found)
+    source = st.kafka("nowhere:9092", "t", schema={"n": pl.Int64, "ts": st.TIME})
+    position = {"topics": {"t": "id"}, "next": {"t:0": 4, "t:1": 0}}
+    again = source.upto(position)
+    assert again is not None
+    taken, at, ended = [], None, False
+    while not ended:
+        take = feed_module.KafkaFeed(again).take(at, 3, "ts")
+        taken += [(s.stream, s.position, s.rows) for s in take.slices]
+        at, ended = take.position, take.ended
+    assert taken == [("t:0", 0, 3), ("t:0", 3, 1)]
+    later = source.upto(position | {"next": {"t:0": 5, "t:1": 1}})
+    assert later is not None
+    take = feed_module.KafkaFeed(later).take(at, 3, "ts")
+    assert [(s.stream, s.position, s.rows) for s in take.slices] == [("t:0", 4, 1), ("t:1", 0, 1)]
+    assert take.ended
+    latest = st.kafka("nowhere:9092", "t", schema={"n": pl.Int64, "ts": st.TIME}, start="latest")
+    assert latest.upto(position) is None
