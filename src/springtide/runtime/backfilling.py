@@ -217,7 +217,7 @@ class Backfill:
         before, number = self._files(), EpochNumber(self._number)
         owned = Ownership(self._maps, self._state, origins=origins)
         given = share_out(self.plan, self._maps, taken)
-        epoch = plan_epoch(self.plan, number, self._tiers(), given, owned, silent=True)
+        epoch = plan_epoch(self.plan, number, self._tiers(), given, owned, silent=True, merging=True)
         reports = self._patience.attempt(f"history of {_list(self.names)}", lambda: self._execute(epoch))
         self._state, self._number = states_after(self.plan, epoch, reports), self._number + 1
         self._remove(before - self._files())

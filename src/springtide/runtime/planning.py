@@ -63,12 +63,12 @@ def plan_epoch(
     *,
     buffered: frozenset[str] = frozenset(),
     silent: bool = False,
-    merging: bool = True,
+    merging: bool = False,
     digested: bool = False,
 ) -> Epoch:
     """Return what the tasks of an epoch do. `live` is the plan with the old owners of this epoch.
 
-    An epoch that is `silent` has happened before: only its state is rebuilt, and nothing goes to sinks. Without `merging` no segments are merged.
+    An epoch that is `silent` has happened before: only its state is rebuilt. Nothing goes to sinks, and no segments are merged unless it is `merging`.
     """
     inputs = {**given.slices, **given.buffers}
     instances = {
@@ -83,7 +83,7 @@ def plan_epoch(
         topology(live, instances),
         {name: owned.maps[name] for name in instances},
         owned.state,
-        compact=_compaction(live, owned) if merging else {},
+        compact={} if silent and not merging else _compaction(live, owned),
         old_owners=owned.old_owners,
         windows=windows_of(owned.old_owners),
         buffered=buffered,

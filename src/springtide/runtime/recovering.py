@@ -109,7 +109,7 @@ class Recovery:
         for records in batches(kept[place + 1 :], self.limit):
             given = joined([m.log for m in records if m.log is not None])
             owned = Ownership(owners, state, newest.old_owners, origins=newest.origins)
-            epoch = plan_epoch(live, records[-1].epoch, self.tiers, given, owned, silent=True, merging=False)
+            epoch = plan_epoch(live, records[-1].epoch, self.tiers, given, owned, silent=True)
             state = states_after(live, epoch, self.execute(epoch))
         return replace(newest, state=state, maps=owners)
 
