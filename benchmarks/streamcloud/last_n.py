@@ -27,7 +27,7 @@ from springtide.charts import COLOURS, PALE
 WINDOW = 20_000
 RATE, SECONDS = 1_000, 10
 """Tuples a second of event time of both streams together, and seconds of an epoch."""
-INSTANCES = (1, 2, 4, 8, 16)
+INSTANCES = (1, 2, 4, 8)
 MODULUS = 100_003
 FULL = 5
 """Epochs after which both windows are full."""
@@ -36,8 +36,8 @@ FULL = 5
 def main(*args: str) -> None:
     parser = argparse.ArgumentParser(prog="cartesian-last-n")
     parser.add_argument("--instances", type=int, nargs="+", default=INSTANCES)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--epochs", type=int, default=8)
     given = parser.parse_args(args)
     sides = [write(DATA / f"last-n-{s}", given.epochs, SECONDS, RATE // 2, _tuples) for s in ("left", "right")]
     expected = program(*(pl.concat([pl.read_parquet(f) for f in sorted(side.glob("*.parquet"))]) for side in sides))
