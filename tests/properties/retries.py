@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -82,10 +82,10 @@ class Retries:
             if random.random() < 0.2:
                 _forget()
             second = _run(plan, epoch, level, partition, again)
-        told = [_told(epoch, items) for items in (first, second)]
-        if told[0] != told[1]:
+        one, other = (told(epoch, items) for items in (first, second))
+        if one != other:
             where = epoch.topology.instance_of(level, partition)
-            raise AssertionError(f"{where} gave something else when it ran again: {_apart(*told)}")
+            raise AssertionError(f"{where} gave something else when it ran again: {apart(one, other)}")
         return first, second
 
 
@@ -157,27 +157,27 @@ def _forget() -> None:
 # ── what a task gave, as sets ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _told(epoch: Epoch, items: Sequence[Item]) -> dict[Any, Any]:
+def told(epoch: Epoch, items: Iterable[Item]) -> dict[Any, Any]:
     """Say what a task sent and reported, in no order; not how long it took, nor what its files are called."""
-    told: dict[Any, Any] = {}
+    found: dict[Any, Any] = {}
     for to, partition, payload in items:
         if to == REPORT:
             report = TaskReport.from_json(json.loads(payload))
-            told["report", report.subquery, report.instance] = replace(
-                report, busy=0, wait=0, began=0, traffic=NONE, segments=(), outbox=(), buffers=()
+            found["report", report.subquery, report.instance] = replace(
+                report, busy=0, wait=0, began=0, cpu=0, traffic=NONE, segments=(), outbox=(), buffers=()
             )
             for segment in report.segments:
                 key = "state", report.subquery, report.instance, segment.kind
-                told.setdefault(key, Counter()).update(_stored(epoch, segment))
+                found.setdefault(key, Counter()).update(_stored(epoch, segment))
             for sent in report.outbox:
                 key = "outbox", sent.sink, report.subquery, report.instance
-                told[key] = told.get(key, 0) + sent.rows
+                found[key] = found.get(key, 0) + sent.rows
         else:
             blob = Blob.decode(payload)
             key = to, partition, blob.exchange
-            told.setdefault(key, Counter()).update(_rows(blob.tuples))
-            told.setdefault((*key, "times"), set()).add(json.dumps([blob.times, blob.greatest], sort_keys=True))
-    return told
+            found.setdefault(key, Counter()).update(_rows(blob.tuples))
+            found.setdefault((*key, "times"), set()).add(json.dumps([blob.times, blob.greatest], sort_keys=True))
+    return found
 
 
 def _stored(epoch: Epoch, segment: Segment) -> list[str]:
@@ -192,7 +192,7 @@ def _rows(frame: pl.DataFrame | None) -> list[str]:
     return list(map(repr, frame.with_columns(pl.col(lists).list.sort()).rows()))
 
 
-def _apart(one: dict[Any, Any], other: dict[Any, Any]) -> str:
+def apart(one: dict[Any, Any], other: dict[Any, Any]) -> str:
     """Name what is different."""
     lines = []
     for key in dict.fromkeys([*one, *other]):

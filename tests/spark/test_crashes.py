@@ -19,6 +19,7 @@ import springtide as st
 from springtide.runtime.failpoints import PLACES
 from springtide.testing import compare
 from tests.machine import LONG
+from tests.spark.forms import choose_form, forms
 from tests.spark.processes import end_the_group, start_child, wait_for_the_group
 from tests.unit.runtime import crashing
 
@@ -111,9 +112,13 @@ def once_fatal(marker: Path) -> Callable[[int], int]:
     return same
 
 
+@pytest.mark.parametrize("form", ["stages", "one task"])
 @pytest.mark.parametrize("where", ["before", "behind"])
-def test_a_worker_killed_in_the_middle_of_a_task_is_replaced(folder: Path, spark: SparkSession, where: str) -> None:
+def test_a_worker_killed_in_the_middle_of_a_task_is_replaced(
+    folder: Path, spark: SparkSession, where: str, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Spark runs the task again: before the exchange, where nothing is written yet, and behind the state, where segments may be."""
+    choose_form(form, monkeypatch)
     fatal = pl.col("x").map_elements(once_fatal(folder / "died"), return_dtype=pl.Int64)
     source = st.source("numbers", st.parquet(folder / "in", schema=crashing.SCHEMA), ts="ts")
     before = source.map(fatal) if where == "before" else source
@@ -123,4 +128,5 @@ def test_a_worker_killed_in_the_middle_of_a_task_is_replaced(folder: Path, spark
     run = query.start(spark, checkpoint=folder / "checkpoint", instances=2, buckets=8, rows_per_epoch=10)
     assert run.wait(LONG)
     assert (folder / "died").exists()
+    assert forms(run) == {"stages", form}
     compare(pl.read_parquet(folder / "sums" / "*.parquet"), query.run_reference().rows())

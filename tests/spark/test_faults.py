@@ -18,6 +18,7 @@ from springtide.state.checkpoint import Checkpoint
 from springtide.testing import FAIL, compare, table
 from tests.machine import LONG
 from tests.spark.child import STARTED
+from tests.spark.forms import choose_form
 from tests.unit.runtime import crashing
 
 if TYPE_CHECKING:
@@ -138,11 +139,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(disk)], check=True)  # a worker may still have a file open
 
 
-@pytest.mark.parametrize("room", [30, 70])
+@pytest.mark.parametrize(("room", "form"), [(30, "stages"), (70, "stages"), (30, "one task"), (70, "one task")])
 def test_a_full_disk_fails_the_epoch_and_no_more(
-    spark: SparkSession, folder: Path, small_disk: Path, room: int
+    spark: SparkSession, folder: Path, small_disk: Path, room: int, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SE-1: whoever finds the disk full first, a task, the driver or Spark's own log."""
+    choose_form(form, monkeypatch)
     (small_disk / "checkpoint").mkdir()
     (folder / "checkpoint").symlink_to(small_disk / "checkpoint")
     (small_disk / "ballast").write_bytes(b"\0" * (shutil.disk_usage(small_disk).free - room * 1024))

@@ -98,6 +98,10 @@ class TaskReport:
     """Seconds that the task waited for its input."""
     began: float = 0.0
     """When, by the clock of its machine."""
+    cpu: float = 0.0
+    """Seconds of processor time of its work."""
+    together: bool = False
+    """One task did the work of all levels: when it began and ended says nothing about a stage of its own."""
     buckets: tuple[int, ...] = ()
     """Rows that came for each bucket."""
     times: Times = field(default_factory=dict)

@@ -15,20 +15,12 @@ from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.old_owners import with_old_owners
 from springtide.runtime.options import Options
 from springtide.runtime.task_reports import read_task_reports
-from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
+from springtide.runtime.tasks import Item, whole_epoch
 
 
 def execute(plan: Plan, epoch: Epoch, beside: Iterable[Item] = ()) -> list[TaskReport]:
     """Run the tasks of an epoch in this process, level by level; `beside` has the output of further tasks of level 0."""
-    live, topology = with_old_owners(plan, tuple(epoch.old_owners)), epoch.topology
-    items: list[Item] = [i for p in range(topology.partitions(0)) for i in source_task(live, epoch, p)]
-    items += beside
-    for level in range(1, len(topology.levels)):
-        inboxes: list[list[Item]] = [[] for _ in range(topology.partitions(level))]
-        for item in items:
-            inboxes[item[1] % len(inboxes) if item[0] != REPORT else 0].append(item)
-        items = [i for p, inbox in enumerate(inboxes) for i in instance_task(live, epoch, level, p, inbox)]
-    return read_task_reports(items)
+    return read_task_reports(whole_epoch(with_old_owners(plan, tuple(epoch.old_owners)), epoch, beside))
 
 
 def run(

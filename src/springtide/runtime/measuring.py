@@ -111,7 +111,7 @@ def _load(
         rows_out=tuple(sum(r.rows_out for r in reports) for reports in by_instance),
         busy=tuple(round(sum(r.busy for r in reports), 6) for reports in by_instance),
         wait=tuple(round(sum(r.wait for r in reports), 6) for reports in by_instance),
-        span=span_of(own, seconds) if own else None,
+        span=span_of(own, seconds) if own and not any(r.together for r in own) else None,
         upstream=tuple(dict.fromkeys(e.origin for e in plan.exchanges if e.target == name)),
         sources=plan.subquery(name).sources,
         bucket_rows=tuple(np.sum([r.buckets for r in own if r.buckets], axis=0).tolist())

@@ -59,6 +59,8 @@ class Work:
     entered: float = field(default_factory=time.perf_counter)
     """When the task began to wait for its input."""
     started: float = field(default_factory=time.perf_counter)
+    processor: float = field(default_factory=time.process_time)
+    """The processor time of its process when it began to work."""
     rows_in: int = 0
     rows_out: int = 0
     rejected: int = 0
@@ -173,6 +175,7 @@ class Work:
             busy=now - self.started,
             wait=self.started - self.entered,
             began=time.time() - (now - self.entered),
+            cpu=time.process_time() - self.processor,
             outbox=tuple(self.outbox),
             buffers=tuple(self.buffers),
             accounts=self.accounts,
@@ -347,6 +350,19 @@ def _instance_task(
     replaced = tuple(n for n in result.writes if operator.tables[n].whole)
     buckets = _rows_per_bucket(blobs, work.subquery.buckets or 1)
     yield work.report(marks=dict(result.marks), replaced=replaced, segments=segments, buckets=buckets)
+
+
+def whole_epoch(plan: Plan, epoch: Epoch, beside: Iterable[Item] = ()) -> list[Item]:
+    """Do the work of all tasks of an epoch in this process, level by level; return what is for the driver. `beside` has the output of further tasks of level 0."""
+    topology = epoch.topology
+    items: list[Item] = [i for p in range(topology.partitions(0)) for i in source_task(plan, epoch, p)]
+    items += beside
+    for level in range(1, len(topology.levels)):
+        inboxes: list[list[Item]] = [[] for _ in range(topology.partitions(level))]
+        for item in items:
+            inboxes[item[1] % len(inboxes) if item[0] != REPORT else 0].append(item)
+        items = [i for p, inbox in enumerate(inboxes) for i in instance_task(plan, epoch, level, p, inbox)]
+    return items
 
 
 def said_of(exchange: Exchange) -> str:

@@ -2,7 +2,7 @@
 
 A subquery's level is one more than the highest of those that send to it; a stateless prefix has level 0. One epoch is one Spark job
 with one stage per level; the partitions of a stage are the instances of all its subqueries, side by side. Each is a task, unless
-there are many more than slots: then some share one.
+there are many more than slots: then some share one. An epoch with little to do is one task in all.
 """
 
 from __future__ import annotations

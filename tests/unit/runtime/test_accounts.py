@@ -88,13 +88,13 @@ def test_an_accepted_row_that_came_after_its_time_is_found(tmp_path: Path, kind:
 
 
 def test_rows_that_get_lost_on_the_way_are_missed(tmp_path: Path) -> None:
-    real = inprocess.instance_task
+    real = tasks.instance_task
 
     def careless(plan: Any, epoch: Epoch, level: int, partition: int, items: Any) -> Any:
         blobs = [i for i in items if i[0] == level]
         return real(plan, epoch, level, partition, [i for i in items if i not in blobs[:1]])
 
-    with patch.object(inprocess, "instance_task", careless):
+    with patch.object(tasks, "instance_task", careless):
         engine = run("last", tmp_path / "ckpt")
     (said,) = imbalances(engine.manifest.accounts)
     assert said.startswith("exchange s: s → step: ")

@@ -15,7 +15,7 @@ import springtide as st
 from springtide.compiler.plan import Plan
 from springtide.exchange.blob import Blob
 from springtide.exchange.order import PLACES
-from springtide.runtime import inprocess
+from springtide.runtime import inprocess, tasks
 from springtide.runtime.engine import Options
 from springtide.runtime.epoch import Epoch
 from springtide.runtime.tasks import Item, source_task
@@ -86,7 +86,7 @@ def run(query: st.Query, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
                 sent.setdefault(blob.exchange, []).append(blob)
             yield item
 
-    monkeypatch.setattr(inprocess, "source_task", caught)
+    monkeypatch.setattr(tasks, "source_task", caught)
     plan = query.plan(buckets=4)
     inprocess.run(plan, folder, Options(2))
     return plan, sent

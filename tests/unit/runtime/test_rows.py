@@ -20,6 +20,8 @@ from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.spark import records
 from springtide.runtime.spark.rows import row_task, split
 from springtide.runtime.spark.session import named
+from springtide.runtime.task_reports import read_task_reports
+from springtide.runtime.tasks import REPORT
 from springtide.sources.spark import SparkSource
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.manifest import Manifest
@@ -296,7 +298,7 @@ def test_reading_is_work(machine: Callable[..., Machine]) -> None:
         yield from _batches(rows(0, 2, first=1))
 
     items = list(row_task(one.plan, one.epoch, 0, slow()))
-    (report,) = inprocess.read_task_reports([item for item in items if item[0] == inprocess.REPORT])
+    (report,) = read_task_reports([item for item in items if item[0] == REPORT])
     assert report.busy >= 0.2
     assert report.wait < 0.2
     assert report.instance == 2, "behind the two instances of the prefix"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from pyspark import cloudpickle
 
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.epoch import Epoch, TaskReport
+from springtide.runtime.inprocess import execute as in_one_task
 from springtide.runtime.spark.job import InstanceStage, Pair, SourceStage
 from springtide.runtime.task_reports import read_task_reports
 from springtide.state.checkpoint import Checkpoint
@@ -44,3 +46,27 @@ def test_instances_that_share_a_task_are_instances_still(tmp_path: Path, instanc
         assert told == sorted((q.name, i) for q in plan.subqueries for i in range(engine.maps[q.name].instances))
     engine.close()
     every_row_is_there_once(tmp_path)
+
+
+def test_instances_that_one_task_ran_are_as_busy_as_side_by_side(tmp_path: Path) -> None:
+    """One after the other they would seem to have had the time of all of them."""
+    write_input(tmp_path)
+    plan = files_to_files(tmp_path).plan(buckets=8)
+
+    def execute(epoch: Epoch) -> list[TaskReport]:
+        seconds = {"sums": 0.4}
+        return [
+            replace(report, together=True, began=100.0, wait=0.0, busy=seconds.get(report.subquery, 0.1))
+            for report in in_one_task(plan, epoch)
+        ]
+
+    engine = Engine(plan, Checkpoint(tmp_path / "checkpoint"), execute, Options(2, rows_per_epoch=10))
+    engine.begin()
+    assert engine.has_work()
+    engine.run()
+    found = engine.snapshot
+    engine.close()
+    assert found is not None
+    spans = {name: found.span(name) for name in found.subqueries}
+    assert spans.pop("sums") == 0.4, "not the sum of its two instances"
+    assert set(spans.values()) == {0.1}

@@ -1,4 +1,4 @@
-"""One epoch as one Spark job of RDDs.
+"""One epoch as one Spark job of RDDs: with a stage per level, or with one task if there is little to do (`brevity.py`).
 
 RDDs, not DataFrames: a two-stage Python job with nothing to do takes half the time, and a blob crosses the JVM as plain bytes
 (docs/decisions/0001-rdd.md has the figures).
@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
+import socket
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -20,23 +23,34 @@ from springtide.query.errors import SpringtideError
 from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.old_owners import with_old_owners
 from springtide.runtime.shipping import for_tasks
+from springtide.runtime.spark.brevity import Brevity
 from springtide.runtime.spark.faults import GONE, is_gone, passing
 from springtide.runtime.spark.homes import Instance, settled, tasks_of
 from springtide.runtime.spark.packing import packed
 from springtide.runtime.spark.placing import MOST, Executor, Executors, preferring
 from springtide.runtime.spark.probe import Sighted
 from springtide.runtime.task_reports import read_task_reports
-from springtide.runtime.tasks import REPORT, Item, instance_task, source_task
+from springtide.runtime.tasks import REPORT, Item, instance_task, source_task, whole_epoch
 from springtide.runtime.topology import Topology
 
 Pair = tuple[int, Item]
 """The partition of the next level, and an item for it."""
+
+Worker = tuple[str, int]
+"""The machine of a Python worker, and its process."""
 
 PER_SLOT = 2
 """The maximum number of tasks of a stage for each slot: if there are more instances, they share tasks.
 
 A task costs Spark tens of milliseconds, whatever it does. With two for each slot, Spark can still even out what the bucket map does not.
 """
+
+_WHOLE = -1
+"""Stands for the level of a task that does the work of all levels."""
+_LEAST = 4
+"""On one machine, so many workers are kept ready if there are as many slots; or two for each that the widest stage needs, if that is more."""
+_SIDE_BY_SIDE = 0.1
+"""Seconds that a call of the workers takes at least, if a shorter one was answered by fewer than were called: some had answered twice."""
 
 
 @functools.lru_cache(maxsize=8)
@@ -109,6 +123,22 @@ class InstanceStage:
             yield from instance_task(plan, self.epoch, self.level, partition, inboxes.pop(partition))
 
 
+@dataclass(frozen=True)
+class WholeStage:
+    """The only task of a short epoch, as Spark ships it."""
+
+    plan: bytes
+    epoch: Epoch
+
+    def __call__(self, task: int, nothing: Iterable[int]) -> Iterator[Pair]:
+        """Do the work of all instances of all levels, one after the other."""
+        for _ in nothing:
+            pass
+        for item in whole_epoch(live(self.plan, self.epoch), self.epoch):
+            yield 0, item
+        freeze(self.plan, _WHOLE)
+
+
 def addressed(topology: Topology, level: int, items: Iterable[Item]) -> Iterator[Pair]:
     """Return, for each item, which partition of the next level takes it or passes it on."""
     partitions = topology.partitions(level) if level < len(topology.levels) else 1
@@ -116,10 +146,13 @@ def addressed(topology: Topology, level: int, items: Iterable[Item]) -> Iterator
         yield (0 if item[0] == REPORT else item[1] % partitions), item
 
 
-def _unpack(plans: Iterable[bytes], nothing: Iterable[int]) -> Iterable[int]:
+def _answer(plans: Iterable[bytes], seconds: float, nothing: Iterable[int]) -> Iterable[Worker]:
     for plan in plans:
         unpack(plan)
-    return list(nothing)
+    for _ in nothing:
+        pass
+    time.sleep(seconds)
+    return [(socket.gethostname(), os.getpid())]
 
 
 def _same(partition: int) -> int:
@@ -159,6 +192,11 @@ class SparkExecutor:
         self._executors = Executors(context)
         self.homes: dict[Instance, Executor] = {}
         """Where each instance was last meant to run, and therefore has its state."""
+        self._brevity = Brevity()
+        self._widest = 0
+        """How many tasks the widest stage of the last epoch with stages had: every change of instances begins with one."""
+        self._numbers: dict[int, RDD[int]] = {}
+        """The beginning of jobs with so many tasks: to make one takes some milliseconds."""
 
     def replaced(self, plan: Plan) -> SparkExecutor:
         """Return an executor for another form of the query, which knows what this one knows."""
@@ -172,17 +210,34 @@ class SparkExecutor:
 
         Return a function that says whether they are done.
         """
-        rdd = self._context.parallelize(range(tasks), tasks).mapPartitions(
-            functools.partial(_unpack, (self._packed, self._later))
-        )
-        done: Callable[[], bool] = rdd._jrdd.countAsync().isDone
+        done: Callable[[], bool] = self._called(tasks)._jrdd.countAsync().isDone
         return done
 
-    def _placed(self, stage: SourceStage | InstanceStage) -> Callable[[int, Iterable[Any]], Iterator[Pair]]:
+    def call_workers(self, workers: int) -> None:
+        """Have this many workers prepared for an epoch, and wait until they are."""
+        for seconds in (0.0, _SIDE_BY_SIDE):
+            if len(set(self._called(workers, seconds).collect())) >= workers:
+                return
+
+    def workers(self) -> int:
+        """Count the workers that should be ready: on a cluster one in every slot, since tasks go to any; on one machine more than are needed now."""
+        slots = self.slots() or self._context.defaultParallelism
+        return min(slots, max(_LEAST, 2 * self._widest)) if self._is_local else slots
+
+    def _called(self, tasks: int, seconds: float = 0.0) -> RDD[Worker]:
+        answer = functools.partial(_answer, (self._packed, self._later), seconds)
+        return self._context.parallelize(range(tasks), tasks).mapPartitions(answer)
+
+    @property
+    def _is_local(self) -> bool:
+        return str(self._context.master).startswith("local")
+
+    def _placed(
+        self, stage: SourceStage | InstanceStage | WholeStage
+    ) -> Callable[[int, Iterable[Any]], Iterator[Pair]]:
         """Return a stage whose tasks, if they run on other machines, look for the checkpoint first."""
         tiers = stage.epoch.tiers
-        alone = tiers.cache is not None or str(self._context.master).startswith("local")
-        return stage if alone else Sighted(stage, tiers.root)
+        return stage if tiers.cache is not None or self._is_local else Sighted(stage, tiers.root)
 
     def __call__(self, epoch: Epoch) -> list[TaskReport]:
         """Run the tasks of an epoch.
@@ -213,19 +268,48 @@ class SparkExecutor:
         return preferring(rdd, tuple(chosen))
 
     def _run(self, epoch: Epoch) -> list[TaskReport]:
+        short = self._can_be_one_task(epoch) and self._brevity.choose(epoch)
+        try:
+            reports = self._as_one_task(epoch) if short else self._by_stages(epoch)
+        except Exception:
+            self._brevity.forget()
+            raise
+        self._brevity.learn(epoch, reports)
+        return reports
+
+    def _can_be_one_task(self, epoch: Epoch) -> bool:
+        """Return whether one process can take all input and has all state: rows that Spark reads come in several tasks, and nodes may keep state of their own."""
+        rows = self.rows is not None and not epoch.silent
+        return not rows and (epoch.tiers.cache is None or len(self._executors()) <= 1)
+
+    def _as_one_task(self, epoch: Epoch) -> list[TaskReport]:
+        rdd = self._numbered(1).mapPartitionsWithIndex(self._placed(WholeStage(self._packed, epoch)))
+        return [replace(report, together=True) for report in self._collected(rdd, epoch)]
+
+    def _by_stages(self, epoch: Epoch) -> list[TaskReport]:
         topology = epoch.topology
         most = PER_SLOT * (self.slots() or 0)
         tasks = [min(topology.partitions(level), most or sys.maxsize) for level in range(len(topology.levels))]
-        sources = self._context.parallelize(range(tasks[0]), tasks[0])
-        rdd: RDD[Pair] = sources.mapPartitionsWithIndex(self._placed(SourceStage(self._packed, epoch, tasks[0])))
+        self._widest = max(tasks)
+        stage = self._placed(SourceStage(self._packed, epoch, tasks[0]))
+        rdd: RDD[Pair] = self._numbered(tasks[0]).mapPartitionsWithIndex(stage)
         if self.rows is not None and not epoch.silent:
             rdd = self._context.union([rdd, self.rows.tasks(self._packed, epoch, self._whole)])
         later = replace(epoch, slices={})
         for level in range(1, len(topology.levels)):
             shuffled = rdd.partitionBy(tasks[level], _same)  # partition p goes to task p modulo tasks
             shuffled = self._at_home(shuffled, epoch, level, tasks[level])
-            stage = InstanceStage(self._later, later, level, tasks[level])
-            rdd = shuffled.mapPartitionsWithIndex(self._placed(stage))
+            rdd = shuffled.mapPartitionsWithIndex(self._placed(InstanceStage(self._later, later, level, tasks[level])))
+        return self._collected(rdd, epoch)
+
+    def _numbered(self, tasks: int) -> RDD[int]:
+        """Return the beginning of a job with so many tasks."""
+        if tasks not in self._numbers:
+            self._numbers[tasks] = self._context.parallelize(range(tasks), tasks)
+        return self._numbers[tasks]
+
+    def _collected(self, rdd: RDD[Pair], epoch: Epoch) -> list[TaskReport]:
+        """Run a job, and return the reports of its tasks."""
         try:
             return read_task_reports(item for _, item in rdd.collect())
         except Exception as error:

@@ -39,6 +39,7 @@ from springtide.runtime.spark.job import SparkExecutor
 from springtide.runtime.spark.probe import check_executors
 from springtide.runtime.spark.results import Results
 from springtide.runtime.spark.rows import MicroBatch, check_same, combined, spark_sources
+from springtide.runtime.spark.warmth import Warmth
 from springtide.runtime.status import status_of
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.manifest import Manifest
@@ -54,8 +55,8 @@ _POLL = 0.02
 """Seconds between two looks at sources that have no rows."""
 _BESIDE = 0.1
 """Seconds between two checks for work outside Spark's micro-batches, where Spark reads all sources."""
-_BEAT = 1.0
-"""Seconds of epochs in one micro-batch of Spark, if Spark reads nothing and has no offsets to keep."""
+_BEAT = 10.0
+"""Seconds of epochs in one micro-batch of Spark, if Spark reads nothing and has no offsets to keep: no epoch can run while Spark goes from one to the next."""
 _WARM = 10.0
 """Seconds that workers may take to unpack another form of the query; after that it begins all the same."""
 _REMEMBERED = 1000
@@ -110,8 +111,14 @@ class Run:
         self._query: StreamingQuery | None = None
         try:
             check_executors(spark.sparkContext, self._engine.tiers, durable)
+        except BaseException:
+            self._engine.close()
+            raise
+        self._warmth = Warmth(lambda: self._executor.workers(), lambda workers: self._executor.call_workers(workers))
+        try:
             self._query = self._start(trigger)
         except BaseException:
+            self._warmth.close()
             self._engine.close()
             raise
         threading.Thread(target=self._watch, name=self._group, daemon=True).start()
@@ -479,6 +486,7 @@ class Run:
         try:
             self._stopping.set()
             self._engine.wait_no_longer()
+            self._warmth.close()
             with self._working:  # the rest of an epoch may still be running, without Spark
                 self._engine.close()
             if self._exporter is not None:
@@ -500,16 +508,18 @@ class Run:
         try:
             self._beside(query)
         finally:
+            ended_by_spark = not self._stopping.is_set()
+            self._stopping.set()  # a micro-batch that has lost its query finishes its epoch, and no more
             with self._working:
                 pass
-            error = None if self._stopping.is_set() else query.exception()
+            error = query.exception() if ended_by_spark else None
             if error is not None:
                 self._failure = self._failure or _of_spark(error)
             query.stop()
 
     def _beside(self, query: StreamingQuery) -> None:
         """Do what has to be done between micro-batches; after the last one, take what is left of the other sources."""
-        pause = _POLL if self._engine.reads else _BESIDE
+        pause = _POLL if self._engine.reads and self._spark_reads else _BESIDE
         while not self._stopping.wait(pause) and query.isActive:
             if self._spark_reads and self._working.acquire(blocking=False):
                 try:
