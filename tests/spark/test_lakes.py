@@ -41,7 +41,7 @@ LIBRARIES = {
     ("iceberg", (4, 1)): "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
 }
 """The newest for each Spark that has one."""
-HADOOP = {(4, 0): ("3.4.1", "2.24.6"), (4, 1): ("3.4.2", "2.29.52"), (4, 2): ("3.5.0", "2.35.4")}
+HADOOP = {(4, 0): ("3.4.1", "2.24.12"), (4, 1): ("3.4.2", "2.29.52"), (4, 2): ("3.5.0", "2.35.4")}
 """The Hadoop that a Spark has, and what that has of Amazon's: Delta's library reads S3 with them."""
 SPARK = release(pyspark.__version__)
 
