@@ -148,7 +148,7 @@ def test_mistakes_of_scaling_are_named(tmp_path: Path) -> None:
     )
     with pytest.raises(st.QueryError, match=r"step sum \(unknown\): .*; did you mean 'sums'"):
         run(query.plan(), tmp_path, Options({"sum": 2}))
-    with pytest.raises(st.QueryError, match=r"sums \(subquery\): 0 instances .*; give at least 1"):
+    with pytest.raises(st.QueryError, match=r"sums \(subquery\): .*0 instances.*; give at least 1"):
         run(query.plan(), tmp_path, Options({"sums": 0}))
     assert run(query.plan(), tmp_path, Options({"sums": 3})).manifest.ended, "the checkpoint is still good"
 
