@@ -1,25 +1,157 @@
-"""What is done before and after the first epoch of another form (SM-3): what is refused, what is kept of the old form, and what people are told.
+"""Another form of a query in place of the one that runs (SM-3): what is refused, its first epoch, the way back if that fails, and what people are told.
 
-`runtime/replacing.py` says what the new form takes over; the engine runs its first epoch, and goes back to the old form if that fails.
+`runtime/replacing.py` says what the new form takes over, and `runtime/backfilling.py` makes the history of steps that are new.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from springtide.compiler.plan import Plan
+from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
-from springtide.query.errors import QueryError, SpringtideError
-from springtide.runtime.form import Form
-from springtide.runtime.replacing import Replacement, replacement
+from springtide.operators import check_runs
+from springtide.query import steps
+from springtide.query.errors import QueryError, SpringtideError, TakenBackError
+from springtide.runtime.backfilling import Backfill
+from springtide.runtime.context import RunContext
+from springtide.runtime.epochs import Epochs
+from springtide.runtime.form import Execute, Form
+from springtide.runtime.replacing import Replacement, replacement, with_history
 from springtide.runtime.storage import Storage
 from springtide.state.bucket_map import BucketMap
 from springtide.state.instructions import Instruction
 from springtide.state.manifest import Manifest
 from springtide.state.savepoints import release, save
+
+
+class Swapping:
+    """Gives a query that runs another form, between two of its epochs."""
+
+    def __init__(self, context: RunContext, epochs: Epochs) -> None:
+        """Change nothing yet."""
+        self._context, self._epochs = context, epochs
+        self.said: Callable[[BaseException], str] = str
+        """Finds the line that matters in the error that tasks failed with."""
+
+    # ── steps that begin with history ─────────────────────────────────────────────────────────────────────────────
+
+    def backfill(self, names: Sequence[str], new: Plan, part: Plan, execute: Execute) -> Backfill:
+        """Begin to build the state of steps of a new form from the history of their sources; refuse what cannot be. Nothing changes.
+
+        `part` is as much of that form as leads to them, and `execute` runs its tasks.
+        """
+        context, ledgers = self._context, self._epochs.form.ledgers
+        self._check_replaceable(new)
+        self._fitting(new)
+        found = Backfill(
+            names,
+            part,
+            execute,
+            lambda: context.storage.tiers,
+            context.patience,
+            lambda source, position: ledgers.opened(source, "", position),
+            context.storage.drop,
+            context.owner,
+            context.options.rows_per_epoch,
+            context.options.usual,
+        )
+        found.check(context.manifest.sources)
+        return found
+
+    def advance(self, backfill: Backfill, new: Plan) -> bool:
+        """Build a little more of it; return whether the rest can wait for the swap."""
+        return backfill.advance(self._context.manifest.sources, self._fitting(new).manifest.origins)
+
+    # ── another form ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def replace(self, plan: Plan, execute: Execute, elastic: Elastic | None, backfill: Backfill | None) -> Manifest:
+        """Replace the form of the query in an epoch of its own; see `Engine.replace`."""
+        self._check_replaceable(plan)
+        try:
+            manifest = self._replace(plan, execute, elastic, backfill)
+        except BaseException:
+            if backfill is not None and self._epochs.failure is None:
+                backfill.close(adopted=False)
+            raise
+        if backfill is not None:
+            backfill.close(adopted=True)
+        return manifest
+
+    def change_elasticity(self, elastic: Elastic | None) -> None:
+        """From now on let another policy decide, or the same one within other limits, or none. Changes that are under way continue."""
+        context, form = self._context, self._epochs.form
+        other = form.reconfiguring.replaced(
+            form.plan, context.manifest, elastic, context.options.usual, context.past(elastic)
+        )
+        self._epochs.form = replace(form, reconfiguring=other, elastic=elastic)
+        context.note("elasticity is over" if elastic is None else "elasticity goes on with other settings")
+
+    def _check_replaceable(self, plan: Plan) -> None:
+        """Refuse to replace the query in a run that cannot go on, or in a replica."""
+        if self._epochs.failure is not None:
+            raise self._epochs.failure
+        if self._context.replica is not None:
+            refuse_replica(plan)
+
+    def _fitting(self, plan: Plan) -> Replacement:
+        return fitting(self._epochs.form, plan, self._context.manifest)
+
+    def _replace(self, plan: Plan, execute: Execute, elastic: Elastic | None, backfill: Backfill | None) -> Manifest:
+        context, epochs = self._context, self._epochs
+        started, before = context.options.timer(), epochs.form
+        check_runs(plan)
+        found = self._fitting(plan)
+        if context.storage.has_lost():
+            epochs.recover()
+            found = self._fitting(plan)
+        if backfill is not None:
+            found = with_history(found, backfill.finish(found.manifest.sources, found.manifest.origins))
+        saved, usual = keep_in_savepoint(context.storage, found), before.reconfiguring.usual
+        swap = Swap(before, self._formed(plan, execute, elastic, found), found, saved, usual)
+        manifest = self._first_epoch(swap, started)
+        swap.after.let_go(swap.before)
+        assert context.observer.snapshot is not None
+        told, decisions = swap.told(context.observer.snapshot)
+        context.note(told.as_event())
+        for decision in decisions:
+            context.remember_decision(decision)
+        return manifest
+
+    def _first_epoch(self, swap: Swap, started: float) -> Manifest:
+        """Run the first epoch of another form; if it fails before it is committed, go back to the form before."""
+        context, epochs = self._context, self._epochs
+        try:
+            swap.after.take_the_place_of(swap.before)
+            work = epochs.first_of(swap.after, swap.found.manifest, started)
+        except BaseException as error:
+            begun = epochs.form is swap.after
+            epochs.go_back_to(swap.before)
+            swap.withdraw(context.storage)
+            if not begun or not isinstance(error, Exception):
+                raise
+            context.note(f"the new form of {context.query} was taken back: {self.said(error)}")
+            raise TakenBackError(context.query, self.said(error)) from error
+        try:
+            return epochs.finish(work, started)
+        except BaseException as error:
+            epochs.failure = error
+            raise
+
+    def _formed(self, plan: Plan, execute: Execute, elastic: Elastic | None, found: Replacement) -> Form:
+        context, before = self._context, self._epochs.form
+        stay = plan.graph.of_kind(steps.Source).keys() & before.plan.graph.of_kind(steps.Source).keys()
+        ledgers = before.ledgers.of(stay)
+        past = context.past(elastic) if before.elastic is None else ()
+        reconfiguring = before.reconfiguring.replaced(
+            plan, found.manifest, elastic, context.options.usual, past, found.migrated
+        )
+        intake, publishing = context.intake(plan, ledgers), context.publishing(plan)
+        return Form(plan, execute, intake, ledgers, publishing, reconfiguring, elastic)
 
 
 @dataclass(frozen=True)

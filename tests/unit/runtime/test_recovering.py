@@ -153,7 +153,7 @@ def test_memory_that_is_lost_while_a_checkpoint_copies_it(folder: Path) -> None:
                     raise LostError("checkpoint", "has lost a segment", "look again")
                 return execute(epoch)
 
-            engine.form = replace(engine.form, execute=once)
+            engine.epochs.form = replace(engine.form, execute=once)
         return True
 
     engine = run(folder, durability(folder, "never"), between=between)
@@ -181,7 +181,7 @@ def test_damage_that_no_task_sees_when_a_window_recreation_begins(folder: Path) 
                 damaged.append(epoch.number)
                 return reports
 
-            engine.form = replace(engine.form, execute=spoil)
+            engine.epochs.form = replace(engine.form, execute=spoil)
             engine.scale("sums", 3, "window")
         return True
 

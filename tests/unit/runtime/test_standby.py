@@ -16,7 +16,7 @@ import pytest
 
 import springtide as st
 from springtide.compiler.plan import Plan
-from springtide.runtime import engine as engine_module
+from springtide.runtime import epochs as epochs_module
 from springtide.runtime import inprocess, publishing
 from springtide.runtime.durability import Durability
 from springtide.runtime.engine import Engine, Options
@@ -347,7 +347,7 @@ def test_a_leader_that_is_overtaken_at_any_step_can_neither_commit_nor_publish(
         if at == place and visits.count(place) == 3:
             run_files(tmp_path, 2, None)
 
-    for module in (engine_module, publishing):
+    for module in (epochs_module, publishing):
         monkeypatch.setattr(module, "failpoint", sleep)
     with pytest.raises(st.SpringtideError, match=r"taken over|stale|lost rows"):
         run_files(tmp_path, 1, None)

@@ -94,7 +94,8 @@ class Run:
         if isinstance(resources, SparkExecutors):
             self._executor.ready = resources.ready
         self._engine = Engine(plan, checkpoint, self._executor, options, resources)
-        self._executor.note, self._engine.said = self._engine.note, _said
+        self._executor.note = self._engine.note
+        self._engine.find_errors_with(_said)
         if (reload := options.reload) is not None:
             self._engine.reload = partial(self._reload, reload, options.history)
         self._group = f"springtide-{plan.graph.name}-{uuid.uuid4().hex[:8]}"  # a query may run on several checkpoints
