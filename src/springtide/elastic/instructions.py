@@ -20,8 +20,8 @@ def instruct(
 ) -> Instruction | None:
     """Work out what a proposal means for a bucket map: None if nothing changes; raise ValueError if it is impossible.
 
-    >>> wish = Proposal("heavy", "by hand", instances=3)
-    >>> print(instruct(wish, BucketMap.even(6, 2), time=0.0, epoch=7))
+    >>> asked = Proposal("heavy", "by hand", instances=3)
+    >>> print(instruct(asked, BucketMap.even(6, 2), time=0.0, epoch=7))
     scale heavy: 2 → 3 instances; by hand
     """
     after, kind = _after(proposal, before, loads, grid)

@@ -14,13 +14,13 @@ from springtide.query.plurals import plural
 from springtide.state.instructions import Instruction, Refusal, Rule
 from springtide.state.manager_state import ManagerState
 
-Verdict = tuple[Instruction | None, Refusal | None]
+Ruling = tuple[Instruction | None, Refusal | None]
 """What is done, and what is refused: both if a proposal is cut down, neither if it changes nothing."""
 
 
 def judge(
     proposal: Proposal, report: Snapshot, elastic: Elastic, state: ManagerState, decided: Mapping[str, Instruction]
-) -> Verdict:
+) -> Ruling:
     """Check a proposal against every rule, in this order; the first rule that refuses it ends the check.
 
     `decided` has the instructions just given to other subqueries.

@@ -54,7 +54,7 @@ class Exporter(Collector):
         self._last = manifest, snapshot
 
     def collect(self) -> Iterable[Metric]:
-        """Return the figures of now."""
+        """Return the current values."""
         if self._last is None:
             return
         manifest, snapshot = self._last

@@ -171,7 +171,7 @@ class Query(Graph):
         With `replicas` it is one of several that run at the same time, each with a checkpoint of its own: `st.Replicated("s3://bucket/group", name="a")`. The first to
         finish an epoch publishes it.
 
-        With `metrics_port` the run serves its figures to Prometheus there (0: on any free port, see `run.metrics_url`), to this machine
+        With `metrics_port` the run serves its metrics to Prometheus there (0: on any free port, see `run.metrics_url`), to this machine
         alone unless `metrics_host` says otherwise. With `traces` it tells OpenTelemetry where the time of each epoch goes: True for the provider
         that your program has set, or a provider (`pip install 'springtide[traces]'`).
         """

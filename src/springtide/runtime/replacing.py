@@ -151,7 +151,7 @@ def _misfit(was: steps.Step, now: steps.Step, before: Any, after: Any) -> str | 
         if types[0] != types[1]:
             return "its keys are of other types"
         for a, b in zip(was.aggregates, now.aggregates, strict=True):
-            if _layout(a) != _layout(b) or _is_additive(a) != _is_additive(b):
+            if _partial_schema(a) != _partial_schema(b) or _is_additive(a) != _is_additive(b):
                 return f"partial results of {a.name} have other columns ({_layout_text(a)} → {_layout_text(b)})"
         return None
     columns = [of.get("columns") for of in (before, after) if of is not None]
@@ -169,7 +169,7 @@ def _is_own_function(was: steps.Step, now: steps.Step, part: str) -> bool:
     return any(part.startswith(f"aggregates.{name}.") for name in own[0] & own[1])
 
 
-def _layout(bound: BoundAggregate) -> pl.Schema:
+def _partial_schema(bound: BoundAggregate) -> pl.Schema:
     """Return the columns of the partial results of an aggregate, as far as they can change while its function stays the same."""
     definition, dtype = bound.aggregate.definition, bound.input_type
     if bound.aggregate.user is not None or dtype is None:
@@ -186,7 +186,7 @@ def _is_additive(bound: BoundAggregate) -> bool:
 
 
 def _layout_text(bound: BoundAggregate) -> str:
-    return schema_text(_layout(bound)) or "none"
+    return schema_text(_partial_schema(bound)) or "none"
 
 
 def _check_operator(name: str, was: steps.Operate, now: steps.Operate) -> None:

@@ -209,7 +209,7 @@ def kafka(
     become columns if they are given a name: `time_as="ts"` is when it was made or, as the topic says, when the broker got it. What does not
     fit is at the stream's `rejected`: its `stream` is topic:partition, its `position` the offset, and `row` has key and value as they are.
 
-    Avro and Protobuf values have heads with the ids of their schemas, which are in the `registry` (an address, or `st.schema_registry`); without
+    Avro and Protobuf values begin with the ids of their schemas, which are in the `registry` (an address, or `st.schema_registry`); without
     one, they are bare. Of each record the columns of `schema` are taken, whichever schema it was written with: what it does not have is
     null. For Avro, `schema` can also be a schema of Avro, with defaults. For Protobuf, `message` is the class of the messages; `schema`
     may then be left out, and so may `message` if the registry knows how to give descriptors.

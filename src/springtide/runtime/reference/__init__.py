@@ -2,7 +2,7 @@
 
 It does what docs/semantics.md says and shares no kernel with the engine: it is the oracle of the tests.
 
-    values → fit → ingest → stateless, windows, aggregates, joins, operators → interpreter → result
+    values → tuples → ingest → stateless, aggregates, joins, operators → interpreter → result
 """
 
 from springtide.runtime.reference.interpreter import Given, Inputs, Observer, run

@@ -27,7 +27,7 @@ from springtide.runtime.spark.brevity import Brevity
 from springtide.runtime.spark.faults import GONE, is_gone, passing
 from springtide.runtime.spark.homes import Instance, settled, tasks_of
 from springtide.runtime.spark.packing import packed
-from springtide.runtime.spark.placing import MOST, Executor, Executors, preferring
+from springtide.runtime.spark.placing import MOST, Executor, LiveExecutors, preferring
 from springtide.runtime.spark.probe import Sighted
 from springtide.runtime.task_reports import read_task_reports
 from springtide.runtime.tasks import REPORT, Item, instance_task, source_task, whole_epoch
@@ -189,7 +189,7 @@ class SparkExecutor:
         """Returns how many tasks can run at once, if that is known."""
         self.ready: Callable[[], int] = lambda: sys.maxsize
         """Returns how many executors, counted from the oldest, have started their workers."""
-        self._executors = Executors(context)
+        self._executors = LiveExecutors(context)
         self.homes: dict[Instance, Executor] = {}
         """Where each instance was last meant to run, and therefore has its state."""
         self._brevity = Brevity()

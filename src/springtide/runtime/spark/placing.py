@@ -29,7 +29,7 @@ class Executor(NamedTuple):
         return f"executor_{self.host}_{self.id}"
 
 
-class Executors:
+class LiveExecutors:
     """The executors that exist, listed again only when they have changed."""
 
     def __init__(self, context: SparkContext) -> None:
