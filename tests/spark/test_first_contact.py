@@ -66,7 +66,7 @@ def test_rows_in_memory_begin_anew_and_are_looped_over_once(
         sink = st.memory_sink()
         query = st.Query("loop", stream(*rows(0, 3), PAUSE, *rows(3, 2), PAUSE, *rows(5, 4)).to(sink))
         run = query.start()
-        assert "its rows are in memory only, so every start begins again" in capfd.readouterr().err
+        assert "in memory only" in capfd.readouterr().err
         run.wait()  # whoever begins to loop after the end misses nothing
         parts = [part["n"].to_list() for part in run.results()]
         assert parts == [[0, 1, 2], [3, 4], [5, 6, 7, 8]]
@@ -106,7 +106,7 @@ def test_which_rows_are_meant(spark: Any, tmp_path: Path) -> None:
     with two.start(spark, checkpoint=tmp_path / "two") as run:
         with pytest.raises(QueryError, match=r"several sinks .*; .*: all, some"):
             run.results()
-        with pytest.raises(QueryError, match="there is no sink 'sum' in memory; there are: all, some"):
+        with pytest.raises(QueryError, match=r"no sink 'sum' .*; .*: all, some"):
             run.results("sum")
         assert [part["n"].to_list() for part in run.results("some")] == [[1]]
     none = st.Query("none", x.to(st.parquet_sink(tmp_path / "out")))

@@ -37,7 +37,7 @@ def test_a_connect_session_is_refused_with_what_to_do(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("thing", ["local[2]", 7])
 def test_what_is_no_session_is_refused(thing: object, tmp_path: Path) -> None:
-    with pytest.raises(QueryError, match=r"is not a Spark session; give one: query\.start\(st\.spark_session"):
+    with pytest.raises(QueryError, match=r"not a Spark session; .*query\.start\(st\.spark_session"):
         query().start(thing, checkpoint=tmp_path / "ckpt")
     assert not (tmp_path / "ckpt").exists()
 

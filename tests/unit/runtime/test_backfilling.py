@@ -211,9 +211,7 @@ def test_what_cannot_be_is_refused_before_anything_changes(
         with pytest.raises(st.QueryError, match=why):
             begun(r, chained, history)
     monkeypatch.setattr(Feed, "upto", lambda *_: None)
-    with pytest.raises(
-        st.QueryError, match=r"feed .source.: feed cannot be read again .*first, second .*begin without"
-    ):
+    with pytest.raises(st.QueryError, match=r"feed .source.: .* again .*first, second.*; .*without"):
         begun(r, chained)
     r.engine.attach("feed", "more", Feed({"0": [("a", 26)]}, closed=True))
     r.run()
@@ -269,10 +267,10 @@ def test_a_source_that_gives_other_rows_is_refused(running: Callable[..., Runnin
     r = running(counted())
     r.add("feed", ("a", 1), ("a", 25), ("a", 26))
     r.feeds["feed"] = Feed({"0": [("a", 1), ("a", 25)]})  # retention has taken one
-    with pytest.raises(st.QueryError, match=r"feed .source.: it gave 3 rows when the query read it, and now gives 2"):
+    with pytest.raises(st.QueryError, match=r"feed .source.: .*3 rows .*now .*2"):
         swap(r, more())
     r.feeds["feed"] = Feed({"0": [("a", 1), ("a", 25), ("a", 99)]})
-    with pytest.raises(st.QueryError, match=r"feed .source.: it gives later rows than those that the query has read"):
+    with pytest.raises(st.QueryError, match=r"feed .source.: .*later rows"):
         swap(r, more())
     assert not list((r.root / "state").rglob("-*.arrow"))
 

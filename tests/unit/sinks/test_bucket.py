@@ -131,7 +131,7 @@ def test_a_run_that_was_taken_over_shows_nothing(tmp_path: Path, bucket: Mortal,
     published(old, tmp_path, [0])
     new = Bucket(store, replace(OWNER, generation=2, epoch=0), layout)
     before = dict(bucket.files)
-    with pytest.raises(st.SinkError, match=r"step out \(sink\): fake://bucket/out .*taken over by the sink out .*; "):
+    with pytest.raises(st.SinkError, match=r"step out \(sink\): fake://bucket/out .*taken over by .*out .*; "):
         published(old, tmp_path, [1])
     assert {n for n in bucket.files if "held" not in n} == {n for n in before if "held" not in n}
     published(new, tmp_path, [1])
@@ -269,7 +269,7 @@ def test_a_folder_with_files_of_others_is_refused(tmp_path: Path, bucket: Mortal
     before = dict(bucket.files)
     with pytest.raises(
         st.SinkError,
-        match=r"step out \(sink\): the folder fake://bucket/out has files .*\(theirs.parquet\)",
+        match=r"step out \(sink\): .*fake://bucket/out has files .*\(theirs.parquet\)",
     ):
         Runs(tmp_path / "ckpt").run(query_of(st.parquet_sink("fake://bucket/out")))
     assert bucket.files == before

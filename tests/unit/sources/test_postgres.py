@@ -226,7 +226,7 @@ def test_values_without_a_counterpart_are_rejected(postgres: Postgres, tmp_path:
 
 def test_columns_and_rows_are_chosen(calls: Postgres) -> None:
     calls.ask("ALTER TABLE calls ADD COLUMN price numeric, ADD COLUMN tags text[]")
-    with pytest.raises(st.QueryError, match=r"has 'price' as numeric, which has no counterpart here; give schema="):
+    with pytest.raises(st.QueryError, match=r"'price' as numeric.*; give schema="):
         st.source("calls", source(calls))
     chosen = {"id": pl.Int64, "price": pl.Float64, "tags": pl.String}
     found = check_source(lambda: source(calls, schema=chosen, where="id < 10 AND src = 's1' AND src NOT LIKE '%x'"))

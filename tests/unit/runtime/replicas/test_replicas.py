@@ -323,10 +323,10 @@ def test_a_replica_that_is_slow_to_begin_is_not_refused_for_what_others_have_pub
 def test_rows_that_cannot_be_read_twice_or_that_stay_in_one_process_are_refused(tmp_path: Path) -> None:
     by_hand = st.source("rows", st.memory([{"x": 1}], schema={"x": pl.Int64}))
     plan = st.Query("q", by_hand.to(st.parquet_sink(tmp_path / "out"))).plan()
-    with pytest.raises(st.QueryError, match=r"rows .source.: replicas each read all rows, and those of memory"):
+    with pytest.raises(st.QueryError, match=r"rows .source.: .*each read all rows.* memory"):
         inprocess.run(plan, tmp_path / "a", Options(replica=st.Replicated(tmp_path / "group", "a")))
     plan = query(st.memory_sink()).plan()
-    with pytest.raises(st.QueryError, match=r"out .sink.: rows in memory would be spread over the replicas"):
+    with pytest.raises(st.QueryError, match=r"out .sink.: rows in memory .*replicas"):
         inprocess.run(plan, tmp_path / "a", Options(replica=st.Replicated(tmp_path / "group", "a")))
     assert not (tmp_path / "group").exists()
     assert not (tmp_path / "a").exists()
@@ -342,7 +342,7 @@ def test_another_query_another_target_and_another_polars_are_refused(
     with pytest.raises(st.ReplicaError, match="is of the query 'q', and not of 'other'"):
         inprocess.run(other, tmp_path / "b", Options(replica=replica))
     elsewhere = query(st.parquet_sink(tmp_path / "elsewhere")).plan(buckets=BUCKETS)
-    with pytest.raises(st.ReplicaError, match="another form of the query: the sink out is another one"):
+    with pytest.raises(st.ReplicaError, match=r"another form .*: the sink out "):
         inprocess.run(elsewhere, tmp_path / "c", Options(replica=replica))
     monkeypatch.setattr("springtide.runtime.identity.fingerprint", lambda: "another")
     with pytest.raises(st.ReplicaError, match=r"was begun with Polars .*, which hashes in another way"):

@@ -92,7 +92,7 @@ def test_a_stale_run_writes_nothing_any_more(tmp_path: Path, postgres: Postgres)
     def take_over() -> None:
         postgres.ask("UPDATE springtide_ledger SET generation = generation + 1")
 
-    with pytest.raises(st.SinkError, match="was taken over by the sink out of the query 'past'"):
+    with pytest.raises(st.SinkError, match=r"taken over by .*out .*'past'"):
         Runs(tmp_path / "ckpt").run(query_of(sink(postgres)), between=take_over)
     assert xs(postgres) == [0, 1, 2]
 

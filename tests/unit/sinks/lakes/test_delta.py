@@ -72,7 +72,7 @@ def test_two_runs_at_once_only_one_writes(tmp_path: Path) -> None:
         owner = table.metadata().configuration[delta.OWNER].replace('"generation": 1', '"generation": 2')
         table.alter.set_table_properties({delta.OWNER: owner}, raise_if_not_exists=False)
 
-    with pytest.raises(st.SinkError, match="was taken over by the sink out of the query 'past'"):
+    with pytest.raises(st.SinkError, match=r"taken over by .*out .*'past'"):
         Runs(tmp_path / "ckpt").run(query, between=take_over)
     assert xs(tmp_path / "table") == [0, 1, 2]
 

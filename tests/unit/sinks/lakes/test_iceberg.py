@@ -82,7 +82,7 @@ def test_two_runs_at_once_only_one_writes(tmp_path: Path) -> None:
         with table.transaction() as change:
             change.update_snapshot({**summary, "springtide.generation": "2"}).fast_append().commit()
 
-    with pytest.raises(st.SinkError, match="was taken over by the sink out of the query 'past'"):
+    with pytest.raises(st.SinkError, match=r"taken over by .*out .*'past'"):
         Runs(tmp_path / "ckpt").run(query_of(sink(tmp_path)), between=take_over)
     assert xs(tmp_path) == [0, 1, 2]
 
