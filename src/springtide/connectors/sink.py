@@ -88,7 +88,7 @@ class Publication:
 
     def frame(self) -> pl.DataFrame:
         """Return all rows; for an epoch without rows an empty frame. For Arrow and Parquet files."""
-        parts = [pl.read_parquet(f) if f.suffix == ".parquet" else pl.read_ipc(f) for f in self.files]
+        parts = [pl.read_parquet(f, glob=False) if f.suffix == ".parquet" else pl.read_ipc(f) for f in self.files]
         return pl.concat(parts) if parts else pl.DataFrame(schema=self.schema)
 
 

@@ -14,7 +14,8 @@ import os
 import secrets
 import shutil
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,9 +105,10 @@ class Folder(Writer):
                 continue
             except OSError:  # another file system, or one without links
                 partial = hidden.with_name(f"{hidden.stem}.{uuid.uuid4().hex[:8]}{PARTIAL}")  # another run may be at it
-                shutil.copyfile(file, partial)
-                flush(partial)
-                os.replace(partial, hidden)
+                with _removed_if_it_fails(partial):
+                    shutil.copyfile(file, partial)
+                    flush(partial)
+                    os.replace(partial, hidden)
 
     def _left_by_an_older_version(self, publication: Publication) -> dict[int, Path]:
         """Return what is still to be published by an older version's epoch: it moved files from the outbox to the folder, and kept no other record."""
@@ -172,7 +174,8 @@ class Folder(Writer):
             return
         mark = f"{last:09d}.{uuid.uuid4().hex[:8]}"
         held = [self._path / name for name in sorted(self._held) if (self._path / name).exists()]
-        write_rolled(held, self._path / f".rolling-{mark}", self._layout.partition_by, last)
+        with _removed_if_it_fails(self._path / f".rolling-{mark}") as staging:
+            write_rolled(held, staging, self._layout.partition_by, last)
         flush(self._path)
         failpoint("parquet: put together")
         self._record(replace(self._entry, rolled=mark))
@@ -202,3 +205,15 @@ class Folder(Writer):
         if not self._is_durable and self._path.exists():
             flush(self._path)
             self._is_durable = True
+
+
+@contextmanager
+def _removed_if_it_fails(path: Path) -> Iterator[Path]:
+    """Leave nothing of a file or a folder that could not be written: on a full disk every attempt would take more of it."""
+    try:
+        yield path
+    except Exception:
+        shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):
+            path.unlink()
+        raise

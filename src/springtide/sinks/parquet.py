@@ -18,6 +18,7 @@ from springtide.sinks import bucket
 from springtide.sinks.columns import nested
 from springtide.sinks.folder import Folder
 from springtide.sinks.ledger import look, refuse
+from springtide.sinks.partitions import PartitionedFiles
 from springtide.sinks.rolling import Layout, layout_of
 
 
@@ -32,7 +33,9 @@ class ParquetSink(Sink):
 
     @property
     def outbox(self) -> Outbox:
-        """Tasks write Parquet files; publishing only gives them other names."""
+        """Tasks write Parquet files; publishing only gives them other names, or distributes their rows to folders."""
+        if self.store is None and self.layout.partition_by:
+            return PartitionedFiles(sink="parquet_sink", columns=self.layout.partition_by)
         return ParquetFiles()
 
     def check(self, schema: pl.Schema) -> str | None:

@@ -18,20 +18,18 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import polars as pl
 
 from springtide.connectors import flush
 from springtide.query.errors import QueryError, shown
 from springtide.query.types import Length, micros, type_text
+from springtide.sinks.partitions import folders
 
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(KB|MB|GB)")
 _LARGE = 256 * 10**6
 """The most bytes that are held back if only a time is given."""
-NULL = "__HIVE_DEFAULT_PARTITION__"
-"""How Spark, Polars and Arrow write null in the name of a folder."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +106,9 @@ def write_rolled(held: Sequence[Path], staging: Path, partition_by: Sequence[str
     staging.mkdir()
     name = f"part-{last:09d}-0000.rolled"
     if partition_by:
-        rows = pl.concat([pl.read_parquet(file) for file in held])
+        rows = pl.concat([pl.read_parquet(file, glob=False) for file in held])
         for values, part in rows.partition_by(list(partition_by), as_dict=True, maintain_order=True).items():
-            folder = staging.joinpath(*(f"{_escaped(n)}={_text(v)}" for n, v in zip(partition_by, values, strict=True)))
+            folder = staging.joinpath(*folders(partition_by, values))
             folder.mkdir(parents=True, exist_ok=True)
             _write(part.drop(partition_by), folder / name)
     elif len(held) == 1:
@@ -128,18 +126,3 @@ def write_rolled(held: Sequence[Path], staging: Path, partition_by: Sequence[str
 def _write(rows: pl.DataFrame, path: Path) -> None:
     rows.write_parquet(path, compression="zstd", compression_level=1, statistics=True)
     flush(path)
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return NULL
-    return _escaped(str(value).lower() if isinstance(value, bool) else str(value))
-
-
-def _escaped(text: str) -> str:
-    """Escape what has a meaning in names of folders. Letters beyond ASCII stay: Spark would read the bytes of an escape as a letter each.
-
-    >>> _escaped("Århus 50%/a=b")
-    'Århus 50%25%2Fa%3Db'
-    """
-    return "".join(c if c == " " or not c.isascii() else quote(c, safe="") for c in text)

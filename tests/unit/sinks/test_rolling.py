@@ -18,6 +18,7 @@ from springtide.runtime import inprocess
 from springtide.runtime.engine import Options
 from springtide.sinks.folder import Folder
 from springtide.sinks.rolling import Layout, layout_of
+from springtide.state.names import MANIFESTS
 from springtide.testing import check_sink
 
 OWNER = Owner("numbers", "out", Lineage("a" * 32), generation=1)
@@ -105,6 +106,72 @@ def test_other_programs_pass_over_what_is_held_back(tmp_path: Path) -> None:
     assert ds.dataset(out, format="parquet").to_table()["x"].to_pylist() == shown
     for pattern in ("*.parquet", "**/*.parquet"):
         assert duckdb.sql(f"SELECT x FROM '{out}/{pattern}' ORDER BY x").fetchall() == [(x,) for x in shown]
+
+
+def test_a_text_that_is_the_word_for_null_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    """No row is lost; Polars and Arrow take it for null, DuckDB does not."""
+    rows = pl.DataFrame({"kind": ["__HIVE_DEFAULT_PARTITION__", "a", None], "x": [1, 2, 3]})
+    query = st.Query(
+        "word", st.source("rows", st.memory(rows)).to(st.parquet_sink(tmp_path / "out", partition_by="kind"))
+    )
+    inprocess.run(query.plan(), tmp_path / "ckpt", Options(1))
+    files = f"read_parquet('{tmp_path}/out/**/*.parquet', hive_partitioning = true)"
+    assert duckdb.sql(f"SELECT kind, x FROM {files} ORDER BY x").fetchall() == rows.rows()
+    found = pl.read_parquet(tmp_path / "out" / "**" / "*.parquet", hive_partitioning=True).sort("x")
+    assert found.select("kind", "x").rows() == [(None, 1), ("a", 2), (None, 3)]
+
+
+@pytest.mark.parametrize("text", ["a" * 300, "é" * 127, "/" * 90], ids=["long", "of two bytes each", "escaped"])
+def test_what_cannot_be_the_name_of_a_folder_is_refused_while_nothing_is_committed(tmp_path: Path, text: str) -> None:
+    rows = st.memory(pl.DataFrame({"kind": ["a", text], "x": [1, 2]}))
+    query = st.Query("long", st.source("rows", rows).to(st.parquet_sink(tmp_path / "out", partition_by="kind")))
+    with pytest.raises(st.SinkError, match=r"bytes; file systems allow 255; shorten 'kind' before this sink"):
+        inprocess.run(query.plan(), tmp_path / "ckpt", Options(1))
+    assert not [*(tmp_path / "ckpt" / MANIFESTS).glob("0*")]
+
+
+def test_names_that_just_fit_are_taken(tmp_path: Path) -> None:
+    rows = pl.DataFrame({"kind": ["a" * 250, "é" * 125, "/" * 83], "x": [1, 2, 3]})
+    query = st.Query(
+        "fits", st.source("rows", st.memory(rows)).to(st.parquet_sink(tmp_path / "out", partition_by="kind"))
+    )
+    inprocess.run(query.plan(), tmp_path / "ckpt", Options(1))
+    found = pl.read_parquet(tmp_path / "out" / "**" / "*.parquet", hive_partitioning=True).sort("x")
+    assert found.select("kind", "x").equals(rows)
+
+
+@pytest.mark.parametrize("options", [{"partition_by": "kind"}, {"roll": "1h"}], ids=str)
+def test_a_folder_s_name_may_have_characters_of_patterns(options: dict[str, Any], tmp_path: Path) -> None:
+    out = tmp_path / "out[1]*" / "{a}?"
+    rows = pl.DataFrame({"kind": ["a", "b", "a"], "x": [1, 2, 3]})
+    query = st.Query("pattern", st.source("rows", st.memory(rows)).to(st.parquet_sink(out, **options)))
+    inprocess.run(query.plan(), tmp_path / "ckpt[1]", Options(1, rows_per_epoch=2))
+    found = [pl.read_parquet(f, glob=False, hive_partitioning=False)["x"] for f in visible(out)]
+    assert sorted(pl.concat(found)) == [1, 2, 3]
+
+
+def test_a_disk_that_was_full_is_not_filled_with_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, out, outbox, failures = Clock(), tmp_path / "out", tmp_path / "outbox", 0
+
+    def full(held: Any, staging: Path, *_: Any) -> None:
+        nonlocal failures
+        failures += 1
+        staging.mkdir()
+        (staging / "begun").touch()
+        raise OSError("no space left")
+
+    outbox.mkdir()
+    folder = Folder(out, OWNER, Layout(seconds=60, clock=clock))
+    published(folder, outbox, range(60), clock)
+    with monkeypatch.context() as patch:
+        patch.setattr("springtide.sinks.folder.write_rolled", full)
+        for _ in range(3):
+            with pytest.raises(OSError, match="no space"):
+                published(folder, outbox, range(60, 61), clock)
+    assert failures == 3
+    assert not [f for f in out.iterdir() if f.name.startswith(".rolling")]
+    folder.close()
+    assert pl.read_parquet(out / "*.parquet")["x"].to_list() == list(range(61))
 
 
 @pytest.mark.parametrize(

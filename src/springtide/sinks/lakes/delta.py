@@ -18,7 +18,6 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import polars as pl
 
@@ -38,6 +37,8 @@ from springtide.connectors import (
 )
 from springtide.query.errors import SinkError
 from springtide.sinks.lakes.columns import names_to_partition, unfit_for_lakes, unfit_to_partition
+from springtide.sinks.lakes.folders import folder_of
+from springtide.sinks.partitions import LONGEST_NAME, NULL
 from springtide.tables.delta import DeltaPlace, delta_place
 
 OWNER, EPOCH, COMMIT = "springtide.owner", "springtide.epoch", "springtide.commit"
@@ -46,6 +47,37 @@ _FILE_SIZE = 128 * 2**20
 _SMALL = _FILE_SIZE // 4
 _MANY = 24
 """How many small files are needed before they are merged."""
+_TAKEN_FOR_NULL = ("", NULL)
+"""What Delta's log, or its library, reads as null where it is a value to partition by."""
+
+
+@dataclass(frozen=True)
+class DeltaFiles(ParquetFiles):
+    """Parquet files for a partitioned table. Values that cannot be partitioned by are refused while nothing is committed."""
+
+    columns: tuple[str, ...] = ()
+    in_folder: bool = True
+    """Whether the table is in a file system, which limits names."""
+
+    def write(self, rows: pl.DataFrame, path: Path) -> None:
+        """Write a Parquet file."""
+        for name in self.columns:
+            if rows[name].dtype == pl.String:
+                self._check(rows[name].unique())
+        super().write(rows, path)
+
+    def _check(self, values: pl.Series) -> None:
+        name = values.name
+        if (null := values.filter(values.is_in(_TAKEN_FOR_NULL))).len():
+            raise self._refused(f"{name!r} is {null[0]!r}, which readers would take for null", f"change {name!r}")
+        for value in values.drop_nulls() if self.in_folder else ():
+            folder = folder_of({name: value}, NULL)[:-1]
+            if len(folder) > LONGEST_NAME:
+                problem = f"a folder would be called {folder[:40]}…, with {len(folder)} bytes; file systems allow {LONGEST_NAME}"
+                raise self._refused(problem, f"shorten {name!r}")
+
+    def _refused(self, problem: str, hint: str) -> SinkError:
+        return SinkError("(delta_sink)", problem, f"{hint} before this sink, or partition by another column")
 
 
 @dataclass(frozen=True)
@@ -63,8 +95,10 @@ class DeltaSink(LedgerSink):
 
     @property
     def outbox(self) -> Outbox:
-        """Tasks write Parquet files, which become the table's."""
-        return ParquetFiles()
+        """Tasks write Parquet files, which become the table's, or are distributed to its partitions."""
+        if not self.partition_by:
+            return ParquetFiles()
+        return DeltaFiles(columns=self.partition_by, in_folder=self.table.folder is not None)
 
     def describe(self) -> str:
         """Say where it is."""
@@ -194,7 +228,7 @@ class DeltaTarget(Target):
         now = int(time.time() * 1000)
         adds = []
         for number, (values, file, rows) in enumerate(self._files(publication)):
-            name = f"{_folder(values)}part-{publication.epoch:09d}-{number:04d}-{publication.commit}.parquet"
+            name = f"{folder_of(values, NULL)}part-{publication.epoch:09d}-{number:04d}-{publication.commit}.parquet"
             self._put(file, name)
             size = file.stat().st_size
             adds.append(AddAction(name, size, values, now, True, json.dumps({"numRecords": rows})))
@@ -207,10 +241,6 @@ class DeltaTarget(Target):
             return
         columns = list(self.sink.partition_by)
         parts = publication.frame().partition_by(columns, as_dict=True, maintain_order=True)
-        if any(value == "" for key in parts for value in key):
-            raise self.refused(
-                "would take an empty string to partition by for null", "fill it, or filter such rows out"
-            )
         for number, (key, rows) in enumerate(parts.items()):
             file = publication.files[0].with_name(f".{publication.commit}-{number}.parquet")
             try:
@@ -282,18 +312,6 @@ def _partition_value(value: Any) -> str | None:
     if value is None:
         return None
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _folder(values: Mapping[str, str | None]) -> str:
-    """Return the folder for files of a partition, in Hive's style: some readers look there for the values.
-
-    >>> _folder({"day": "2024-05-01", "town": "Århus"})
-    'day=2024-05-01/town=%C3%85rhus/'
-    """
-    return "".join(
-        f"{quote(name, safe='')}={'__HIVE_DEFAULT_PARTITION__' if value is None else quote(value, safe='')}/"
-        for name, value in values.items()
-    )
 
 
 def delta_sink(

@@ -13,8 +13,8 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -34,6 +34,7 @@ from springtide.connectors import (
 from springtide.query.errors import SinkError
 from springtide.query.types import instance
 from springtide.sinks.lakes.columns import names_to_partition, unfit_for_lakes, unfit_to_partition
+from springtide.sinks.lakes.folders import short_folder_of
 from springtide.tables.iceberg import IcebergPlace, iceberg_place
 
 _PREFIX = "springtide."
@@ -43,9 +44,28 @@ _FILE_SIZE = 128 * 2**20
 _SMALL = _FILE_SIZE // 4
 _MANY = 24
 """How many small files are needed before they are merged."""
+_LONGEST = 4096
+"""Bytes of a text that Arrow writes into statistics, where PyIceberg looks for the value of a partition."""
 _TRIES = 20
 """How often other writers may be faster before the failure is left to the run's patience."""
 _NEW_TABLE = {"commit.manifest-merge.enabled": "true", "format-version": "2"}
+
+
+@dataclass(frozen=True)
+class IcebergFiles(ParquetFiles):
+    """Parquet files for a partitioned table. Values that cannot be partitioned by are refused while nothing is committed."""
+
+    columns: tuple[str, ...] = ()
+
+    def write(self, rows: pl.DataFrame, path: Path) -> None:
+        """Write a Parquet file."""
+        for name in self.columns:
+            if rows[name].dtype == pl.String and (rows[name].str.len_bytes() > _LONGEST).any():
+                problem = f"a text of more than {_LONGEST} bytes cannot be partitioned by"
+                raise SinkError(
+                    "(iceberg_sink)", problem, f"shorten {name!r} before this sink, or partition by another column"
+                )
+        super().write(rows, path)
 
 
 @dataclass(frozen=True)
@@ -64,7 +84,7 @@ class IcebergSink(LedgerSink):
     @property
     def outbox(self) -> Outbox:
         """Tasks write Parquet files, which become the table's."""
-        return ParquetFiles()
+        return IcebergFiles(columns=self.partition_by) if self.partition_by else ParquetFiles()
 
     def describe(self) -> str:
         """Say which table."""
@@ -206,13 +226,8 @@ class IcebergTarget(Target):
             return
         parts = publication.frame().partition_by(list(self.sink.partition_by), as_dict=True, maintain_order=True)
         for key, rows in parts.items():
-            values = zip(self.sink.partition_by, key, strict=True)
-            file = publication.files[0].with_name(f".{publication.commit}.parquet")
-            try:
-                ParquetFiles().write(rows, file)
-                yield _folder(dict(values)), file.read_bytes()
-            finally:
-                file.unlink(missing_ok=True)
+            values = {n: None if v is None else str(v) for n, v in zip(self.sink.partition_by, key, strict=True)}
+            yield short_folder_of(values, "null"), _parquet(rows)
 
     def tidy(self) -> None:
         """Merge many small files into a few, in a commit of its own that changes no row. If that fails, it is tried again after later epochs."""
@@ -281,8 +296,10 @@ def _put(table: Any, name: str, content: bytes) -> str:
 
 
 def _parquet(rows: pl.DataFrame) -> bytes:
+    """Write a Parquet file with Arrow: Polars cuts off long texts in statistics, where PyIceberg looks for the value of a partition."""
     buffer = BytesIO()
-    rows.write_parquet(buffer, compression="zstd", compression_level=1, statistics=True)
+    table = rows.to_arrow(compat_level=pl.CompatLevel.oldest())
+    pq.write_table(table, buffer, compression="zstd", compression_level=1)
     return buffer.getvalue()
 
 
@@ -312,14 +329,6 @@ def _kept_as(dtype: pl.DataType) -> pl.DataType:
         case pl.Struct():
             return pl.Struct({f.name: _kept_as(instance(f.dtype)) for f in dtype.fields})
     return dtype
-
-
-def _folder(values: Mapping[str, Any]) -> str:
-    """Return the folder for files of a partition; Iceberg itself does not look at it."""
-    return "".join(
-        f"{quote(name, safe='')}={'null' if value is None else quote(str(value), safe='')}/"
-        for name, value in values.items()
-    )
 
 
 def iceberg_sink(

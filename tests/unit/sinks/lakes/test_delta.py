@@ -16,6 +16,7 @@ import springtide as st
 from springtide.runtime.engine import Options
 from springtide.runtime.inprocess import run
 from springtide.sinks.lakes import delta
+from springtide.state.names import MANIFESTS
 from springtide.testing import check_sink, compare
 from tests.unit.runtime.crashing import SCHEMA, numbers
 from tests.unit.sinks.kinds import PER_EPOCH, ROWS, Runs, query_of
@@ -176,3 +177,23 @@ def test_what_it_cannot_hold_is_refused_when_the_query_is_built(tmp_path: Path) 
     frame = numbers(1).with_columns(y=pl.lit(1, dtype=pl.UInt32))
     with pytest.raises(st.QueryError, match="'y' is UInt32, for which there is no type"):
         st.source("rows", st.memory(frame), ts="ts").to(st.delta_sink(tmp_path / "table"))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "'kind' is '', which readers would take for null"),
+        ("__HIVE_DEFAULT_PARTITION__", "'kind' is '__HIVE_DEFAULT_PARTITION__', which readers would take for null"),
+        ("é" * 60, "with 365 bytes; file systems allow 255; shorten 'kind'"),
+    ],
+)
+def test_values_that_no_partition_can_have_are_refused_while_nothing_is_committed(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    rows = pl.DataFrame({"kind": ["a", text, None], "x": [1, 2, 3]})
+    query = st.Query(
+        "odd", st.source("rows", st.memory(rows)).to(st.delta_sink(tmp_path / "table", partition_by="kind"))
+    )
+    with pytest.raises(st.SinkError, match=problem):
+        run(query.plan(), tmp_path / "ckpt", Options(1))
+    assert not [*(tmp_path / "ckpt" / MANIFESTS).glob("0*")]

@@ -204,3 +204,22 @@ def test_a_second_start_finds_the_types_that_the_first_one_made(tmp_path: Path) 
     runs.run(query, epochs=1)
     runs.run(query)
     assert xs(tmp_path) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("text", ["a" * 300, "é" * 60, "b" * 4095], ids=["long", "longer when escaped", "very long"])
+def test_long_texts_to_partition_by(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their beginnings are the same; small files with them are merged, too."""
+    monkeypatch.setattr(iceberg, "_MANY", 4)
+    rows = pl.DataFrame({"kind": [f"{text}{n % 2}" for n in range(12)], "x": range(12)})
+    query = st.Query("long", st.source("rows", st.memory(rows)).to(sink(tmp_path, partition_by="kind")))
+    run(query.plan(), tmp_path / "ckpt", Options(1, rows_per_epoch=3))
+    compare(pl.DataFrame(found(tmp_path).scan().to_arrow()).cast(rows.schema), rows)  # type: ignore[arg-type]
+    assert found(tmp_path).scan(f"kind = '{text}1'").to_arrow().num_rows == 6
+    assert any("merged" in str(f.file.file_path) for f in found(tmp_path).scan().plan_files())
+
+
+def test_texts_that_are_too_long_to_partition_by_are_refused(tmp_path: Path) -> None:
+    rows = pl.DataFrame({"kind": ["b" * 4097], "x": [1]})
+    query = st.Query("long", st.source("rows", st.memory(rows)).to(sink(tmp_path, partition_by="kind")))
+    with pytest.raises(st.SinkError, match="more than 4096 bytes cannot be partitioned by; shorten 'kind'"):
+        run(query.plan(), tmp_path / "ckpt", Options(1))
