@@ -38,7 +38,7 @@ class Epochs:
         """Run nothing yet."""
         self.context, self.form = context, form
         self.failure: BaseException | None = None
-        """The error that occurred during or after the commit of a new form's first epoch: this run cannot continue."""
+        """The error that occurred during or after the commit of a new form's first epoch, or when one was taken back: this run cannot continue."""
         self._begins: Manifest | None = None
         """What the next epoch begins with if that is not the last manifest: while the query is being replaced."""
 

@@ -36,9 +36,8 @@ class Form:
         self.intake.open_new()
 
     def let_go(self, before: Form) -> None:
-        """Close what only the previous form had, now that this one is committed."""
+        """Close the sources that only the previous form had, now that this one is committed. Its sinks were closed before."""
         self.intake.close_others(before.intake)
-        before.publishing.close_others(self.publishing)
 
     def go_on_instead_of(self, after: Form) -> None:
         """Continue as if the other form had never existed."""

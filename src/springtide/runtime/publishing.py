@@ -67,7 +67,10 @@ class Publishing:
     # ── for another form of the query ─────────────────────────────────────────────────────────────────────────────
 
     def replace(self, before: Publishing) -> None:
-        """Continue for another form of the query: first every new sink is asked, then those that they replace are closed, and the new ones are opened."""
+        """Continue for another form of the query: first every new sink is asked, then those of before that do not stay are closed, and the new ones are opened.
+
+        They are closed before the new form is committed: after that, nobody would show what a sink still holds back if this process died.
+        """
         self._done, self._checkpoint = before._done, before._checkpoint
         stay = {n for n, s in self._connectors.items() if before._connectors.get(n) is s and before._has(n, self)}
         new = {name: sink for name, sink in self._connectors.items() if name not in stay}
@@ -77,6 +80,7 @@ class Publishing:
         self._opened = {name: before._opened[name] for name in stay if name in before._opened}
         for name in [n for n in before._opened if n in new]:
             before._close(name)
+        before.close_others(self)
         for name, sink in new.items():
             self._opened[name] = self._ask(name, partial(sink.open, owners[name]))
         self._writers |= self._opened

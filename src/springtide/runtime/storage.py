@@ -304,6 +304,10 @@ class Storage:
             self.persister.checkpoint(manifest)
         return manifest.epoch
 
+    def forget(self, epoch: int) -> None:
+        """Take note that an epoch whose state may have been made durable does not happen: another one will have its number."""
+        self.persister.forget(epoch)
+
     def close(self, *, stopped: bool = False) -> None:
         """Make the state durable, and release the checkpoint; `stopped`: no run that stands by should continue."""
         try:

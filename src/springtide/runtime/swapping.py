@@ -111,8 +111,8 @@ class Swapping:
             found = self._fitting(plan)
         if backfill is not None:
             found = with_history(found, backfill.finish(found.manifest.sources, found.manifest.origins))
-        saved, usual = keep_in_savepoint(context.storage, found), before.reconfiguring.usual
-        swap = Swap(before, self._formed(plan, execute, elastic, found), found, saved, usual)
+        form = self._formed(plan, execute, elastic, found)  # what does not fit leaves no savepoint
+        swap = Swap(before, form, found, keep_in_savepoint(context.storage, found), before.reconfiguring.usual)
         manifest = self._first_epoch(swap, started)
         swap.after.let_go(swap.before)
         assert context.observer.snapshot is not None
@@ -130,8 +130,7 @@ class Swapping:
             work = epochs.first_of(swap.after, swap.found.manifest, started)
         except BaseException as error:
             begun = epochs.form is swap.after
-            epochs.go_back_to(swap.before)
-            swap.withdraw(context.storage)
+            self._take_back(swap)
             if not begun or not isinstance(error, Exception):
                 raise
             context.note(f"the new form of {context.query} was taken back: {self.said(error)}")
@@ -140,6 +139,15 @@ class Swapping:
             return epochs.finish(work, started)
         except BaseException as error:
             epochs.failure = error
+            raise
+
+    def _take_back(self, swap: Swap) -> None:
+        """Return to the form before; if a source or a sink of it cannot be opened again, this run cannot continue."""
+        self._epochs.go_back_to(swap.before)
+        try:
+            swap.withdraw(self._context.storage)
+        except BaseException as error:
+            self._epochs.failure = error
             raise
 
     def _formed(self, plan: Plan, execute: Execute, elastic: Elastic | None, found: Replacement) -> Form:
@@ -168,6 +176,7 @@ class Swap:
 
     def withdraw(self, storage: Storage) -> None:
         """Continue with the old form as if the new one had never existed."""
+        storage.forget(self.found.manifest.epoch + 1)
         self.before.go_on_instead_of(self.after)
         if self.saved is not None:
             with suppress(SpringtideError, OSError):  # then it stays, and takes up some space

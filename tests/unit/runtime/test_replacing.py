@@ -13,8 +13,9 @@ import polars as pl
 import pytest
 
 import springtide as st
-from springtide.connectors import Publication, Sink
+from springtide.connectors import Owner, Publication, Sink, Writer
 from springtide.elastic.settings import Elastic
+from springtide.runtime import epochs as epochs_module
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.failpoints import PLACES
 from springtide.runtime.identity import begin_from
@@ -540,6 +541,17 @@ def test_what_cannot_be_taken_over_is_refused(running: Callable[..., Running], q
         assert r.rows("out") == [("a", 2)]
 
 
+def test_a_policy_that_does_not_fit_leaves_no_savepoint(running: Callable[..., Running]) -> None:
+    def copied(r: Running) -> st.Query:
+        return st.Query("swapped", r.source("feed").to(r.sink("copy"), name="copy"))
+
+    r = running(counted())
+    r.add("feed", ("a", 1))
+    with pytest.raises(st.QueryError, match="nobody"):
+        r.swap(copied, Elastic(limits={"nobody": (1, 2)}))
+    assert savepoints(r.root) == {}
+
+
 def test_steps_without_names_are_not_guessed(running: Callable[..., Running]) -> None:
     def query(*lengths: str) -> Callable[[Running], st.Query]:
         def make(r: Running) -> st.Query:
@@ -626,6 +638,70 @@ def test_connectors_that_are_made_anew_are_opened_again_when_it_is_taken_back(
     r.swap(query(ByTen()))
     r.end()
     assert pl.read_parquet(tmp_path / "out" / "*.parquet")["n"].sort().to_list() == [1, 11, 21]
+
+
+class Reopened(Sink, Writer):
+    """A sink that can be opened once."""
+
+    opened = False
+
+    def describe(self) -> str:
+        return "once"
+
+    def open(self, owner: Owner) -> Writer:
+        if self.opened:
+            raise OSError("it is away")
+        self.opened = True
+        return self
+
+    def publish(self, publication: Publication) -> None:
+        pass
+
+
+def test_a_run_whose_sink_cannot_be_opened_again_ends(running: Callable[..., Running]) -> None:
+    """It must not go on with a sink that was closed for a form that was taken back."""
+
+    def query(operator: Any, sink: Any) -> Callable[[Running], st.Query]:
+        def make(r: Running) -> st.Query:
+            made = r.source("feed").operator(operator, keys="k", name="fold")
+            return st.Query("swapped", made.to(sink, name="out"))
+
+        return make
+
+    r = running(query(Total(), Reopened()), Options(2, patience=0.0))
+    r.add("feed", ("a", 1), ("a", 2))
+    r.feeds["feed"].add("0", ("a", 3))
+    for act in (lambda: r.swap(query(Failing(), st.memory_sink())), r.run):
+        with pytest.raises(st.UnavailableError, match=r"out .sink.: .*it is away"):
+            act()
+    r.restart(query(Total(), st.memory_sink()))
+    r.run()
+
+
+def test_state_of_a_form_that_was_taken_back_does_not_count_as_durable(
+    running: Callable[..., Running], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state of its epoch was; that of the old form's epoch with the same number is not."""
+    durable = st.Durability(every="never", shared_memory=tmp_path / "memory")
+    (tmp_path / "memory").mkdir()
+    r = running(counted(), Options(2, durability=durable))
+    r.add("feed", ("a", 1))
+
+    def fail(place: str) -> None:
+        if place == "after-job":
+            raise st.SpringtideError("not today")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(epochs_module, "failpoint", fail)
+        with pytest.raises(st.TakenBackError):
+            r.swap(counted(pl.col("k") == "a"))
+    r.add("feed", ("a", 2))
+    r.add("feed", ("a", 3))
+    for path in (tmp_path / "memory").rglob("*.arrow"):
+        path.unlink()
+    r.add("feed", ("a", 4))
+    r.end()
+    assert r.rows("out") == [("a", 4)]
 
 
 # ── beside other changes ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -749,6 +825,40 @@ def test_a_backup_has_the_form_too(running: Callable[..., Running], tmp_path: Pa
     r.start(counted(pl.col("k") == "a"))
     r.end()
     assert r.rows("out") == [("a", 2), ("b", 1)]
+
+
+class Died(BaseException):
+    """A process that is gone: nothing is tidied up."""
+
+
+def test_a_sink_that_goes_has_shown_all_its_rows_whatever_happens_then(
+    running: Callable[..., Running], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It held them back; the process dies when the new form is committed, and the next start knows nothing of that sink."""
+
+    def query(*copies: str) -> Callable[[Running], st.Query]:
+        def make(r: Running) -> st.Query:
+            rows = r.source("feed")
+            counts = rows.aggregate(by="k", window=st.tumbling("10us"), n=st.count(), name="counts")
+            ends = [rows.to(st.parquet_sink(tmp_path / "copy", roll="1h"), name=name) for name in copies]
+            return st.Query("swapped", counts.to(r.sink("out"), name="out"), *ends)
+
+        return make
+
+    def die(place: str) -> None:
+        if place == "after-manifest":
+            raise Died
+
+    r = running(query("copy"))
+    r.add("feed", ("a", 1), ("b", 2))
+    assert not list((tmp_path / "copy").glob("*.parquet"))
+    with monkeypatch.context() as patch:
+        patch.setattr(epochs_module, "failpoint", die)
+        with pytest.raises(Died):
+            r.swap(query())
+    r.engine.storage.release()
+    r.start(query())
+    assert pl.read_parquet(tmp_path / "copy" / "*.parquet")["k"].sort().to_list() == ["a", "b"]
 
 
 # ── dying ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
