@@ -21,7 +21,7 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 /**
  * Runs Flink jobs in one JVM, one after the other: a task on every line of the input, an answer on every line of the output.
  *
- * <p>A task is JSON: query, form (sql, datastream), state (hashmap, rocksdb), and the folders in, out and checkpoints. The cluster stays, as it does where people run jobs; the seconds of a job are from its planning to its end, when the last rows are committed.
+ * <p>A task is JSON: query, form (sql, datastream), state (hashmap, rocksdb), the folders in, out and checkpoints, and the milliseconds between two checkpoints (interval_ms) if those are not a thousand. The cluster stays, as it does where people run jobs; the seconds of a job are from its planning to its end, when the last rows are committed.
  */
 public final class Peers {
     static final int PARALLELISM = 2;
@@ -66,10 +66,12 @@ public final class Peers {
 
     private static void run(MiniCluster flink, JsonNode task) throws Exception {
         String query = task.get("query").asText();
-        String in = task.get("in").asText();
+        String in = task.path("in").asText();
         String out = task.get("out").asText();
-        StreamExecutionEnvironment env = environment(task, Duration.ofSeconds(1));
-        if (task.get("form").asText().equals("sql")) {
+        StreamExecutionEnvironment env = environment(task, Duration.ofMillis(task.path("interval_ms").asLong(1_000)));
+        if (query.equals("latency")) {
+            Latency.build(env, task);
+        } else if (task.get("form").asText().equals("sql")) {
             Sql.build(env, query, in, out);
         } else {
             ByHand.build(env, query, in, out);
