@@ -98,6 +98,22 @@ def _bids(data: Path) -> Any:
     )
 
 
+def _greatest(by: str, *columns: str) -> st.Aggregate:
+    """Keep all rows with the greatest value of a column: senders and instances pass on those of theirs."""
+    row, rows, most = pl.struct(*columns), pl.col("rows"), pl.col("most")
+    return st.user_aggregate(
+        init={"most": None, "rows": []},
+        add={"most": pl.col(by).max(), "rows": row.filter(pl.col(by) == pl.col(by).max()).implode()},
+        merge={"most": most.max(), "rows": rows.filter(most == most.max()).explode().implode()},
+        finish=rows,
+    )
+
+
+def _unfolded(found: st.Stream, *columns: str) -> st.Stream:
+    """Make a row of each that was kept."""
+    return found.explode("rows").select(*(pl.col("rows").struct.field(name) for name in columns))
+
+
 def _q5(data: Path, sink: Any) -> st.Query:
     counts = (
         _bids(data)
@@ -105,9 +121,8 @@ def _q5(data: Path, sink: Any) -> st.Query:
         .aggregate(by="auction", window=st.sliding("10s", every="2s"), n=st.count(), name="counts")
     )
     # The windows end every 2 s, and a count has the time of its window's end: the most of 2 s are those of one window.
-    most = counts.aggregate(window=st.tumbling("2s"), most=st.max("n"), name="most").select("window_end", "most")
-    hot = counts.join(most, on="window_end", within="1ms", where=pl.col("n") == pl.col("most"), name="hot")
-    return st.Query("q5", hot.select("window_start", "auction", "n").to(sink))
+    hot = counts.aggregate(window=st.tumbling("2s"), rows=_greatest("n", "window_start", "auction", "n"), name="hot")
+    return st.Query("q5", _unfolded(hot, "window_start", "auction", "n").to(sink))
 
 
 def _q5_polars(data: Path) -> pl.LazyFrame:
@@ -120,13 +135,9 @@ def _q5_polars(data: Path) -> pl.LazyFrame:
 
 
 def _q7(data: Path, sink: Any) -> st.Query:
-    bids = _bids(data)
-    start = pl.col("at").dt.truncate("10s")
-    highest = bids.select("price").aggregate(window=st.tumbling("10s"), price=st.max("price"), name="highest")
-    found = bids.map(window_start=start).join(
-        highest.select("price", "window_start"), on=["price", "window_start"], within="10s", name="found"
-    )
-    return st.Query("q7", found.select("auction", "bidder", "price", "at").to(sink))
+    columns = ("auction", "bidder", "price", "at")
+    highest = _bids(data).aggregate(window=st.tumbling("10s"), rows=_greatest("price", *columns), name="highest")
+    return st.Query("q7", _unfolded(highest, *columns).to(sink))
 
 
 def _q7_polars(data: Path) -> pl.LazyFrame:
@@ -140,13 +151,17 @@ def _q7_polars(data: Path) -> pl.LazyFrame:
 
 
 def _q8(data: Path, sink: Any) -> st.Query:
-    events, window = _events(data), st.tumbling("10s")
-    persons = events.filter(pl.col("kind") == PERSON).select(pl.col("person_name").alias("name"), id="person_id")
-    sellers = events.filter(pl.col("kind") == AUCTION).select(id="auction_seller")
-    fresh = persons.aggregate(by=["id", "name"], window=window, n=st.count(), name="fresh")
-    selling = sellers.aggregate(by="id", window=window, n=st.count(), name="selling")
-    found = fresh.join(selling.select("id", "window_start"), on=["id", "window_start"], within="1ms", name="found")
-    return st.Query("q8", found.select("id", "name", "window_start").to(sink))
+    seller = pl.col("auction_seller")
+    people = (
+        _events(data)
+        .filter(pl.col("kind") != BID)
+        .select(id=pl.coalesce("person_id", seller), person="person_name", sells=seller.is_not_null())
+    )
+    found = people.aggregate(
+        by="id", window=st.tumbling("10s"), person=st.max("person"), sells=st.max("sells"), name="found"
+    )
+    new_sellers = found.filter(pl.col("person").is_not_null() & pl.col("sells"))
+    return st.Query("q8", new_sellers.select("id", pl.col("person").alias("name"), "window_start").to(sink))
 
 
 def _q8_polars(data: Path) -> pl.LazyFrame:
