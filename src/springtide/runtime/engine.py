@@ -38,6 +38,7 @@ from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError
 from springtide.state.history import History
 from springtide.state.manifest import Manifest
+from springtide.state.spark_records import SparkRecords
 from springtide.state.stores import Store
 from springtide.state.tiers import Tiers
 
@@ -263,6 +264,15 @@ class Engine:
     def reads(self) -> bool:
         """Whether any source is read in Python."""
         return self.intake.reads
+
+    def folder_for_spark(self) -> Path:
+        """Return a folder with Spark's records of what it has read; what Spark writes there from now on is kept with every epoch that takes a micro-batch."""
+        self.storage.spark_records = SparkRecords(self.root, self.storage.lease)
+        return self.storage.spark_records.own
+
+    def check(self) -> None:
+        """Refuse to continue if another run has taken the checkpoint."""
+        self.storage.check()
 
     def spark_waits(self, rows: Mapping[str, int]) -> None:
         """Take note of how many rows, by source, have not been in a micro-batch yet."""

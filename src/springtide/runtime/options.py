@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from springtide.elastic.settings import Elastic
+from springtide.elastic.settings import Elastic, elastic_of
+from springtide.query.errors import QueryError, SpringtideError, shown
 from springtide.query.graph import Graph
 from springtide.runtime.durability import Durability
 from springtide.runtime.replicas.settings import Replicated
@@ -14,6 +15,7 @@ from springtide.runtime.tracing import Spans
 from springtide.state.claims import Sighting
 
 ROWS_PER_EPOCH = 4_000_000
+_RELOAD = "reload= (function)"
 
 
 @dataclass(frozen=True)
@@ -48,3 +50,20 @@ class Options:
     """The time of day, for people, and for how long rows waited."""
     timer: Callable[[], float] = field(default=time.monotonic)
     """Times everything else: it never goes back, and nobody can set it."""
+
+    def read_again(self) -> tuple[Graph, Elastic | None]:
+        """Read the query again; whatever is wrong with the function that does it is a QueryError."""
+        assert self.reload is not None
+        try:
+            found = self.reload()
+        except SpringtideError:
+            raise
+        except Exception as error:
+            raise QueryError(_RELOAD, f"it raised {type(error).__name__}: {error}", "correct it") from error
+        if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[0], Graph):
+            raise QueryError(
+                _RELOAD,
+                f"it returned {shown(found)}",
+                "return the query and its elasticity: query, None if it has none",
+            )
+        return found[0], elastic_of(found[1])

@@ -142,7 +142,7 @@ class Successor:
             then = "start it again with the new form"
             raise AnotherFormError(url, f"{why}. This run stood by with the query as it was", then)
         try:
-            query, elastic = self.options.reload()
+            query, elastic = self.options.read_again()
             plan = compile(query, self.plan.buckets)
             self._check(plan)
         except SpringtideError as error:

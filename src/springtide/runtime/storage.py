@@ -29,6 +29,7 @@ from springtide.state.names import BUFFER, PUBLISHED, SEGMENTS, STATE, epoch_of,
 from springtide.state.published import Published, read_published, write_published
 from springtide.state.pulse import EVERY, Pulse
 from springtide.state.relay import Relay, bring_history
+from springtide.state.spark_records import SparkRecords
 
 SWEPT = 50
 """How often, in epochs, the disk is searched for what failed attempts have left."""
@@ -67,6 +68,8 @@ class Storage:
         self._relay: Relay | None = None
         self.leaving: set[str] = set()
         """Files of epochs that were forgotten with the last one. The disk may still remember their records until the next one is made."""
+        self.spark_records: SparkRecords | None = None
+        """What Spark writes about what it reads, if it reads anything."""
         if checkpoint.remote is not None:
             bring_history(checkpoint.remote, checkpoint.root)
         if self._signs is not None:  # from now on: others that stand by must see at once that there is a run again
@@ -148,6 +151,9 @@ class Storage:
 
     def commit(self, manifest: Manifest) -> None:
         """Commit an epoch. Doing so again changes nothing."""
+        if self.spark_records is not None and manifest.batch is not None:
+            self.spark_records.keep(self.lease)
+            self.spark_records.forget(manifest.batch, self.lease)
         if self._mirror is not None:
             self._mirror.offsets(manifest, self.lease)
         try:
@@ -318,11 +324,21 @@ class Storage:
             self._note(str(error))
         if self.leaving:
             self._leave()
+        if self.spark_records is not None:
+            self._keep_last_records(self.spark_records)
         if self._relay is not None:
             self._relay.close()
         if self._mirror is not None:
             self._mirror.close(self.lease)
         self.release(stopped=stopped)
+
+    def _keep_last_records(self, records: SparkRecords) -> None:
+        """Keep Spark's own commit of the last micro-batch: without it, the next start has Spark begin that one again, and then skips it."""
+        with suppress(OSError, CheckpointError):
+            records.keep(self.lease)
+            if self._mirror is not None:
+                self._mirror.offsets(self.manifest, self.lease)
+        records.close()
 
     def release(self, *, stopped: bool = False) -> None:
         """Release the checkpoint for another run."""

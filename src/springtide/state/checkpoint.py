@@ -9,7 +9,8 @@ outbox/…              rows on their way to sinks
 published             which sinks have the rows of the last epoch, and for each the last epochs that it was given
 savepoints/NAME/…     savepoints: checkpoints of their own
 control/…             commands to the running query
-spark/                Spark's own offsets and commits
+spark/                Spark's own offsets and commits, where Spark reads (`springtide.state.spark_records`)
+spark-runs/…          where Spark writes them during a run
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ Files go first, then manifests, and what makes a folder a checkpoint last: a cop
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from springtide.state.manifest import Manifest
 from springtide.state.names import HISTORY, MANIFESTS, MARKER, PUBLISHED, SAVEPOINTS, SPARK, STATE
 from springtide.state.published import Published
 from springtide.state.read_only import ReadOnlyCheckpoint, Source, made_durable, opened, store_of
+from springtide.state.spark_records import number_of, valid_files
 from springtide.state.stores import Store
 
 Progress = Callable[[int, int], None]
@@ -199,18 +199,17 @@ def offsets_of(source: ReadOnlyCheckpoint, batch: int) -> list[str]:
     """Return the files in which Spark recorded what it read, up to a micro-batch."""
     logs: dict[str, dict[int, str]] = {}
     found = []
-    for file in source.store.list(SPARK):
-        folder, _, name = file.rpartition("/")
-        number = re.fullmatch(r"(\d+)(\.compact)?", name)
+    for record, file in valid_files(source.store.list(SPARK)).items():
+        number = number_of(record)
         if number is None:
-            found += [] if name.startswith(".") or ".tmp" in name else [file]
+            found.append(file)
         else:
-            logs.setdefault(folder, {})[int(number[1])] = file
+            logs.setdefault(record.rpartition("/")[0], {})[number] = file
     for folder, files in logs.items():
-        if batch not in files and not folder.endswith("/commits") and max(files) > batch:
+        if batch not in files and folder != "commits" and max(files) > batch:
             raise CheckpointError(
                 source.store.url,
-                f"cannot go back to micro-batch {batch}: Spark has cleaned up what {folder} says of it",
+                f"cannot go back to micro-batch {batch}: Spark has cleaned up what {SPARK}/{folder} says of it",
                 "take a later epoch",
             )
         found += [file for number, file in files.items() if number <= batch]

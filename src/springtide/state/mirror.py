@@ -24,6 +24,7 @@ from springtide.state.errors import CheckpointError
 from springtide.state.log import Log, Records
 from springtide.state.manifest import Manifest
 from springtide.state.names import BUFFER, MANIFESTS, MARKER, OUTBOX, PUBLISHED, SPARK, STATE, epoch_of
+from springtide.state.spark_records import REMEMBERED, in_order, is_old, valid_files
 from springtide.state.stores import Store
 
 _SWEPT = (STATE, BUFFER, OUTBOX)
@@ -32,8 +33,6 @@ _TOGETHER = 8
 """For how many epochs files are removed from an object store at once: checking the claim and removing are two requests."""
 _MANY = 500
 """The most files that wait to be removed: stores remove a thousand at once."""
-_REMEMBERED = 100
-"""Micro-batches of which Spark keeps records."""
 _CACHED = (MANIFESTS, SPARK, PUBLISHED)
 """What a run leaves behind that dies while it fills an empty folder."""
 
@@ -296,8 +295,8 @@ class Mirror:
         if manifest.batch is None:
             return
         self._offsets(lease)
-        if manifest.batch % _REMEMBERED == 0:
-            old = {f for f in self._there if _batch(f) < manifest.batch - 2 * _REMEMBERED}
+        if manifest.batch % REMEMBERED == 0:
+            old = {f for f in self._there if is_old(f, manifest.batch)}
             gone = {f for f in old if not (self._root / f).exists()}
             self.remove(lease, sorted(gone))
             self._there -= gone
@@ -346,19 +345,11 @@ class Mirror:
 
     def _offsets(self, lease: Lease) -> None:
         """Copy Spark's new records to the backup. A run that was taken over never overwrites those of a newer one."""
-        folder = self._root / SPARK
-        new = [p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")]
-        for path in new:
-            name = path.relative_to(self._root).as_posix()
-            if name not in self._there:
-                data = path.read_bytes()
-                if not self._store.create(name, data):
-                    lease.check()
-                    self._store.write(name, data)  # from a run that ended before it could commit
-                self._there.add(name)
-
-
-def _batch(file: str) -> float:
-    """Return the micro-batch that one of Spark's records is about; those that are about none are never old."""
-    name = file.rpartition("/")[2].removesuffix(".compact")
-    return int(name) if name.isdigit() else float("inf")
+        new = [f for f in valid_files(self._checkpoint.log.store.list(SPARK)).values() if f not in self._there]
+        for file in in_order(new):
+            data = (self._root / file).read_bytes()
+            if not self._store.create(file, data):
+                lease.check()
+                self._store.write(file, data)  # from a run of an older version, which ended before it could commit
+            self._there.add(file)
+        self._store.flush_names(new)

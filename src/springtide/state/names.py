@@ -26,6 +26,8 @@ REPLICA = "replica"
 """The group of replicas that a checkpoint takes part in."""
 HISTORY = "history"
 SPARK = "spark"
+SPARK_RUNS = "spark-runs"
+"""Where Spark writes during a run that has it read something: a folder for each run."""
 SPARK_LOG = "logs/spark.log"
 
 PENDING = "pending"
@@ -95,6 +97,15 @@ def blob(epoch: int, subquery: str, instance: int, attempt: str) -> str:
     'buffer/000000007/calls-0-1a2b.blob'
     """
     return f"{BUFFER}/{numbered(epoch)}/{subquery}-{instance}-{attempt}.blob"
+
+
+def spark_record(record: str, generation: int = 1) -> str:
+    """Return the name under which the run of a generation keeps a record of Spark's; no other run writes that file.
+
+    >>> spark_record("offsets/7"), spark_record("offsets/7", 2)
+    ('spark/offsets/7', 'spark/offsets/7~2')
+    """
+    return f"{SPARK}/{record}" + (f"~{generation}" if generation > 1 else "")
 
 
 def command(id: str) -> str:

@@ -214,14 +214,24 @@ def broken() -> st.Query:
     raise st.QueryError("x (source)", "it is another one", "keep it")
 
 
+def mistaken() -> st.Query:
+    raise ZeroDivisionError("not today")
+
+
+def forgetful() -> Any:
+    return None
+
+
 @pytest.mark.parametrize(
     ("reload", "said"),
     [
         (lambda _: None, "This run stood by with the query as it was; start it again with the new form"),
         (lambda folder: lambda: swapping.first(folder), "was read again, and it is not that form; bring its file"),
         (lambda _: broken, "cannot be read again: step x .source.: it is another one"),
+        (lambda _: mistaken, r"cannot be read again: step reload= .function.: it raised ZeroDivisionError: not today"),
+        (lambda _: forgetful, r"cannot be read again: step reload= .function.: it returned .*; return the query"),
     ],
-    ids=["no file", "an old file", "a broken file"],
+    ids=["no file", "an old file", "a broken file", "a function with a mistake", "a function that returns nothing"],
 )
 def test_one_that_cannot_have_the_new_form_says_so_while_there_is_time(tmp_path: Path, reload: Any, said: str) -> None:
     write_input(tmp_path)

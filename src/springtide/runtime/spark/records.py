@@ -15,22 +15,22 @@ from springtide.state.names import SPARK
 _REMEDY = f"put the folder {SPARK} back as it was, or start with a new checkpoint; nothing was read"
 
 
-def digest(root: Path, number: int) -> str | None:
-    """Return a digest of Spark's record of a micro-batch, written before it ran; None if there is none.
+def digest(own: Path, number: int) -> str | None:
+    """Return a digest of Spark's record of a micro-batch, written before it ran to the run's own folder; None if there is none.
 
     The offsets and the time of day are in it: a micro-batch that is repeated has the same, another one with its number has not.
     """
     try:
-        return hashlib.sha256((root / SPARK / "offsets" / str(number)).read_bytes()).hexdigest()[:32]
+        return hashlib.sha256((own / "offsets" / str(number)).read_bytes()).hexdigest()[:32]
     except OSError:
         return None
 
 
-def check(root: Path, manifest: Manifest) -> None:
-    """Refuse to start if Spark's records are not those with which the last micro-batch was taken."""
+def check(root: Path, own: Path, manifest: Manifest) -> None:
+    """Refuse to start if Spark's records, which were brought from the checkpoint `root` to the run's own folder, are not those with which the last micro-batch was taken."""
     if manifest.batch is None:
         return
-    found = digest(root, manifest.batch)
+    found = digest(own, manifest.batch)
     if found is None or found != (manifest.offsets or found):
         state = "are gone" if found is None else "are of another one"
         raise CheckpointError(

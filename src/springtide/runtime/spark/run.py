@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import queue
+import shutil
+import tempfile
 import threading
 import time
 import uuid
@@ -43,7 +45,6 @@ from springtide.runtime.spark.warmth import Warmth
 from springtide.runtime.status import status_of
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.manifest import Manifest
-from springtide.state.names import SPARK
 from springtide.state.savepoints import save
 from springtide.state.stores import Store
 
@@ -96,8 +97,8 @@ class Run:
         self._engine = Engine(plan, checkpoint, self._executor, options, resources)
         self._executor.note = self._engine.note
         self._engine.find_errors_with(_said)
-        if (reload := options.reload) is not None:
-            self._engine.reload = partial(self._reload, reload, options.history)
+        if options.reload is not None:
+            self._engine.reload = partial(self._reload, options)
         self._group = f"springtide-{plan.graph.name}-{uuid.uuid4().hex[:8]}"  # a query may run on several checkpoints
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping, self._finished = threading.Event(), threading.Event()
@@ -110,6 +111,7 @@ class Run:
         self._paced = trigger is not None and not self._available_now
         self._pace, self._last_epoch = 0.0, 0.0
         self._query: StreamingQuery | None = None
+        self._own: Path | None = None
         try:
             check_executors(spark.sparkContext, self._engine.tiers, durable)
         except BaseException:
@@ -121,6 +123,7 @@ class Run:
         except BaseException:
             self._warmth.close()
             self._engine.close()
+            self._forget_own()
             raise
         threading.Thread(target=self._watch, name=self._group, daemon=True).start()
 
@@ -357,10 +360,10 @@ class Run:
         self._ask(lambda: done.append(self._engine.advance(backfill, plan)))
         return done[0]
 
-    def _reload(self, read: Callable[[], tuple[Graph, Elastic | None]], history: bool) -> Manifest:
-        query, elastic = read()
+    def _reload(self, options: Options) -> Manifest:
+        query, elastic = options.read_again()
         plan, executor = self._prepare(query)
-        names = history_of(self._engine.plan, plan, history)
+        names = history_of(self._engine.plan, plan, options.history)
         return self._exchange(plan, executor, elastic, self._backfill(names, plan) if names else None)
 
     def _exchange(
@@ -383,16 +386,18 @@ class Run:
         else:
             rows = self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
         writer = rows.writeStream.foreachBatch(self._batch).queryName(self._group)
-        writer = writer.option("checkpointLocation", str(self._engine.root / SPARK))
         if self._available_now and self._spark_reads:
             writer = writer.trigger(availableNow=True)
         elif trigger is not None and not self._available_now:
             writer = writer.trigger(processingTime=trigger)
             self._pace = _seconds(self._spark, trigger)
         if self._spark_reads:
-            records.check(self._engine.root, self._engine.manifest)
+            self._own = self._engine.folder_for_spark()
+            records.check(self._engine.root, self._own, self._engine.manifest)
+        else:  # what Spark says of nothing need not be kept
+            self._own = Path(tempfile.mkdtemp(prefix="springtide-", dir=self._spark.sparkContext._temp_dir))
         self._engine.begin()
-        return writer.start()
+        return writer.option("checkpointLocation", f"file://{self._own}").start()
 
     def _batch(self, rows: DataFrame, number: int) -> None:
         """Run one epoch: Structured Streaming calls this for every micro-batch."""
@@ -411,9 +416,10 @@ class Run:
                 raise  # Spark must not consider the micro-batch done
 
     def _epoch_of_rows(self, rows: DataFrame, number: int) -> None:
-        engine, root = self._engine, self._engine.root
-        offsets = records.digest(root, number)
-        if records.is_taken(root, engine.manifest, number, offsets):
+        engine, own = self._engine, self._own
+        assert own is not None
+        offsets = records.digest(own, number)
+        if records.is_taken(engine.root, engine.manifest, number, offsets):
             return  # committed before a crash, and published again at the start
         if self._between_epochs():
             raise SpringtideError("the query was stopped before this micro-batch")
@@ -490,6 +496,7 @@ class Run:
             self._warmth.close()
             with self._working:  # the rest of an epoch may still be running, without Spark
                 self._engine.close()
+            self._forget_own()
             if self._exporter is not None:
                 self._exporter.close()
         except Exception as error:
@@ -501,6 +508,11 @@ class Run:
             self._failure = self._failure or _readable(error)
         finally:
             self._finished.set()
+
+    def _forget_own(self) -> None:
+        """Remove what Spark wrote where it reads nothing."""
+        if self._own is not None and not self._spark_reads:
+            shutil.rmtree(self._own, ignore_errors=True)
 
     def _end_between_epochs(self) -> None:
         """End the streaming query while no job runs: interrupting one would make Spark noisy."""
@@ -515,8 +527,16 @@ class Run:
                 pass
             error = query.exception() if ended_by_spark else None
             if error is not None:
-                self._failure = self._failure or _of_spark(error)
+                self._failure = self._failure or self._taken_over() or _of_spark(error)
             query.stop()
+
+    def _taken_over(self) -> SpringtideError | None:
+        """Return the error of a run that lost its checkpoint: Spark may notice it first, since its records are gone."""
+        try:
+            self._engine.check()
+        except SpringtideError as error:
+            return error
+        return None
 
     def _beside(self, query: StreamingQuery) -> None:
         """Do what has to be done between micro-batches; after the last one, take what is left of the other sources."""
