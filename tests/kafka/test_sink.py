@@ -74,6 +74,21 @@ def test_what_is_written_is_read_again(topics: Topics, tmp_path: Path) -> None:
     assert headers == ["copy/out/0/0", "copy/out/0/1", "copy/out/1/0", "copy/out/1/1"]
 
 
+def test_lines_of_csv(topics: Topics, tmp_path: Path) -> None:
+    """Whatever is in a text, what is written is read again: separators, quotes, line breaks, nothing at all."""
+    name, schema = topics.new(), {"s": pl.String, "n": pl.Int64, "ts": st.TIME}
+    texts = ["a;b", 'c"d', "e\nf", "", None, "g"]
+    moments = pl.Series([1_000_000 * n for n in range(6)]).cast(TIME)
+    rows = pl.DataFrame({"s": texts, "n": range(6), "ts": moments}, schema=schema)
+    stream = st.source("rows", st.memory(rows), ts="ts")
+    query = st.Query("lines", stream.to(st.kafka_sink(topics.servers, name, value="csv", separator=";"), name="out"))
+    inprocess.run(query.plan(), tmp_path / "ckpt", Options(2, rows_per_epoch=2))
+    assert b"g;5;1970-01-01T00:00:05.000000Z" in [m.value() for m in topics.get(name)]
+    source = st.kafka(topics.servers, name, value="csv", schema=schema, separator=";", end="now")
+    back = st.Query("back", st.source("rows", source, ts="ts").to(st.memory_sink())).run_reference().rows()
+    compare(back, rows)
+
+
 @pytest.mark.parametrize("partitioner", ["murmur2", "crc32", "fnv1a"])
 def test_keys_decide_partitions_as_in_other_clients(topics: Topics, tmp_path: Path, partitioner: str) -> None:
     """What another client puts into a partition by the key, we put into the same."""

@@ -81,13 +81,16 @@ def csv(
     """
     columns = schema_from("(csv)", "schema", schema)
     check_types("(csv)", columns, nested=False)
-    if not isinstance(separator, str) or len(separator.encode()) != 1 or separator in '"\r\n':
-        raise QueryError(
-            "(csv)", f"separator={shown(separator)} is not one character", "write for example ';' or '\\t'"
-        )
+    check_separator("(csv)", separator)
     return Csv(
         where=place_of("csv", path, storage_options), follow=follow, columns=columns, header=header, separator=separator
     )
+
+
+def check_separator(step: str, separator: Any) -> None:
+    """Refuse what cannot separate the fields of a line."""
+    if not isinstance(separator, str) or len(separator.encode()) != 1 or separator in '"\r\n':
+        raise QueryError(step, f"separator={shown(separator)} is not one character", "write for example ';' or '\\t'")
 
 
 def read_fields(
@@ -105,7 +108,7 @@ def read_fields(
     faults = _faults(lines, len(names), separator) | dict(faults)
     good = others(lines.len(), faults)
     if faults or data is None:
-        data = "\n".join(lines.gather(good)).encode()
+        data = "\n".join([*lines.gather(good), ""]).encode()  # the last one has its end too: it may be empty
     texts = _fields(data, names, separator)
     rows, fits, reasons = typed(texts, columns)
     rejected: dict[int, tuple[str, Mapping[str, Any]]] = {i: (why, raw(lines[i])) for i, why in faults.items()}

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from springtide.query.types import TS, type_text
+from springtide.query.types import TS, instance, type_text
 from springtide.topics import avro, protobuf, wire
 from springtide.topics.avro_schemas import Unreadable, schema_of
 from springtide.topics.protobuf import Message
 from springtide.topics.registry import Registered, Registry
 
-FORMATS = ("json", "avro", "protobuf", "text", "bytes")
+FORMATS = ("json", "csv", "avro", "protobuf", "text", "bytes")
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class Coding:
     """Where the schema is registered whose id each value carries; None: values carry no id."""
     subject: str = ""
     message: Message | None = None
+    separator: str = ","
+    """Between the fields of a CSV line."""
 
     def unfit(self, schema: pl.Schema) -> str | None:
         """Say why rows with these columns cannot be written; None if they can."""
@@ -37,6 +39,8 @@ class Coding:
                 schema_of(schema, self.record)
             except Unreadable as error:
                 return str(error)
+        if self.format == "csv" and (nested := [n for n, t in schema.items() if t.is_nested()]):
+            return f"the column {nested[0]!r} is {type_text(schema[nested[0]])}, which cannot be a field of a CSV line"
         return None
 
     @property
@@ -79,25 +83,55 @@ def encoded(
         return [head + value for value in avro.encode(rows)], keys
     if coding.message is not None:
         return [head + value for value in protobuf.encode(rows, coding.message)], keys
-    column = _objects(rows) if coding.format == "json" else rows["value"]
+    if coding.format == "csv":
+        return csv_lines(rows, coding.separator).cast(pl.Binary).to_list(), keys
+    column = json_objects(rows) if coding.format == "json" else rows["value"]
     return column.cast(pl.Binary).to_list(), keys
 
 
-def _objects(rows: pl.DataFrame) -> pl.Series:
-    """Write rows as JSON objects that `st.kafka` reads again: times as ISO 8601, decimals as text, bytes in base64."""
-    plain = [_plain(name, dtype) for name, dtype in rows.schema.items()]
+def json_objects(rows: pl.DataFrame) -> pl.Series:
+    """Write rows as JSON objects that `st.kafka` reads again: times as ISO 8601, decimals as text, bytes in base64.
+
+    >>> json_objects(pl.DataFrame({"n": [1.5], "raw": [[b"k"]]}))[0]
+    '{"n":1.5,"raw":["aw=="]}'
+    """
+    plain = [_plain(pl.col(name), dtype).alias(name) for name, dtype in rows.schema.items()]
     return rows.select(pl.struct(plain).struct.json_encode()).to_series()
 
 
-def _plain(name: str, dtype: pl.DataType) -> pl.Expr:
-    column = pl.col(name)
+def csv_lines(rows: pl.DataFrame, separator: str) -> pl.Series:
+    """Write rows as CSV lines that `st.kafka` reads again: values as in JSON objects, null as nothing, an empty string in quotes.
+
+    >>> csv_lines(pl.DataFrame({"n": [1, None], "s": ["a;b", ""]}), ";").to_list()
+    ['1;"a;b"', ';""']
+    """
+    fields = [_field(_plain(pl.col(name), dtype).cast(pl.String), separator) for name, dtype in rows.schema.items()]
+    return rows.select(pl.concat_str(fields, separator=separator)).to_series()
+
+
+def _field(text: pl.Expr, separator: str) -> pl.Expr:
+    special = pl.any_horizontal(text.str.contains(s, literal=True) for s in (separator, '"', "\r", "\n")) | (text == "")
+    quoted = pl.concat_str(pl.lit('"'), text.str.replace_all('"', '""', literal=True), pl.lit('"'))
+    return pl.when(special).then(quoted).otherwise(text).fill_null("")
+
+
+def _plain(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """Return a column in types that JSON has, or that are written there as they are to be written; what is inside of lists and structs too."""
+    if isinstance(dtype, pl.Array):
+        return _plain(column.arr.to_list(), pl.List(dtype.inner))
+    if isinstance(dtype, pl.List):
+        return column.list.eval(_plain(pl.element(), instance(dtype.inner)))
+    if isinstance(dtype, pl.Struct):
+        fields = [_plain(column.struct.field(f.name), instance(f.dtype)).alias(f.name) for f in dtype.fields]
+        return pl.when(column.is_not_null()).then(pl.struct(fields))
     if isinstance(dtype, pl.Datetime):
         utc = column.dt.convert_time_zone("UTC") if dtype.time_zone else column
-        return utc.dt.strftime(f"%Y-%m-%dT%H:%M:%S%.6f{'Z' if dtype.time_zone else ''}")
+        digits = 9 if dtype.time_unit == "ns" else 6
+        return utc.dt.strftime(f"%Y-%m-%dT%H:%M:%S%.{digits}f{'Z' if dtype.time_zone else ''}")
     if dtype == pl.Date:
         return column.dt.strftime("%Y-%m-%d")
     if dtype == pl.Time:
-        return column.dt.strftime("%H:%M:%S%.6f")
+        return column.dt.strftime("%H:%M:%S%.f")
     if isinstance(dtype, pl.Decimal | pl.Categorical | pl.Enum):
         return column.cast(pl.String)
     if isinstance(dtype, pl.Duration):

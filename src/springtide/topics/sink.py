@@ -17,6 +17,7 @@ import polars as pl
 
 from springtide.connectors import Advice, Entry, LedgerSink, Owner, Publication, Target, failpoint, refusal
 from springtide.query.errors import QueryError, SinkError, shown
+from springtide.sources.csv import check_separator
 from springtide.topics.client import ANSWER, Client, asking, describe, offsets
 from springtide.topics.encoding import FORMATS, Coding, encoded, unfit
 from springtide.topics.protobuf import Message, imports
@@ -311,7 +312,8 @@ def kafka_sink(
     servers: str | Sequence[str],
     topic: str,
     *,
-    value: Literal["json", "avro", "protobuf", "text", "bytes"] = "json",
+    value: Literal["json", "csv", "avro", "protobuf", "text", "bytes"] = "json",
+    separator: str = ",",
     key: str | None = None,
     partition: str | None = None,
     partitioner: Literal["murmur2", "crc32", "fnv1a", "random"] = "murmur2",
@@ -323,7 +325,7 @@ def kafka_sink(
 ) -> KafkaSink:
     """Write rows to a topic, each exactly once for whoever reads with `isolation.level=read_committed`.
 
-    Values are JSON objects with all columns, or, as "text" or "bytes", the column `value`. `key` names a column of text or bytes that
+    Values are JSON objects or CSV lines with all columns, or, as "text" or "bytes", the column `value`. `key` names a column of text or bytes that
     becomes the key. Each record has the header `springtide`: query/sink/epoch/number.
 
     The key decides the partition as in Java's clients ("murmur2"), in those on top of librdkafka ("crc32"), or in Sarama ("fnv1a"); or nothing does
@@ -347,7 +349,8 @@ def kafka_sink(
     for option, given, choices in (("value", value, FORMATS), ("partitioner", partitioner, tuple(_PARTITIONERS))):
         if given not in choices:
             raise QueryError(_STEP, f"{option}={shown(given)}", f"it is one of {', '.join(choices)}")
-    coding = _coding(value, registry_of(registry), subject or f"{topic}-value", message)
+    check_separator(_STEP, separator)
+    coding = _coding(value, registry_of(registry), subject or f"{topic}-value", message, separator)
     return KafkaSink(
         client=client,
         topic=topic,
@@ -359,7 +362,7 @@ def kafka_sink(
     )
 
 
-def _coding(value: str, registry: Registry | None, subject: str, message: Any) -> Coding:
+def _coding(value: str, registry: Registry | None, subject: str, message: Any, separator: str) -> Coding:
     if value == "avro":
         check_avro(_STEP)
     if registry is not None and value not in ("avro", "protobuf"):
@@ -373,4 +376,4 @@ def _coding(value: str, registry: Registry | None, subject: str, message: Any) -
             f"the file of {kind.name} imports {other[0]}, which would have to be registered too",
             "put the messages into one file, or write bare messages: leave registry= out",
         )
-    return Coding(value, registry, subject, kind)
+    return Coding(value, registry, subject, kind, separator)

@@ -15,6 +15,7 @@ from springtide.connectors import POSITION, Feed, Owner, Read, Slice, Source
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.errors import shown as shown_value
 from springtide.query.types import TIME, micros, schema_from
+from springtide.sources.csv import check_separator
 from springtide.sources.text_columns import check_types
 from springtide.topics import records, values
 from springtide.topics.avro import AvroReader
@@ -243,6 +244,7 @@ def kafka(
     ):
         if given not in choices:
             raise QueryError(_STEP, f"{option}={shown_value(given)}", f"it is one of {', '.join(choices)}")
+    check_separator(_STEP, separator)
     extra = {
         "key": key_as,
         "headers": headers_as,

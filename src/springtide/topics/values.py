@@ -144,6 +144,9 @@ def _json(values: Bytes, reader: ObjectReader, columns: pl.Schema) -> Parsed:
 def _csv(values: Bytes, columns: pl.Schema, separator: str) -> Parsed:
     _, lines, wrong = _lines(values)
     lines = lines.str.replace(r"\r?\n$", "")
-    wrong |= dict.fromkeys(lines.str.contains(r"[\r\n]").arg_true(), "the value has more than one line")
+    broken = lines.str.contains(r"[\r\n]").arg_true()
+    if broken.len():  # a line break inside quotes is part of a field: here a record's end is known without it
+        bare = lines.gather(broken).str.replace_all(r'"(?:[^"]|"")*"', "")
+        wrong |= dict.fromkeys(broken.filter(bare.str.contains(r"[\r\n]")), "the value has more than one line")
     rows, numbers, faults = read_fields(lines, list(columns), wrong, columns, separator)
     return Parsed(rows, numbers, {i: why for i, (why, _) in faults.items()})

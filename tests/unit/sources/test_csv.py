@@ -89,6 +89,9 @@ def test_a_file_without_rows(read: Any, text: str) -> None:
 def test_one_column_may_have_empty_lines(read: Any) -> None:
     got = read('x\n1\n\n""\n4\n\n', schema={"x": pl.String})
     assert got.values("x") == ["1", None, "", "4", None]
+    got = read('x\n"a"b\n\n', schema={"x": pl.String})  # the only one that is left
+    assert got.values("x") == [None]
+    assert len(got.reasons) == 1
 
 
 # ── what does not fit ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,121 @@
+"""What goes into records, without a broker: what is written as a format is read again as that format."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+import springtide as st
+from springtide.topics.encoding import Coding, encoded
+from springtide.topics.values import Parsed, parser
+
+TEXTS = some.text(alphabet='ab ,;"\r\n\t\ufeffü\\', max_size=6)
+
+
+def back(rows: pl.DataFrame, format: str, separator: str = ",") -> Parsed:
+    """What is read of rows that were written."""
+    values, keys = encoded(rows, Coding(format, separator=separator), None, b"")
+    assert keys == [None] * rows.height
+    return parser(format, rows.schema, separator)(values)
+
+
+@given(some.lists(some.tuples(some.none() | TEXTS, some.none() | some.integers(-9, 9)), max_size=6))
+@pytest.mark.parametrize(("format", "separator"), [("json", ","), ("csv", ","), ("csv", ";"), ("csv", "|")])
+def test_any_text_comes_back(format: str, separator: str, rows: list[tuple[str | None, int | None]]) -> None:
+    frame = pl.DataFrame(rows, schema={"text": pl.String, "n": pl.Int8}, orient="row")
+    found = back(frame, format, separator)
+    assert found.faults == {}
+    assert found.rows.equals(frame)
+
+
+@given(some.lists(some.none() | TEXTS, max_size=6))
+@pytest.mark.parametrize("format", ["json", "csv"])
+def test_a_single_column_of_texts_comes_back(format: str, texts: list[str | None]) -> None:
+    frame = pl.DataFrame({"text": texts}, schema={"text": pl.String})
+    found = back(frame, format)
+    assert found.faults == {}
+    assert found.rows.equals(frame)
+
+
+@pytest.mark.parametrize("format", ["json", "csv"])
+def test_values_of_every_type_come_back(format: str) -> None:
+    frame = pl.DataFrame(
+        {
+            "flag": [True, False, None],
+            "small": pl.Series([-128, 127, None], dtype=pl.Int8),
+            "large": pl.Series([0, 2**64 - 1, None], dtype=pl.UInt64),
+            "real": [0.1, -1e300, None],
+            "single": pl.Series([0.1, 3.4e38, None], dtype=pl.Float32),
+            "price": pl.Series([Decimal("1.50"), Decimal(-3), None], dtype=pl.Decimal(9, 2)),
+            "day": [date(2024, 5, 1), date(1970, 1, 1), None],
+            "clock": pl.Series([time(1, 2, 3), time(1, 2, 3, 4), None]),
+            "ts": [datetime(2024, 5, 1, 1, tzinfo=UTC), datetime(1969, 12, 31, 23, 59, 59, 7, tzinfo=UTC), None],
+            "naive": [datetime(2024, 5, 1, 1), datetime(2024, 5, 1, 1, 0, 0, 1), None],
+            "kind": pl.Series(["a", "b,c", None], dtype=pl.Categorical),
+        }
+    )
+    found = back(frame, format)
+    assert found.faults == {}
+    assert found.rows.equals(frame)
+
+
+def test_infinite_numbers_are_text_in_csv_and_null_in_json() -> None:
+    frame = pl.DataFrame({"x": [float("inf"), float("-inf"), float("nan"), 1.0]})
+    assert back(frame, "csv").rows.equals(frame)
+    assert back(frame, "json").rows["x"].to_list() == [None, None, None, 1.0]
+
+
+def test_what_is_inside_of_others_is_written_as_it_is_outside() -> None:
+    """Headers of records, for example, are a list of names and bytes."""
+    moment = datetime(2024, 5, 1, tzinfo=UTC)
+    frame = pl.DataFrame(
+        {
+            "headers": [[{"name": "h", "value": b"1"}, {"name": "e", "value": None}], None, []],
+            "times": [[moment, None], [], None],
+            "part": [{"took": timedelta(seconds=1), "price": Decimal("1.5")}, None, {"took": None, "price": None}],
+            "days": pl.Series([[date(2024, 5, 1)] * 2] * 3, dtype=pl.Array(pl.Date, 2)),
+        }
+    )
+    values, _ = encoded(frame, Coding("json"), None, b"")
+    days = ["2024-05-01"] * 2
+    assert [json.loads(value or b"") for value in values] == [
+        {
+            "headers": [{"name": "h", "value": "MQ=="}, {"name": "e", "value": None}],
+            "times": ["2024-05-01T00:00:00.000000Z", None],
+            "part": {"took": 1_000_000, "price": "1.5"},
+            "days": days,
+        },
+        {"headers": None, "times": [], "part": None, "days": days},
+        {"headers": [], "times": None, "part": {"took": None, "price": None}, "days": days},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"value": "csv"}, r"'many' is list\[i64\], which cannot be a field of a CSV line"),
+        ({"value": "csv", "separator": ";;"}, "separator=';;' is not one character"),
+    ],
+)
+def test_what_csv_cannot_hold_is_refused_when_the_query_is_built(options: dict[str, Any], words: str) -> None:
+    stream = st.source("rows", st.memory(schema={"n": pl.Int64, "many": pl.List(pl.Int64)}))
+    with pytest.raises(st.QueryError, match=words):
+        stream.to(st.kafka_sink("localhost:9092", "t", **options))
+
+
+def test_a_line_break_counts_where_it_is_outside_of_quotes() -> None:
+    schema = pl.Schema({"text": pl.String(), "n": pl.Int64()})
+    found = parser("csv", schema, ",")([b'"a\nb",1', b"a\nb,1", b'"a"\n,2', b'x"\n"y,3', b"c,4\r\n"])
+    assert found.rows.rows() == [("a\nb", 1), ("c", 4)]
+    assert found.faults == {
+        1: "the value has more than one line",
+        2: "the value has more than one line",
+        3: "the line has a quote inside a field, or one that is not closed",
+    }
