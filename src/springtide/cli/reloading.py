@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from springtide.cli.load import file_of, load_query, module_of
 from springtide.elastic.settings import Elastic
 from springtide.query.errors import SpringtideError
+from springtide.runtime.patience import said
 from springtide.runtime.query import Query
 
 if TYPE_CHECKING:
@@ -45,8 +46,9 @@ class QueryFile:
         try:
             query, elastic = self.read()
             run.replace(query, elastic=elastic, history=self.history)
-        except SpringtideError as error:
-            run.note(f"{file_of(self._where).name} has changed, and the query goes on as it was: {error}")
+        except Exception as error:  # user code may raise anything
+            why = str(error) if isinstance(error, SpringtideError) else said(error)
+            run.note(f"{file_of(self._where).name} has changed, and the query goes on as it was: {why}")
 
     def _digest(self) -> bytes | None:
         """Return what tells one text from another; None while there is none, as when an editor is about to put another one in its place."""

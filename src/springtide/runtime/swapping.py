@@ -9,24 +9,30 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from springtide.compiler.plan import Plan
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
 from springtide.operators import check_runs
 from springtide.query import steps
-from springtide.query.errors import QueryError, SpringtideError, TakenBackError
+from springtide.query.errors import QueryError, SpringtideError, TakenBackError, UserCodeError
 from springtide.runtime.backfilling import Backfill
 from springtide.runtime.context import RunContext
 from springtide.runtime.epochs import Epochs
 from springtide.runtime.form import Execute, Form
+from springtide.runtime.recovering import lost
 from springtide.runtime.replacing import Replacement, replacement, with_history
 from springtide.runtime.storage import Storage
 from springtide.state.bucket_map import BucketMap
+from springtide.state.errors import LostError
 from springtide.state.instructions import Instruction
 from springtide.state.manifest import Manifest
 from springtide.state.savepoints import release, save
+
+T = TypeVar("T")
+
+_LOST = "state was lost while it began, which says nothing against it; replace the query again"
 
 
 class Swapping:
@@ -65,7 +71,23 @@ class Swapping:
 
     def advance(self, backfill: Backfill, new: Plan) -> bool:
         """Build a little more of it; return whether the rest can wait for the swap."""
-        return backfill.advance(self._context.manifest.sources, self._fitting(new).manifest.origins)
+        origins = self._fitting(new).manifest.origins
+        return self._built(lambda: backfill.advance(self._context.manifest.sources, origins))
+
+    def _built(self, build: Callable[[], T]) -> T:
+        """Build some of the history; whatever fails in its tasks is told as if the first epoch of the new form had failed."""
+        try:
+            return build()
+        except Exception as error:
+            if isinstance(error, SpringtideError) and not isinstance(error, LostError | UserCodeError):
+                raise
+            raise self._taken_back(error, lost=isinstance(error, LostError)) from error
+
+    def _taken_back(self, error: BaseException, *, lost: bool) -> TakenBackError:
+        """Tell people that the old form goes on, and why. State that is `lost` was not lost by the new form."""
+        context, why = self._context, _LOST if lost else self.said(error)
+        context.note(f"the new form of {context.query} was taken back: {why}")
+        return TakenBackError(context.query, why)
 
     # ── another form ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -110,7 +132,8 @@ class Swapping:
             epochs.recover()
             found = self._fitting(plan)
         if backfill is not None:
-            found = with_history(found, backfill.finish(found.manifest.sources, found.manifest.origins))
+            boundary = found.manifest
+            found = with_history(found, self._built(lambda: backfill.finish(boundary.sources, boundary.origins)))
         form = self._formed(plan, execute, elastic, found)  # what does not fit leaves no savepoint
         swap = Swap(before, form, found, keep_in_savepoint(context.storage, found), before.reconfiguring.usual)
         manifest = self._first_epoch(swap, started)
@@ -133,8 +156,7 @@ class Swapping:
             self._take_back(swap)
             if not begun or not isinstance(error, Exception):
                 raise
-            context.note(f"the new form of {context.query} was taken back: {self.said(error)}")
-            raise TakenBackError(context.query, self.said(error)) from error
+            raise self._taken_back(error, lost=bool(lost(context.storage.tiers, swap.found.manifest))) from error
         try:
             return epochs.finish(work, started)
         except BaseException as error:

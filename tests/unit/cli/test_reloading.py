@@ -31,11 +31,11 @@ class Run:
     def __init__(self) -> None:
         self.forms: list[tuple[st.Query, Elastic | None]] = []
         self.notes: list[str] = []
-        self.refuses = False
+        self.refuses: Exception | None = None
 
     def replace(self, query: st.Query, *, elastic: Elastic | None, history: bool) -> None:
-        if self.refuses:
-            raise st.QueryError("x (source)", "it is another one", "keep it")
+        if self.refuses is not None:
+            raise self.refuses
         self.forms.append((query, elastic))
 
     def note(self, text: str) -> None:
@@ -75,14 +75,18 @@ def test_a_file_that_makes_no_sense_changes_nothing(program: Path) -> None:
     program.unlink()  # an editor is about to put another one there
     watched.replace_if_changed(run)  # type: ignore[arg-type]
     program.write_text(dedent(PROGRAM).replace("LEAST = 1", "LEAST = 3"))
-    run.refuses = True
+    run.refuses = st.QueryError("x (source)", "it is another one", "keep it")
+    watched.replace_if_changed(run)  # type: ignore[arg-type]
+    edit(program, "LEAST = 3", "LEAST = 4")
+    run.refuses = TypeError("cannot pickle it")  # from code that nobody thought of
     watched.replace_if_changed(run)  # type: ignore[arg-type]
     assert run.forms == []
     assert [note.partition(": ")[0] for note in run.notes] == [
         "looked_at.py has changed, and the query goes on as it was"
-    ] * 2
+    ] * 3
     assert "invalid syntax" in run.notes[0]
-    assert "it is another one; keep it" in run.notes[1]
+    assert "it was: step x (source): it is another one; keep it" in run.notes[1]
+    assert "it was: TypeError: cannot pickle it" in run.notes[2]
 
 
 def test_a_policy_of_ones_own_is_read_again(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,7 +210,7 @@ def written(root: Path, number: int, text: str) -> str:
     path = root / "spark" / "offsets" / str(number)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-    found = records.digest(root, number)
+    found = records.digest(root / "spark", number)
     assert found is not None
     return found
 
@@ -218,7 +218,7 @@ def written(root: Path, number: int, text: str) -> str:
 def test_only_the_last_micro_batch_may_be_repeated(tmp_path: Path) -> None:
     ours = written(tmp_path, 5, "v1 …")
     manifest = Manifest(epoch=9, generation=1, batch=5, offsets=ours)
-    records.check(tmp_path, manifest)
+    records.check(tmp_path, tmp_path / "spark", manifest)
     assert records.is_taken(tmp_path, manifest, 5, ours), "a crash came before Spark's own commit"
     assert not records.is_taken(tmp_path, manifest, 6, "another")
     for number, offsets in ((4, ours), (0, "new"), (5, "another"), (7, "new")):
@@ -230,17 +230,17 @@ def test_only_the_last_micro_batch_may_be_repeated(tmp_path: Path) -> None:
         records.is_taken(tmp_path, empty, 3, "new")
     old = Manifest(epoch=9, generation=1, batch=5)  # of a version that wrote no digests
     assert records.is_taken(tmp_path, old, 5, ours)
-    records.check(tmp_path, old)
+    records.check(tmp_path, tmp_path / "spark", old)
 
 
 def test_records_of_spark_that_are_gone_or_of_another_are_refused_at_the_start(tmp_path: Path) -> None:
     manifest = Manifest(epoch=9, generation=1, batch=0, offsets="of before")
     with pytest.raises(st.CheckpointError, match=r"up to 0, .*Spark's records .* gone; .*folder spark"):
-        records.check(tmp_path, manifest)
+        records.check(tmp_path, tmp_path / "spark", manifest)
     written(tmp_path, 0, "v1 of a new beginning")
     with pytest.raises(st.CheckpointError, match="are of another one; put the folder spark back"):
-        records.check(tmp_path, manifest)
-    records.check(tmp_path, Manifest(epoch=3, generation=1))
+        records.check(tmp_path, tmp_path / "spark", manifest)
+    records.check(tmp_path, tmp_path / "spark", Manifest(epoch=3, generation=1))
 
 
 def test_an_epoch_without_a_micro_batch_keeps_the_number(machine: Callable[..., Machine]) -> None:

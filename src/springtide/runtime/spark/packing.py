@@ -45,14 +45,29 @@ class Elsewhere(SourceConnector):
 
 
 def packed(plan: Plan, *, reads: bool) -> bytes:
-    """Pack a plan for tasks that read sources, or for those that do not."""
+    """Pack a plan for tasks that read sources, or for those that do not; refuse what cannot be sent to them."""
     _check(plan)
-    if reads:
-        whole: bytes = cloudpickle.dumps(plan)  # type: ignore[no-untyped-call]
-        return whole
-    buffer = io.BytesIO()
-    _Packer(buffer, [s.connector for s in plan.graph.of_kind(steps.Source).values()]).dump(plan)  # type: ignore[no-untyped-call]
-    return buffer.getvalue()
+    try:
+        if reads:
+            whole: bytes = cloudpickle.dumps(plan)  # type: ignore[no-untyped-call]
+            return whole
+        buffer = io.BytesIO()
+        _Packer(buffer, [s.connector for s in plan.graph.of_kind(steps.Source).values()]).dump(plan)  # type: ignore[no-untyped-call]
+        return buffer.getvalue()
+    except Exception as error:
+        raise _unfit(plan, error) from error
+
+
+def _unfit(plan: Plan, error: Exception) -> QueryError:
+    """Return the error that names the step whose code cannot be sent to tasks."""
+    for name, step in plan.graph.steps.items():  # each one comes after its inputs, and is packed with them
+        try:
+            cloudpickle.dumps(step)  # type: ignore[no-untyped-call]
+        except Exception as found:
+            problem = f"its code cannot be sent to the workers: {said(found)}"
+            hint = "make what cannot be pickled, such as a lock or a connection, where it is needed: in a function that the workers call"
+            return QueryError(f"{name} ({step.kind})", problem, hint)
+    return QueryError(f"{plan.graph.name} (query)", f"it cannot be sent to the workers: {said(error)}", "simplify it")
 
 
 def _check(plan: Plan) -> None:
