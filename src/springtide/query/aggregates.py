@@ -70,10 +70,8 @@ class Aggregate:
         column = _one(where, schema, self.function, self.input)
         dtype = resolve(where, schema, [column.alias(INPUT)])[INPUT]
         if self.function == "count" and dtype == pl.Boolean and not column.meta.is_column():
-            hint = (
-                "to count where a condition holds give it to st.sum; st.count('x') counts the values that are not null"
-            )
-            raise QueryError(where, f"count would count {brief(column)} where it is false, too", hint)
+            hint = "to count the rows where a condition holds, use st.sum(condition); st.count('x') counts the values that are not null"
+            raise QueryError(where, f"count({brief(column)}) also counts the rows where it is false", hint)
         output = rule.output(dtype)
         if output is None:
             raise QueryError(
@@ -355,7 +353,7 @@ def _within(function: str, option: str, value: Any, low: float, high: float) -> 
 def _power(function: str, option: str, value: Any, low: int, high: int) -> int:
     size = whole(f"({function})", option, value)
     if not low <= size <= high or size & (size - 1):
-        problem = f"{option}={size} is not a size that a sketch can have"
+        problem = f"{option}={size} is not a valid size for a sketch"
         raise QueryError(f"({function})", problem, f"give a power of two from {low} to {high}")
     return size
 

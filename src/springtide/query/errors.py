@@ -10,6 +10,8 @@ import polars as pl
 from springtide.query.text import expr_text
 
 _SHORT = 60
+_MOST_NAMES = 20
+"""The most names that a hint lists."""
 
 
 class SpringtideError(Exception):
@@ -123,7 +125,7 @@ class TakenBackError(SpringtideError):
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return a hint with the one of `names` that was probably meant, or with all of them.
+    """Return a hint with the one of `names` that was probably meant, or else with the first ones in alphabetical order.
 
     >>> nearest("sorce", ["ts", "source"])
     "did you mean 'source'?"
@@ -132,7 +134,10 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """
     names = sorted(names)
     close = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(names) or 'none'}"
+    if close:
+        return f"did you mean {close[0]!r}?"
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"there are: {', '.join(names[:_MOST_NAMES])}{more}" if names else "there are none"
 
 
 def no_column(step: str, name: str, names: Iterable[str], where: str = "") -> MissingColumnError:

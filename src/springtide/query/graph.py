@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from springtide.query import steps
 from springtide.query.connectors import SinkConnector
-from springtide.query.errors import QueryError, nearest, shown
+from springtide.query.errors import QueryError, article, nearest, shown
 
 StepType = TypeVar("StepType", bound=steps.Step)
 GraphType = TypeVar("GraphType", bound="Graph")
@@ -158,7 +158,7 @@ def _name(order: Sequence[steps.Step]) -> dict[steps.Step, str]:
                 other = given[step.name]
                 raise QueryError(
                     f"{step.name} ({step.kind})",
-                    f"a {other.kind} has the name {step.name!r} already",
+                    f"the name {step.name!r} is already taken by {article(other.kind)}",
                     "give one of them another name",
                 )
             given[step.name] = step

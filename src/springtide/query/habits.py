@@ -16,9 +16,9 @@ _MAP = "add or replace columns with .map(y=pl.col('x') + 1)"
 _FILTER = "keep the tuples that you want with .filter(pl.col('x') > 1)"
 _DISTINCT = (
     "a stream has no end, so say for how long a value counts as seen: .aggregate(by='user', window=st.tumbling('1h'), n=st.count()), "
-    "or count the different ones with st.count_distinct('user')"
+    "or count distinct values with st.count_distinct('user')"
 )
-_SORT = "a stream has no end and its tuples are in the order of ts already; .top_k(10, 'page', window=st.tumbling('1m')) ranks"
+_SORT = "a stream has no end, and its tuples are already in the order of ts; to rank values use .top_k(10, 'page', window=st.tumbling('1m'))"
 _HEAD = "a stream has no end; look at its first rows with .head(20), or rank with .top_k(10, 'page', window=...)"
 _SINK = "end the stream with .to(st.parquet_sink('out/')), .to(st.console()) or another sink"
 _RUN = "end the stream with .to(sink) and run st.Query('name', stream.to(sink)): .run_reference() here, .start(spark, checkpoint=...) on Spark"
@@ -30,7 +30,7 @@ _KEYS = (
 )
 _INSTANCES = "say how many instances there are at the start, query.start(spark, instances=4, ...), or let them follow the load with elastic=True"
 _CODE = "write Python code as an operator: .operator(YourOperator(), keys='user'); see st.KeyOperator"
-_UNION = "put streams with the same columns together with .union(other)"
+_UNION = "combine streams that have the same columns with .union(other)"
 _JOIN = "pair tuples with .join(other, on='user', within='1m'), or by any condition with .theta_join(other, condition, within='1m')"
 _NULLS = "fill nulls with .map(pl.col('x').fill_null(0)), leave them out with .filter(pl.col('x').is_not_null())"
 _CAST = "change types with .map(pl.col('x').cast(pl.Int64))"
@@ -71,7 +71,7 @@ STREAM = _table(
     ("cast astype", _CAST),
     (
         "alias",
-        "name a step with name=, as in .filter(pl.col('x') > 1, name='large'); a column in .select(pl.col('x').alias('y'))",
+        "name a step with name=, as in .filter(pl.col('x') > 1, name='large'), and a column in .select(pl.col('x').alias('y'))",
     ),
     ("cache persist checkpoint lazy", _NOTHING),
     (
@@ -88,29 +88,38 @@ QUERY = _table(
     ),
     (
         "stop wait awaitTermination status scale",
-        "they belong to what .start(spark, checkpoint='ckpt/') returns: run.wait(), run.scale('step', 3), run.stop()",
+        "call it on the run that .start(spark, checkpoint='ckpt/') returns: run.wait(), run.scale('step', 3), run.stop()",
     ),
 )
 """What to write instead of methods that a query does not have."""
 
 AGGREGATE = _table(
-    ("alias name as_", "name it as an argument: .aggregate(..., n=st.count())"),
+    ("alias name as_", "the argument names it: .aggregate(..., n=st.count())"),
     (
         "filter where",
-        "leave tuples out before: stream.filter(...).aggregate(...), or count them with st.sum(pl.col('x') > 1)",
+        "filter the stream before the aggregate: stream.filter(...).aggregate(...), or count the tuples that match with st.sum(pl.col('x') > 1)",
     ),
     ("over", "give the window to the step: .aggregate(by='user', window=st.tumbling('1m'), n=st.count())"),
     (
         "cast round fill_null",
-        "compute with results in a step after: .aggregate(..., n=st.count()).map(pl.col('n').cast(pl.Int32))",
+        "change the result in the next step: .aggregate(..., n=st.count()).map(pl.col('n').cast(pl.Int32))",
     ),
 )
 """What to write instead of methods that an aggregate does not have."""
 
 MODULE = _table(
     (
+        "aggregate drop explode filter head join map operator rename select show split theta_join to top_k",
+        "it is a method of a stream: st.source('calls', connector, ts='time').{name}(...)",
+    ),
+    ("group_by groupBy groupby agg", _AGGREGATE),
+    ("with_columns with_column withColumn withColumns", _MAP),
+    ("where query", _FILTER),
+    ("unique drop_duplicates dropDuplicates", _DISTINCT),
+    ("sort order_by orderBy", _SORT),
+    (
         "col lit when sql_expr expr element struct concat_str coalesce",
-        "expressions are Polars': import polars as pl, and write pl.{name}",
+        "expressions come from Polars: import polars as pl and write pl.{name}",
     ),
     ("avg average", "write st.mean('x')"),
     ("len size", "write st.count()"),

@@ -22,8 +22,8 @@ _HINTS: Final = (
     (".filter(", "use the step .filter(predicate)"),
     (".drop_nulls(", "use the step .filter(predicate)"),
     (".str.strptime(", "give the format, which Polars otherwise guesses from other rows: .str.to_datetime('%Y-%m-%d')"),
-    (".over(", "use an aggregate with a window and join it, or an operator with state"),
-    ("Series", "use pl.lit(value) for one value, .is_in(list) for several, a join for a stream of them"),
+    (".over(", "use an aggregate with a window and join its result, or use an operator with state"),
+    ("Series", "use pl.lit(value) for one value, .is_in(list) for several, or a join for a stream of values"),
 )
 _HINT: Final = "use an aggregate with a window, or an operator with state"
 _COLUMN_WISE: Final = (".fold(", ".reduce(", ".cum_fold(", ".cum_reduce(")
@@ -39,7 +39,7 @@ def check_row_wise(step: str, schema: pl.Schema, expr: pl.Expr) -> None:
             raise QueryError(step, f"{brief(part)} looks at more than one row{whole}", _hint(part))
         unknown |= answer is None
     if unknown and not _same_one_by_one(schema, expr):
-        raise QueryError(step, f"{brief(expr)} gives other values if it sees the rows one by one", _hint(expr))
+        raise QueryError(step, f"{brief(expr)} gives other values when it is computed row by row", _hint(expr))
 
 
 def calls_python(expr: pl.Expr) -> bool:

@@ -303,7 +303,7 @@ class Sink(Step):
 _COLUMN_CALLED_NAME = {
     "map": "; to make a column with that name write pl.col('x').alias('name')",
     "select": "; to make a column with that name write pl.col('x').alias('name')",
-    "aggregate": "; to make a column with that name give the aggregate another one, n=st.count(), and add .rename({'n': 'name'})",
+    "aggregate": "; to make a column with that name give the aggregate another one, as in n=st.count(), and rename it afterwards: .rename({'n': 'name'})",
     "split": "; give the output another name",
 }
 

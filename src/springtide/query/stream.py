@@ -76,7 +76,7 @@ class Stream:
         source = self._source("late")
         if source.ts is None:
             raise QueryError(
-                label_of(self), "has no late rows", "only rows with a time can be late: give the source a ts="
+                label_of(self), "it has no late rows", "only rows with a time can be late: give the source a ts="
             )
         return Stream(source, steps.LATE, self.schema, timed=False)
 
@@ -92,7 +92,7 @@ class Stream:
         if isinstance(self.step, steps.Operate) and self.port == steps.OUT:
             if self.step.on_error != "reject":
                 hint = "say that it rejects them: .operator(..., on_error='reject')"
-                raise QueryError(label_of(self), "has no rejected rows", hint)
+                raise QueryError(label_of(self), "it has no rejected rows", hint)
             return Stream(self.step, steps.REJECTED, self.step.rejected, timed=False)
         if isinstance(self.step, steps.Aggregate) and self.port == steps.OUT:
             if steps.REASON in self.step.by:
@@ -389,7 +389,7 @@ class Stream:
         if not isinstance(self.step, steps.Source) or self.port != steps.OUT:
             raise QueryError(
                 label_of(self),
-                f"has no {what} rows",
+                f"it has no {what} rows",
                 _HAVE[what],
             )
         return self.step
@@ -422,7 +422,7 @@ _HAVE = {
 
 def _check_stream(label: str, other: object) -> None:
     if not isinstance(other, Stream):
-        hint = "give a stream, as st.source and each step make one"
+        hint = "give a stream: st.source and every step return one"
         if isinstance(other, list | tuple):
             hint = "give the streams one by one: a.union(b, c)"
         elif isinstance(other, Branches):

@@ -51,5 +51,5 @@ def test_more_lists_one_behind_the_other_than_places_can_tell_apart_are_refused(
     st.Query("q", three.aggregate(window=st.last_n(2), n=st.count()).to(st.memory_sink())).plan()
     four = three.explode("d")
     st.Query("q", four.aggregate(window=st.tumbling("1m"), n=st.count()).to(st.memory_sink())).plan()
-    with pytest.raises(st.QueryError, match=r"step last \(aggregate\): .* 4 lists .*; .*one list"):
+    with pytest.raises(st.QueryError, match=r"step last \(aggregate\): .*lists.* 4; .*one with"):
         st.Query("q", four.aggregate(window=st.last_n(2), n=st.count(), name="last").to(st.memory_sink())).plan()

@@ -121,7 +121,7 @@ def test_cycle_shows_as_an_input_that_comes_later(stream: Streams) -> None:
 
 def test_name_borne_twice(stream: Streams) -> None:
     graph = Graph("q", stream("s", x=pl.Int64).filter(pl.col("x") > 1, name="f").to(st.memory_sink(), name="t"))
-    with pytest.raises(st.QueryError, match="a filter has the name 'f' already"):
+    with pytest.raises(st.QueryError, match=r"'f' .*taken.* filter"):
         validate(Plan(shuffled(graph, ["s", "f", "t"], {"t": "f"})))
 
 

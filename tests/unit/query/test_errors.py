@@ -37,7 +37,8 @@ def test_an_error_survives_pickling() -> None:
         ("Source", ["ts", "source"], "did you mean 'source'?"),
         ("x", ["ts", "source"], "there are: source, ts"),
         ("", ["b", "a"], "there are: a, b"),
-        ("x", [], "there are: none"),
+        ("x", [], "there are none"),
+        ("x", [f"c{i:02}" for i in range(30)], f"there are: {', '.join(f'c{i:02}' for i in range(20))} and 10 more"),
     ],
 )
 def test_nearest(name: str, names: list[str], said: str) -> None:

@@ -23,8 +23,8 @@ def order(plan: Plan) -> Plan:
             step = plan.target(exchange)
             raise QueryError(
                 f"{plan.graph.name_of(step)} ({step.kind})",
-                f"it needs its tuples in order, and {found} lists are exploded one after the other before it; after more than {MOST_EXPLODES} the order is not known",
-                "make one list of several with .map, and explode that",
+                f"it needs its tuples in order, but their order is lost when more than {MOST_EXPLODES} lists are exploded one after the other, and here there are {found}",
+                "combine several of the lists into one with .map, and explode that",
             )
     return replace(plan, exchanges=exchanges)
 

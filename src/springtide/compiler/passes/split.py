@@ -101,5 +101,5 @@ def _check_names(subqueries: Sequence[Subquery]) -> None:
         other = seen.setdefault(subquery.name, subquery)
         if other is not subquery:
             what = "the merge of a ranking" if subquery.merges or other.merges else "a prefix of several sources"
-            problem = f"{what} has this name already"
+            problem = f"the name is already taken by {what}"
             raise QueryError(f"{subquery.name} (subquery)", problem, "give the step or the source another name")

@@ -13,7 +13,7 @@ import polars as pl
 
 from springtide.compiler.plan import OLD, Plan
 from springtide.query import steps
-from springtide.query.errors import QueryError, nearest
+from springtide.query.errors import QueryError, article, nearest
 from springtide.query.graph import Graph
 from springtide.query.stream import Stream
 from springtide.query.types import TIME, TS, schema_text, type_text
@@ -41,7 +41,7 @@ def _check_buckets(plan: Plan) -> None:
         raise QueryError(label, f"{buckets} buckets cannot be shared out evenly", "give a power of two, such as 256")
     if buckets > MOST_BUCKETS:
         raise QueryError(
-            label, f"{buckets} buckets are too many", f"give at most {MOST_BUCKETS}; some ten per instance are enough"
+            label, f"{buckets} buckets are too many", f"give at most {MOST_BUCKETS}; about ten per instance are enough"
         )
 
 
@@ -53,7 +53,9 @@ def _check_names(graph: Graph) -> None:
         label = f"{name} ({step.kind})"
         if step.name is not None and bearers.setdefault(step.name, step) is not step:
             kind = bearers[step.name].kind
-            raise QueryError(label, f"a {kind} has the name {step.name!r} already", "give one of them another name")
+            raise QueryError(
+                label, f"the name {step.name!r} is already taken by {article(kind)}", "give one of them another name"
+            )
         if name.endswith(OLD) and name.removesuffix(OLD) in graph.steps:
             problem = (
                 f"{name.removesuffix(OLD)} uses this name for the windows that its old instances still have to finish"

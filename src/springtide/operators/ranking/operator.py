@@ -84,7 +84,7 @@ class SketchRankingOperator(RankingOperator):
         wrong = tuples.filter(pl.col(weight) < 0)
         if wrong.height:
             row = wrong.select(list(self._step.inputs[0].schema)).row(0, named=True)
-            hint = "a sketch only adds: filter such rows out, or rank without sketch"
+            hint = "a sketch can only add: filter such rows out, or rank without sketch="
             raise UserCodeError(self._where, f"the weight {row[weight]} is below zero", hint, row)
 
 

@@ -26,7 +26,7 @@ def aggregate_step(
     """Compute aggregates for each group in each window."""
     label = label_after(stream, "aggregate", name)
     if isinstance(by, Aggregate):
-        hint = "write it as in n=st.count(); by= names the columns to group by"
+        hint = "write for example n=st.count(); by= names the columns to group by"
         raise QueryError(label, f"the aggregate {by} has no name", hint)
     keys = keys_of(label, stream, "by", by)
     check_timed(label, stream)

@@ -68,6 +68,6 @@ def check_timed(label: str, stream: Stream) -> None:
 def check_window(label: str, window: Window) -> None:
     """Refuse what is not a window, and a window that can hold nothing."""
     if not isinstance(window, Window):
-        hint = "write for example window=st.tumbling('1m'); there are st.sliding, st.last_n and st.session, too"
+        hint = "write for example window=st.tumbling('1m'), or use st.sliding, st.last_n or st.session"
         raise QueryError(label, f"{shown(window)} is not a window", hint)
     window.check(label)

@@ -139,7 +139,7 @@ def _pair(
 def _window(label: str, within: Length | LastN) -> steps.JoinWindow:
     if isinstance(within, LastN):
         if within.every != 1:
-            problem = f"a join looks at the last tuples after each tuple, not after every {within.every}"
+            problem = f"a join takes the last tuples anew for each tuple, so it cannot use every={within.every}"
             raise QueryError(label, problem, f"use st.last_n({within.size})")
         within.check(label)
         return within

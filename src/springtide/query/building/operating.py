@@ -51,7 +51,7 @@ def _check_operator(label: str, operator: UserOperator) -> None:
 def _check_policy(label: str, stream: Stream, on_error: steps.OnError) -> None:
     if not isinstance(on_error, str) or on_error not in ("fail", "reject"):
         problem = f"on_error={shown(on_error)} is unknown"
-        raise QueryError(label, problem, "use 'fail', or 'reject' to send such rows to .rejected")
+        raise QueryError(label, problem, "use 'fail', or 'reject' to send rows that fail to .rejected")
     if on_error == "reject" and steps.REASON in stream.schema:
         problem = f"rejected rows get a column {steps.REASON!r}, and there is already such a column"
         raise QueryError(label, problem, "rename it before this step")
@@ -73,8 +73,8 @@ def _check_keys(label: str, stream: Stream, names: tuple[str, ...]) -> bool:
         if isinstance(dtype, pl.List):
             raise QueryError(
                 label,
-                f"{key!r} is a list, and a list can only be the only key",
-                "explode it first, or name no other key",
+                f"{key!r} is a list, which cannot be combined with other keys",
+                "explode it first, or make it the only key",
             )
     keys_of(label, stream, "keys", names)
     return False
