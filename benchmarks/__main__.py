@@ -107,7 +107,7 @@ BENCHMARKS = {
     "rescale": (
         "benchmarks.peers.rescale",
         "main",
-        'instances change under load, beside Flink\'s adaptive scheduler; ARGS="--callers 300000 --sides springtide flink-heap"',
+        'instances change under load, beside Flink\'s adaptive scheduler; ARGS="--callers 130000 --per-second 2200 --sides springtide flink-heap"',
     ),
     "epoch-floor": ("benchmarks.engine.floor", "main", "an epoch with 100 rows, against a bare two-stage Python job"),
     "latency": (
@@ -157,7 +157,11 @@ BENCHMARKS = {
         "main",
         'what it costs to replace a query while it runs, beside Spark\'s own way; ARGS="3" runs',
     ),
-    "reconfigure": ("benchmarks.elastic.reconfigure", "main", "what a change of degree costs, beside Spark's own way"),
+    "reconfigure": (
+        "benchmarks.elastic.reconfigure",
+        "main",
+        "what a change of degree costs, beside Flink's stop and Spark's own way; ARGS=--alone leaves Flink out",
+    ),
     "imbalance": ("benchmarks.elastic.imbalance", "main", "keys whose popularity moves, with and without balancing"),
     "provisioning": ("benchmarks.elastic.provisioning", "main", "a ramp of load: load-aware against individual"),
     "elastic-overhead": ("benchmarks.elastic.overhead", "main", "what being elastic costs when nothing changes"),

@@ -171,7 +171,9 @@ LINES: dict[str, Line] = {
     "rescale": (
         "heavy callers rescaled under load, 1 → 2 and 2 → 1 instances: time without output, and how much later the latest window comes",
         lambda d: _rescaled(d, "springtide"),
-        lambda d: "; ".join(f"{side}: {_rescaled(d, side)}" for side in d["sides"] if side != "springtide"),
+        lambda d: "; ".join(
+            f"{side}: {_rescaled(d, side)}" for side in ("flink-heap", "flink-rocksdb") if _rescaled(d, side)
+        ),
     ),
     "user-operator": (
         "a fold in Python per key, 1 M keys",
@@ -247,7 +249,10 @@ LINES: dict[str, Line] = {
             + (f"; where a new worker must come {d['cold_extra_ms']:.0f} ms" if "cold_extra_ms" in d else "")
             + f"; {d['wrong_rows']} rows wrong"
         ),
-        lambda d: f"Spark's own way, stop, offline repartition, restart: {d['spark_ms'] / 1000:.0f} s",
+        lambda d: (
+            (f"Flink's adaptive scheduler, 1 → 2: {d['flink_ms']:,.0f} ms without output; " if "flink_ms" in d else "")
+            + f"Spark's own way, stop, offline repartition, restart: {d['spark_ms'] / 1000:.0f} s"
+        ),
     ),
     "provisioning": (
         "a ramp from 1 to 15 instances and back, live: changes of degree, distance from the target utilisation after them",
@@ -382,10 +387,17 @@ def _shares(d: Figures, part: str) -> str:
 
 
 def _rescaled(d: Figures, side: str) -> str:
-    found = d["sides"][side]
-    changes = [found[change] for change in ("1 → 2", "2 → 1")]
-    said = (f"{c['gap_ms']:,} ms without output, {c['extra_ms']:,} ms later" for c in changes)
-    return f"{'; '.join(said)}; {found['wrong_rows']} rows wrong"
+    """Say what became of a side with each size of state, or nothing."""
+    said = []
+    for size in d["sizes"].values():
+        if side not in size["sides"]:
+            continue
+        found = size["sides"][side]
+        changes = [found[change] for change in ("1 → 2", "2 → 1")]
+        gaps = "; ".join(f"{c['gap_ms']:,} ms without output, {c['extra_ms']:,} ms later" for c in changes)
+        state = f"{short(float(size['panes']))} rows of state, {short(float(found['state_bytes']))}B"
+        said.append(f"with {state}: {gaps}; {found['wrong_rows']} rows wrong")
+    return "; ".join(said)
 
 
 def _plain(d: Figures) -> str:

@@ -6,6 +6,9 @@ are published and what is old is removed; the end of a micro-batch of Spark, onc
 cores has half of the difference between 2 and 8 in it: `over_those_after_ms` has it without. `cold_extra_ms` is 1 → 2 in a session of its own where every part, the reading of calls
 too, had one instance before: no two tasks ever ran at once, so that the second instance needs a second Python worker. Spark's own operator has to be stopped, its state written anew for another
 number of partitions by Spark's own tool, and started again; counted from the stop to the first batch behind it, less a usual batch.
+
+`flink_ms` is how long nothing comes out of Flink when its adaptive scheduler goes from 1 to 2, with as many rows of state under load (see `benchmarks.peers.rescale`): the better of its two kinds of state, and of each the
+median of `FLINK_ROUNDS` runs. `--alone` leaves Flink out.
 """
 
 import statistics
@@ -30,9 +33,11 @@ CHANGES = ((1, 2), (2, 8), (8, 3), (16, 17))
 STEADY = 10
 """Epochs before and after a change."""
 REPEATS = 5
+FLINK_ROUNDS = 3
 
 
-def main() -> None:
+def main(*args: str) -> None:
+    flink = {} if "--alone" in args else _flink_stops()
     steps = 4 + len(CHANGES)
     data = calls(FULL + steps * STEADY + 2)
     cold = [_cold(data) for _ in range(REPEATS)]
@@ -65,6 +70,7 @@ def main() -> None:
         extra_ms=max(statistics.median(e) for e in extras.values()),
         wrong_rows=wrong,
         cold_extra_ms=statistics.median(cold),
+        **flink,
         spark_ms=theirs["total_ms"],
         cold_ms=summary(cold),
         worst_of_four_ms=summary(worst),
@@ -75,6 +81,16 @@ def main() -> None:
         rows_compared=still.height,
         state_pane_rows=state,
     )
+
+
+def _flink_stops() -> dict[str, Any]:
+    """Measure Flink's stop beside it."""
+    from benchmarks.peers import flink, rescale  # which has this benchmark's load
+
+    if reason := flink.absent():
+        raise SystemExit(f"reconfigure: {reason}; or leave Flink out with --alone")
+    found = {side: summary(gaps) for side, gaps in rescale.stops(FLINK_ROUNDS).items()}
+    return {"flink_ms": min(s["median"] for s in found.values()), "flink_stops_ms": found, "flink": flink.VERSION}
 
 
 def _around(seconds: list[float], degrees: list[int], before: int, after: int) -> tuple[int, list[float]]:

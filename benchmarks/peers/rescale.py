@@ -1,24 +1,29 @@
 """Rescaling under load, beside Flink's adaptive scheduler: how long nothing comes out, how much later rows come, and how many are wrong.
 
     make bench NAME=rescale
-    make bench NAME=rescale ARGS="--callers 300000 --sides springtide flink"
+    make bench NAME=rescale ARGS="--callers 130000 --per-second 2200 --sides springtide flink-heap"
 
-Heavy callers, windows of an hour every minute, with a pane of each caller and minute in state: 18,000 callers make 10⁶ rows. A file with a minute of calls comes every second and closes one window; who reads
+Heavy callers, windows of an hour every minute, with a pane of each caller and minute in state: 18,000 callers make 10⁶ rows, and 130,000 make five times as many, about 1 GB on Flink's heap; how large the
+state of each side was is in its `state_bytes`. Each size has its own place in the results, and a side that is not asked for keeps what was found for it at that size. A file with a minute of calls comes every second and closes one window; who reads
 the output notes when the last of that window's rows can be seen in an exactly-once Parquet folder. From 1 to 2 instances and back to 1, both on the same two cores. Flink runs the program that was
 written for this query by hand (see `peers`), with state on the heap and in RocksDB, checkpoints twice a second, and the adaptive scheduler, told over REST; its waiting times are all set to nothing.
 
+Each side runs `--rounds` times: three times with up to 18,000 callers, else once. The numbers of a change are medians of the rounds, late windows and wrong rows are of all rounds together.
 `extra_ms` is the latency of the latest window after a change, less the median of those before; `gap_ms` is the longest time between two outputs then, less the second between two files.
 """
+
+from __future__ import annotations
 
 import argparse
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import threading
 import time
 import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -29,7 +34,7 @@ import polars as pl
 import springtide as st
 from benchmarks.elastic.reconfigure import CALLERS, FULL, PER_SECOND, different
 from benchmarks.latency.windows import reading, times
-from benchmarks.measure import DATA, ROOT, result, say, scratch, session, summary
+from benchmarks.measure import DATA, ROOT, result, revision, say, scratch, session, summary
 from benchmarks.peers import flink
 from benchmarks.peers.queries import QUERIES
 from benchmarks.peers.rows import uniform
@@ -41,35 +46,120 @@ EVERY = 1.0
 INTERVAL_MS = 500
 SETTLED, AFTER = 12, 14
 """Files before each change, and after it."""
+CHANGES = ("1 → 2", "2 → 1")
+FILLED_AFTER = 900
+"""Seconds after which a side should have read the first hour."""
+Figures = dict[str, Any]
 
 
 def main(*args: str) -> None:
+    """Run all sides, or some, with a state of one size."""
     parser = argparse.ArgumentParser(prog="rescale")
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--callers", type=int, default=CALLERS)
     parser.add_argument("--per-second", type=int, default=PER_SECOND, help="calls a second of event time")
+    parser.add_argument("--rounds", type=int, help="of each side: 3 with a small state, else 1")
     given = parser.parse_args(args)
     if any(SIDES[side] for side in given.sides) and (reason := flink.absent()):
-        raise SystemExit(f"rescale: {reason}")
-    data = _calls(FULL + SETTLED + 2 * AFTER, given.callers, given.per_second)
-    found: dict[str, Any] = {}
-    with scratch() as folder:
-        right = uniform(QUERY, QUERY.polars(data).collect())
+        raise SystemExit(f"rescale: {reason}; or leave Flink out with --sides springtide")
+    load = Load.of(FULL + SETTLED + 2 * AFTER, given.callers, given.per_second)
+    rounds = given.rounds or (3 if given.callers <= CALLERS else 1)
+    found: dict[str, list[Figures]] = {side: [] for side in given.sides}
+    for _ in range(rounds):
         for side in given.sides:
-            place = folder / side
-            (place / "in").mkdir(parents=True)
-            (place / "out").mkdir()
-            with reading(place / "out", place / "seen"):
-                run = _Springtide(place) if side == "springtide" else _Flink(place, SIDES[side])
-                placed, changed = _fed(data, place, run)
+            found[side].append(measured(side, load))
+            say(f"{side}: {found[side][-1]}")
+            _keep(load, {name: together(runs) for name, runs in found.items() if runs})
+
+
+def stops(rounds: int) -> dict[str, list[float]]:
+    """Say how many milliseconds nothing comes out of Flink when it goes from 1 to 2, for each kind of state, in each round."""
+    load = Load.of(FULL + SETTLED + AFTER, CALLERS, PER_SECOND)
+    found: dict[str, list[float]] = {side: [] for side in SIDES if SIDES[side]}
+    for _ in range(rounds):
+        for side, gaps in found.items():
+            run = measured(side, load)
+            if run["wrong_rows"]:
+                raise AssertionError(f"{side}: {run['wrong_rows']} rows are wrong")
+            gaps.append(run["1 → 2"]["gap_ms"])
+            say(f"{side}: {gaps[-1]} ms without output")
+    return found
+
+
+@dataclass(frozen=True)
+class Load:
+    """The calls, and the rows that they must give."""
+
+    callers: int
+    per_second: int
+    files: Path
+    right: pl.DataFrame
+
+    @staticmethod
+    def of(minutes: int, callers: int, per_second: int) -> Load:
+        """Make a file for each minute."""
+        files = _calls(minutes, callers, per_second)
+        return Load(callers, per_second, files, uniform(QUERY, QUERY.polars(files).collect()))
+
+    @property
+    def panes(self) -> int:
+        """How many rows of state there are: a pane for each caller of each minute of an hour."""
+        files = sorted(self.files.glob("*.parquet"))[:FULL]
+        return sum(pl.scan_parquet(file).select(pl.col("src").n_unique()).collect().item() for file in files)
+
+
+def measured(side: str, load: Load) -> Figures:
+    """Run a side once."""
+    with scratch() as place:
+        (place / "in").mkdir()
+        (place / "out").mkdir()
+        with reading(place / "out", place / "seen"):
+            run = _Springtide(place) if side == "springtide" else _Flink(place, SIDES[side])
+            try:
+                placed, changed = _fed(load.files, place, run)
+            finally:
                 run.stop()
-            found[side] = _figures(place, placed, changed) | {"wrong_rows": _wrong(place / "out", right)}
-            found[side]["state_bytes"] = run.state_bytes
-            say(f"{side}: {found[side]}")
-            shutil.rmtree(place)
+        found = _figures(place, placed, changed)
+        return found | {"wrong_rows": _wrong(place / "out", load.right), "state_bytes": run.state_bytes}
+
+
+def together(runs: Sequence[Figures]) -> Figures:
+    """Put the rounds of a side together: medians, with what was found in each round, and what is wrong in any.
+
+    >>> change = {"extra_ms": 40, "gap_ms": 7, "late_windows": 1}
+    >>> run = {"usual_ms": 90, "wrong_rows": 2, "state_bytes": 5, "1 → 2": change}
+    >>> found = together([run, run | {"1 → 2": change | {"gap_ms": 9}}])
+    >>> found["wrong_rows"], found["1 → 2"]["gap_ms"], found["1 → 2"]["late_windows"]
+    (4, 8, 2)
+    """
+    found: Figures = {
+        "rounds": len(runs),
+        "usual_ms": round(statistics.median(run["usual_ms"] for run in runs)),
+        "wrong_rows": sum(run["wrong_rows"] for run in runs),
+        "state_bytes": max(run["state_bytes"] for run in runs),
+    }
+    for change in (name for name in CHANGES if name in runs[0]):
+        each = {name: [run[change][name] for run in runs] for name in ("extra_ms", "gap_ms")}
+        found[change] = {name: round(statistics.median(values)) for name, values in each.items()}
+        found[change]["late_windows"] = sum(run[change]["late_windows"] for run in runs)
+        found[change] |= {f"{name}_of_each": values for name, values in each.items()}
+    return found
+
+
+def _keep(load: Load, found: dict[str, Figures]) -> None:
+    """Keep what was found for this size, with what is known of others."""
     kept = ROOT / "benchmarks" / "results" / "rescale.json"
-    before = json.loads(kept.read_text("utf-8"))["sides"] if kept.exists() else {}
-    result("rescale", flink=flink.VERSION, callers=given.callers, rows_compared=right.height, sides=before | found)
+    sizes = json.loads(kept.read_text("utf-8")).get("sizes", {}) if kept.exists() else {}
+    name = f"{load.callers}-{load.per_second}"
+    sides = {side: run | {"revision": revision()} for side, run in found.items()}
+    sizes[name] = {
+        "callers": load.callers,
+        "per_second": load.per_second,
+        "panes": load.panes,
+        "rows_compared": load.right.height,
+        "sides": sizes.get(name, {}).get("sides", {}) | sides,
+    }
+    result("rescale", flink=flink.VERSION, sizes=dict(sorted(sizes.items(), key=lambda size: size[1]["panes"])))
 
 
 # ── the sides ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -130,11 +220,14 @@ class _Flink:
 
     def stop(self) -> None:
         """End it."""
-        last = self._asked("/checkpoints")["latest"]["completed"] or {}
-        self.state_bytes = last.get("full_size", last.get("state_size", 0))
         assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(60)
+        try:
+            last = self._asked("/checkpoints")["latest"]["completed"] or {}
+            self.state_bytes = last.get("full_size", last.get("state_size", 0))
+            self._process.stdin.close()
+            self._process.wait(60)
+        finally:
+            self._process.kill()
 
     def _asked(self, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
@@ -172,7 +265,10 @@ def _fed(data: Path, place: Path, run: Any) -> tuple[list[float], list[float]]:
     for file in files[:FULL]:
         come(file)
     first = FULL - 1
+    limit = time.monotonic() + FILLED_AFTER
     while not _published(place / "out", first):
+        if time.monotonic() > limit:
+            raise TimeoutError(f"the windows of the first hour have not come out within {FILLED_AFTER} s")
         time.sleep(0.2)
     begun = time.monotonic()
     for i, file in enumerate(files[FULL:]):
@@ -187,10 +283,8 @@ def _fed(data: Path, place: Path, run: Any) -> tuple[list[float], list[float]]:
 
 
 def _published(out: Path, windows: int) -> bool:
-    return (
-        len({start for file in _files(out) for start in pl.read_parquet(file, glob=False)["window_start"].unique()})
-        >= windows
-    )
+    starts = (pl.read_parquet(file, columns=["window_start"], glob=False).to_series() for file in _files(out))
+    return len({start for found in starts for start in found.unique()}) >= windows
 
 
 def _files(out: Path) -> list[Path]:
@@ -224,7 +318,7 @@ def _wrong(out: Path, right: pl.DataFrame) -> int:
     return different(given, right)
 
 
-def _figures(place: Path, placed: list[float], changed: list[float]) -> dict[str, Any]:
+def _figures(place: Path, placed: list[float], changed: list[float]) -> Figures:
     """Say when the last rows of each window could be seen, after the file that closed it had come."""
     seen = times(place / "seen")
     last: dict[Any, float] = {}
@@ -240,13 +334,12 @@ def _figures(place: Path, placed: list[float], changed: list[float]) -> dict[str
             latencies[number] = last[start] - placed[number]
     before = [v for n, v in latencies.items() if FULL + 2 <= n < FULL + SETTLED]
     usual = statistics.median(before)
-    found: dict[str, Any] = {"usual_ms": round(usual * 1000), "latency_ms": summary([v * 1000 for v in before])}
+    found: Figures = {"usual_ms": round(usual * 1000), "latency_ms": summary([v * 1000 for v in before])}
     for k, at in enumerate(changed):
         near = {n: v for n, v in latencies.items() if at - EVERY <= placed[n] < at + AFTER * EVERY - 1}
         outputs = sorted(placed[n] + v for n, v in near.items())
         gaps = [b - a for a, b in pairwise(outputs)]
-        name = "1 → 2" if k == 0 else "2 → 1"
-        found[name] = {
+        found[CHANGES[k]] = {
             "extra_ms": round((max(near.values()) - usual) * 1000),
             "gap_ms": round((max(gaps) - EVERY) * 1000),
             "late_windows": sum(v > usual + EVERY for v in near.values()),
