@@ -6,10 +6,11 @@
 Flink runs in one JVM with parallelism 2 and exactly-once checkpoints every second, each query in SQL and as a DataStream program written by hand for it, each
 with state on the heap and in RocksDB. All sides are started once and stay warm. One run of each on a tenth of the records goes before and is not counted; its
 rows are compared too. Then all take turns, in another order every round. A run is timed as a whole, from the query that is handed over to the last row that is
-committed; reading and writing Parquet is part of it on every side.
+committed; reading and writing Parquet is part of it on every side. Our epochs are as large as they are if nothing is said.
 
 A form that has used `--seconds` on a query is not run again (its `n` says how often it was), and a run that takes more than `--longest` is ended: the rate
-that it stayed below is kept as `below`. Queries that are not asked for keep what was found for them before; each has the revision that it was measured at.
+that it stayed below is kept as `below`. What was found is kept after every query, and one that fails does not end the others. Queries that are not asked for keep
+what was found for them before; each has the revision that it was measured at.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import argparse
 import json
 import shutil
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,7 +40,6 @@ FLINK = {
     "flink-hand-rocksdb": ("datastream", "rocksdb"),
 }
 SIDES = ("springtide", *FLINK, "spark", "polars")
-ROWS_PER_EPOCH = 2_000_000
 Runner = Callable[[str, Path, Path], float]
 """Runs a query (its name) over a folder and writes below another one; gives the seconds."""
 
@@ -59,11 +60,21 @@ def main(*args: str) -> None:
     parser.add_argument("--seconds", type=float, default=300, help="after which a form is not run again")
     parser.add_argument("--longest", type=float, default=1200, help="seconds of a run after which it is ended")
     given = parser.parse_args(args)
-    found = {}
     with _runners(given.sides, given.longest) as runners, scratch() as folder:
-        for name in given.queries:
-            found[name] = _beside(name, runners, given, folder)
-    _keep(found)
+        failed = [name for name in given.queries if not _kept(name, runners, given, folder)]
+    if failed:
+        raise SystemExit(f"peers: no result for {', '.join(failed)}; see what was said above")
+
+
+def _kept(name: str, runners: Mapping[str, Runner], given: argparse.Namespace, folder: Path) -> bool:
+    """Measure one query, and keep what was found; return whether it could be measured."""
+    try:
+        found = _beside(name, runners, given, folder)
+    except Exception:
+        say(f"{name}:\n{traceback.format_exc()}")
+        return False
+    _keep({name: found})
+    return True
 
 
 def _beside(name: str, runners: Mapping[str, Runner], given: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -153,7 +164,7 @@ def _runners(sides: list[str], longest: float) -> Iterator[dict[str, Runner]]:
 def _springtide(spark: Any, name: str, files: Path, place: Path, longest: float) -> float:
     begun = time.perf_counter()
     query = QUERIES[name].springtide(files, st.parquet_sink(place / "out"))
-    run = query.start(spark, checkpoint=place / "checkpoint", instances=2, rows_per_epoch=ROWS_PER_EPOCH)
+    run = query.start(spark, checkpoint=place / "checkpoint", instances=2)
     if not run.wait(longest):
         run.stop()
         raise flink.TooLong
