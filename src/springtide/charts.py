@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from springtide.elastic.decisions import Decision
-from springtide.elastic.reports import merged
 from springtide.elastic.snapshot import Snapshot
+from springtide.elastic.summaries import merged
 from springtide.query.errors import SpringtideError
 
 if TYPE_CHECKING:
@@ -69,14 +69,14 @@ def chart(
     names = [n for n in snapshots[-1].subqueries if subqueries is None or n in subqueries]
     colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
     begin = snapshots[0].time - snapshots[0].seconds
-    reports = [(r.time - begin, r) for r in _summed(snapshots, every)]
+    summaries = [(r.time - begin, r) for r in _summed(snapshots, every)]
     epochs = [(s.time - begin, s) for s in snapshots]
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(8, 8), layout="constrained")
         load, instances, used, waits = figure.subplots(4, 1, sharex=True)
-        _load(load, reports)
+        _load(load, summaries)
         _instances(instances, epochs, names, colours)
-        _utilisation(used, reports, names, colours)
+        _utilisation(used, summaries, names, colours)
         _balanced(used, [d.at - begin for d in decisions if d.instruction.kind != "scale"])
         _latency(waits, epochs)
         waits.set_xlabel("seconds")
@@ -108,16 +108,16 @@ def _maps(snapshot: Snapshot) -> dict[str, int]:
     return {name: load.map.version for name, load in snapshot.subqueries.items()}
 
 
-def _load(axes: Axes, reports: Sequence[tuple[float, Snapshot]]) -> None:
-    times = [t for t, _ in reports]
-    read = [r.rows / r.period if r.period else 0.0 for _, r in reports]
-    axes.plot(times, [r.rate for _, r in reports], color=INK, linewidth=1.6, label="arriving")
+def _load(axes: Axes, summaries: Sequence[tuple[float, Snapshot]]) -> None:
+    times = [t for t, _ in summaries]
+    read = [r.rows / r.period if r.period else 0.0 for _, r in summaries]
+    axes.plot(times, [r.rate for _, r in summaries], color=INK, linewidth=1.6, label="arriving")
     axes.plot(times, read, color=COLOURS[0], linewidth=1.0, linestyle="--", label="read")
     axes.set_ylabel("rows per second")
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(_thousands)
-    if any(r.backlog for _, r in reports):
-        _backlog(axes, times, [r.backlog for _, r in reports])
+    if any(r.backlog for _, r in summaries):
+        _backlog(axes, times, [r.backlog for _, r in summaries])
 
 
 def _backlog(axes: Axes, times: Sequence[float], rows: Sequence[int]) -> None:
@@ -146,11 +146,11 @@ def _instances(
 
 
 def _utilisation(
-    axes: Axes, reports: Sequence[tuple[float, Snapshot]], names: Sequence[str], colours: dict[str, str]
+    axes: Axes, summaries: Sequence[tuple[float, Snapshot]], names: Sequence[str], colours: dict[str, str]
 ) -> None:
     """Draw the average, and from the least to the most busy instance."""
     for name in names:
-        found = [(t, r) for t, r in reports if name in r.subqueries]
+        found = [(t, r) for t, r in summaries if name in r.subqueries]
         times = [t for t, _ in found]
         every = [r.utilisation(name) for _, r in found]
         lowest, highest = [min(u, default=0.0) for u in every], [max(u, default=0.0) for u in every]

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from springtide.elastic.reports import merged
 from springtide.elastic.snapshot import Latency, Snapshot
+from springtide.elastic.summaries import merged
 from springtide.state.manifest import Manifest
 from springtide.state.metrics import EpochMetrics
 

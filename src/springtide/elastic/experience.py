@@ -1,4 +1,4 @@
-"""Experience: what earlier changes of a query teach about the next ones. Pure: it is all derived from earlier reports."""
+"""Experience: what earlier changes of a query teach about the next ones. Pure: it is all derived from earlier summaries."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ NEAR = 0.1
 LAST = 5
 """How many earlier changes are considered: those from long ago may stem from a different cluster."""
 _COMPARED = 3
-"""How many reports before and after a change are compared."""
+"""How many summaries before and after a change are compared."""
 
 
-def delay(reports: Sequence[Snapshot]) -> float | None:
+def delay(summaries: Sequence[Snapshot]) -> float | None:
     """Return the seconds from a decision for more instances until they work: the median of the last measurements, or None if there are none.
 
-    >>> reports = [
+    >>> summaries = [
     ...     Snapshot(float(t), t, 1.0, 1.0, {}, {}, took=took) for t, took in enumerate([{}, {"a": 30.0}, {"a": 20.0}])
     ... ]
-    >>> delay(reports), delay(reports[:1])
+    >>> delay(summaries), delay(summaries[:1])
     (25.0, None)
     """
     found: list[float] = []
-    for report in reversed(reports):
-        if report.took:
-            found += report.took.values()
+    for summary in reversed(summaries):
+        if summary.took:
+            found += summary.took.values()
             if len(found) >= LAST:
                 break
     return median(found) if found else None
@@ -39,30 +39,30 @@ def delay(reports: Sequence[Snapshot]) -> float | None:
 
 @dataclass(frozen=True)
 class Change:
-    """A change in the number of instances, as the reports show it."""
+    """A change in the number of instances, as the summaries show it."""
 
     at: int
-    """The index of the first report with the new number."""
+    """The index of the first summary with the new number."""
     before: int
     after: int
 
 
-def changes(reports: Sequence[Snapshot], name: str) -> Iterator[Change]:
+def changes(summaries: Sequence[Snapshot], name: str) -> Iterator[Change]:
     """Yield the changes in a subquery's number of instances, the most recent first."""
-    for at in range(len(reports) - 1, 0, -1):
-        old, new = reports[at - 1].subqueries.get(name), reports[at].subqueries.get(name)
+    for at in range(len(summaries) - 1, 0, -1):
+        old, new = summaries[at - 1].subqueries.get(name), summaries[at].subqueries.get(name)
         if old is not None and new is not None and old.instances != new.instances:
             yield Change(at, old.instances, new.instances)
 
 
-def settling(reports: Sequence[Snapshot], name: str) -> float | None:
+def settling(summaries: Sequence[Snapshot], name: str) -> float | None:
     """Return for how many seconds after a change a row's cost still differed from what it was later: the median of the last changes.
 
     State is read again, caches are cold, new workers warm up. What is measured in that time is the change itself.
     """
-    found, end = [], len(reports)
-    for change in changes(reports, name):
-        after = reports[change.at : end]
+    found, end = [], len(summaries)
+    for change in changes(summaries, name):
+        after = summaries[change.at : end]
         end = change.at
         costs = [cost for r in after if (cost := r.subqueries[name].seconds_per_row)]
         if len(costs) >= 3:
@@ -87,63 +87,63 @@ class Gain:
     """The share of the expected speed-up that was achieved: 1 is all of it, 0 none."""
 
 
-def gain(reports: Sequence[Snapshot], name: str) -> Gain | None:
+def gain(summaries: Sequence[Snapshot], name: str) -> Gain | None:
     """Measure the last scale-out of a subquery by the time that its stage takes per row; None if there was none recently.
 
-    The last reports before it are compared with the most recent ones, not with the report of the change itself: until the buckets are
+    The last summaries before it are compared with the most recent ones, not with the summary of the change itself: until the buckets are
     balanced, new instances may achieve little.
 
     >>> from springtide.elastic.snapshot import SubqueryLoad
     >>> from springtide.state.manifest import BucketMap
-    >>> def report(time, n, span):
+    >>> def summary(time, n, span):
     ...     own = SubqueryLoad(BucketMap.even(8, n), (100,), (100,), (span,) * n, span=span)
     ...     return Snapshot(float(time), time, 1.0, 1.0, {}, {"heavy": own})
-    >>> halved = [report(0, 2, 0.8), report(1, 4, 0.5), report(2, 4, 0.4)]
+    >>> halved = [summary(0, 2, 0.8), summary(1, 4, 0.5), summary(2, 4, 0.4)]
     >>> gain(halved, "heavy")
     Gain(time=1.0, before=2, after=4, share=1.0)
-    >>> gain([*halved[:2], report(2, 4, 0.8)], "heavy").share
+    >>> gain([*halved[:2], summary(2, 4, 0.8)], "heavy").share
     0.0
     """
-    change = next(changes(reports, name), None)
+    change = next(changes(summaries, name), None)
     if change is None or change.after < change.before:
         return None
-    old = [c for r in reports[max(0, change.at - _COMPARED) : change.at] if (c := _stage_cost(r, name))]
-    new = [c for r in reports[change.at + 1 :][-_COMPARED:] if (c := _stage_cost(r, name))]
+    old = [c for r in summaries[max(0, change.at - _COMPARED) : change.at] if (c := _stage_cost(r, name))]
+    new = [c for r in summaries[change.at + 1 :][-_COMPARED:] if (c := _stage_cost(r, name))]
     if not old or not new:
         return None
     quicker = fmean(old) / fmean(new) - 1
-    return Gain(reports[change.at].time, change.before, change.after, quicker / (change.after / change.before - 1))
+    return Gain(summaries[change.at].time, change.before, change.after, quicker / (change.after / change.before - 1))
 
 
-def _stage_cost(report: Snapshot, name: str) -> float:
+def _stage_cost(summary: Snapshot, name: str) -> float:
     """Return the seconds that the stage takes per row of the subquery."""
-    own = report.subqueries.get(name)
+    own = summary.subqueries.get(name)
     rows = sum(own.rows_in) if own else 0
-    return report.span(name) / rows if rows else 0.0
+    return summary.span(name) / rows if rows else 0.0
 
 
-def rates(reports: Sequence[Snapshot], source: str, seconds: float) -> tuple[list[float], list[float]]:
+def rates(summaries: Sequence[Snapshot], source: str, seconds: float) -> tuple[list[float], list[float]]:
     """Return the times and rates of what arrived at a source in the last seconds, oldest first.
 
     Everything before the very first rows is left out: a query that has just started is not a growing load.
     """
     times: list[float] = []
     found: list[float] = []
-    since = reports[-1].time - seconds if reports else 0.0
-    for report in reversed(reports):
-        if report.time <= since:
+    since = summaries[-1].time - seconds if summaries else 0.0
+    for summary in reversed(summaries):
+        if summary.time <= since:
             break
-        load = report.sources.get(source)
-        if load is not None and report.period > 0:
-            times.append(report.time)
-            found.append((load.rows if load.arrived is None else load.arrived) / report.period)
+        load = summary.sources.get(source)
+        if load is not None and summary.period > 0:
+            times.append(summary.time)
+            found.append((load.rows if load.arrived is None else load.arrived) / summary.period)
     while len(found) > 1 and not found[-1]:
         times.pop()
         found.pop()
     return times[::-1], found[::-1]
 
 
-def steps(reports: Sequence[Snapshot]) -> float:
-    """Return the usual time between two reports."""
-    last = [b.time - a.time for a, b in pairwise(reports[-10:])]
-    return median(last) if last else reports[-1].period
+def steps(summaries: Sequence[Snapshot]) -> float:
+    """Return the usual time between two summaries."""
+    last = [b.time - a.time for a, b in pairwise(summaries[-10:])]
+    return median(last) if last else summaries[-1].period

@@ -47,7 +47,7 @@ class Forecast:
     trend: float = 0.0
     """How much the rate grows per second; above 0, the input is increasing (AS-5)."""
     seen: float = 0.0
-    """Seconds for which the load has been like this. At 0 it has just jumped, and the last report may show only part of the jump."""
+    """Seconds for which the load has been like this. At 0 it has just jumped, and the last summary may show only part of the jump."""
 
     def upper(self, deviations: float) -> tuple[float, ...]:
         """Return the rates plus a number of standard deviations.
@@ -190,8 +190,8 @@ def _length(part: Series) -> float:
 def _noise(rates: Floats, lag: int = 4) -> float:
     """Return the standard deviation of the rates around a smooth curve, as a share of the rates.
 
-    Second differences ignore level and slope, and their median ignores jumps. They span several reports, because noise resembles
-    that of the previous report and would look smaller than it is; but not so many that a jump would be in most of them.
+    Second differences ignore level and slope, and their median ignores jumps. They span several summaries, because noise resembles
+    that of the previous summary and would look smaller than it is; but not so many that a jump would be in most of them.
     """
     if rates.size < 5:
         return 0.0
@@ -204,7 +204,7 @@ def _noise(rates: Floats, lag: int = 4) -> float:
 def _since_break(seen: Series, noise: float) -> tuple[Series, float]:
     """Keep what came since the last break, if there is one, and return for how long that has been observed.
 
-    A report in which the load jumps contains some of both sides and belongs to neither.
+    A summary in which the load jumps contains some of both sides and belongs to neither.
     """
     n = seen.times.size
     if n < FEW:
@@ -213,7 +213,7 @@ def _since_break(seen: Series, noise: float) -> tuple[Series, float]:
     to_left = _misfits(x, y)
     to_right = _misfits(x[::-1], y[::-1])[::-1]
     sharp, smeared = to_left[1:-1] + to_right[2:], to_left[1:-2] + to_right[3:]
-    # A break takes two more parameters to describe, and a report that is left out takes a third.
+    # A break takes two more parameters to describe, and a summary that is left out takes a third.
     gains = [
         (to_left[-1] - apart) / (more * np.maximum(apart / max(1, n - 2 - more), max(noise**2, 1e-12)))
         for apart, more in ((sharp, 2), (smeared, 3))

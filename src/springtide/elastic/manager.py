@@ -1,7 +1,7 @@
 """The elastic manager: snapshots in, instructions out.
 
-    snapshots of epochs → report (every few seconds) → policy, balancing → proposals ─┬→ instructions
-                                                                                     └→ refusals
+    snapshots of epochs → summary (every few seconds) → policy, balancing → proposals ─┬→ instructions
+                                                                                      └→ refusals
 
 It has no clock, no threads and no knowledge of Spark: the same snapshots lead to the same instructions, live, in a test and in
 the simulator. The runner of the query follows the instructions; the next snapshots show whether it has.
@@ -15,10 +15,10 @@ from dataclasses import replace
 
 from springtide.elastic.instructions import instruct
 from springtide.elastic.policies.policy import Proposal
-from springtide.elastic.reports import is_due, merged
 from springtide.elastic.rules import judge, resting
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
+from springtide.elastic.summaries import is_due, merged
 from springtide.query.plurals import plural
 from springtide.state.bucket_map import BucketMap
 from springtide.state.instructions import Instruction, Refusal
@@ -29,12 +29,12 @@ class Manager:
     """Decides for one query."""
 
     def __init__(self, elastic: Elastic, state: ManagerState | None = None, history: Iterable[Snapshot] = ()) -> None:
-        """Start afresh, or continue with a remembered state and earlier reports."""
+        """Start afresh, or continue with a remembered state and earlier summaries."""
         self.elastic = elastic
         self.state = state or ManagerState()
-        """What must outlive the process; reports are written separately, by the keeper of the history."""
+        """What must outlive the process; summaries are written separately, by the keeper of the history."""
         self.history: deque[Snapshot] = deque(history, maxlen=elastic.remember)
-        """Reports, oldest first."""
+        """Summaries, oldest first."""
         self._gathered: list[Snapshot] = []
         self._took: dict[str, float] = {}
 
@@ -46,7 +46,7 @@ class Manager:
     # ── what happens ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def handle(self, snapshot: Snapshot) -> tuple[Instruction, ...]:
-        """Take the snapshot of an epoch; decide once enough of them make a report."""
+        """Take the snapshot of an epoch; decide once enough of them make a summary."""
         self._gathered.append(snapshot)
         for name, instruction in self.state.underway.items():
             own = snapshot.subqueries.get(name)
@@ -57,13 +57,13 @@ class Manager:
                     self._took[name] = snapshot.time - snapshot.seconds - instruction.time
         if not is_due(self._gathered, self.elastic.every):
             return ()
-        report = self._limited(merged(self._gathered))
+        summary = self._limited(merged(self._gathered))
         coming = {name: instruction.after.instances for name, instruction in self.state.underway.items()}
-        report = replace(report, took=self._took, coming=coming) if self._took or coming else report
+        summary = replace(summary, took=self._took, coming=coming) if self._took or coming else summary
         self._gathered, self._took = [], {}
         earlier = tuple(self.history)
-        self.history.append(report)
-        return () if self.paused else self._decide(report, earlier)
+        self.history.append(summary)
+        return () if self.paused else self._decide(summary, earlier)
 
     def by_hand(
         self,
@@ -123,19 +123,19 @@ class Manager:
         return self.state.refusals
 
     def loads(self, subquery: str) -> tuple[float, ...]:
-        """Return the bucket loads of a subquery in the last report; empty if there are none."""
+        """Return the bucket loads of a subquery in the last summary; empty if there are none."""
         if not self.history or subquery not in self.history[-1].subqueries:
             return ()
         return self.history[-1].bucket_loads(subquery)
 
     # ── deciding ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _decide(self, report: Snapshot, earlier: Sequence[Snapshot]) -> tuple[Instruction, ...]:
+    def _decide(self, summary: Snapshot, earlier: Sequence[Snapshot]) -> tuple[Instruction, ...]:
         """Collect all proposals; for each subquery, the first one that no rule forbids is accepted."""
-        proposals = self._proposals(report, earlier)
-        fewer = {p.subquery: p.instances for p in reversed(proposals) if _is_fewer(report, p)}
-        for name in report.subqueries:
-            rests = resting(report, name, self.elastic, self.state)
+        proposals = self._proposals(summary, earlier)
+        fewer = {p.subquery: p.instances for p in reversed(proposals) if _is_fewer(summary, p)}
+        for name in summary.subqueries:
+            rests = resting(summary, name, self.elastic, self.state)
             self.state = self.state.wants_fewer(name, None if rests else fewer.get(name), self.elastic.confirmations)
         decided: dict[str, Instruction] = {}
         waiting = set[str]()
@@ -144,7 +144,7 @@ class Manager:
             name = proposal.subquery
             if name in decided or name in waiting:
                 continue
-            instruction, refusal = judge(proposal, report, self.elastic, self.state, decided)
+            instruction, refusal = judge(proposal, summary, self.elastic, self.state, decided)
             if refusal is not None:
                 self.state = self.state.refused(refusal)
                 if refusal.rule == "confirmations":  # it will change soon: anything else would be wasted
@@ -154,21 +154,21 @@ class Manager:
                 self.state = self.state.told(instruction)
         return tuple(decided.values())
 
-    def _limited(self, report: Snapshot) -> Snapshot:
+    def _limited(self, summary: Snapshot) -> Snapshot:
         """Tell policies the user's limits: what one subquery may not have would not help if another got it instead."""
         if self.elastic.max is None and not self.elastic.limits:
-            return report
-        bounds = {name: self.elastic.bounds(name, own.most)[1] for name, own in report.subqueries.items()}
-        limited = {name: replace(own, limit=bounds[name]) for name, own in report.subqueries.items()}
-        return replace(report, subqueries=limited)
+            return summary
+        bounds = {name: self.elastic.bounds(name, own.most)[1] for name, own in summary.subqueries.items()}
+        limited = {name: replace(own, limit=bounds[name]) for name, own in summary.subqueries.items()}
+        return replace(summary, subqueries=limited)
 
-    def _proposals(self, report: Snapshot, earlier: Sequence[Snapshot]) -> list[Proposal]:
+    def _proposals(self, summary: Snapshot, earlier: Sequence[Snapshot]) -> list[Proposal]:
         """Ask the limits, the policy and the balancing for proposals.
 
         A policy may be user code: if it fails, it has proposed nothing and the query continues.
         """
         found: list[Proposal] = []
-        for name, own in report.subqueries.items():
+        for name, own in summary.subqueries.items():
             least, most = self.elastic.bounds(name, own.most)
             within = max(least, own.instances if most is None else min(own.instances, most))
             if within != own.instances:
@@ -177,13 +177,13 @@ class Manager:
                 )
         for policy in filter(None, (self.elastic.policy, self.elastic.balancing)):
             try:
-                found += policy.decide(report, earlier)
+                found += policy.decide(summary, earlier)
             except Exception as error:
                 wanted, why = f"what {type(policy).__name__} wants", f"it failed, {type(error).__name__}: {error}"
-                self.state = self.state.refused(Refusal(report.time, report.epoch, "all", "policy", wanted, why))
+                self.state = self.state.refused(Refusal(summary.time, summary.epoch, "all", "policy", wanted, why))
         return found
 
 
-def _is_fewer(report: Snapshot, proposal: Proposal) -> bool:
-    own = report.subqueries.get(proposal.subquery)
+def _is_fewer(summary: Snapshot, proposal: Proposal) -> bool:
+    own = summary.subqueries.get(proposal.subquery)
     return own is not None and proposal.instances is not None and proposal.instances < own.instances

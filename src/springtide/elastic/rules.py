@@ -19,63 +19,63 @@ Ruling = tuple[Instruction | None, Refusal | None]
 
 
 def judge(
-    proposal: Proposal, report: Snapshot, elastic: Elastic, state: ManagerState, decided: Mapping[str, Instruction]
+    proposal: Proposal, summary: Snapshot, elastic: Elastic, state: ManagerState, decided: Mapping[str, Instruction]
 ) -> Ruling:
     """Check a proposal against every rule, in this order; the first rule that refuses it ends the check.
 
     `decided` has the instructions just given to other subqueries.
     """
     name = proposal.subquery
-    if name not in report.subqueries:
-        return None, refusal(report, proposal, "proposal", "there is no such subquery")
+    if name not in summary.subqueries:
+        return None, refusal(summary, proposal, "proposal", "there is no such subquery")
     if proposal.held_back:
-        return None, refusal(report, proposal, "experience", proposal.held_back)
-    quiet = resting(report, name, elastic, state)
+        return None, refusal(summary, proposal, "experience", proposal.held_back)
+    quiet = resting(summary, name, elastic, state)
     if quiet is not None:
-        return None, refusal(report, proposal, *quiet)
+        return None, refusal(summary, proposal, *quiet)
     cut = None
     if proposal.instances is not None:
-        wanted, broken = _degree(name, proposal.instances, report, elastic, state, decided)
-        cut = refusal(report, proposal, *broken) if broken else None
+        wanted, broken = _degree(name, proposal.instances, summary, elastic, state, decided)
+        cut = refusal(summary, proposal, *broken) if broken else None
         if wanted is None:
             return None, cut
         if wanted != proposal.instances:
             why = f"{proposal.reason}; held at {wanted}" + (f": {broken[1]}" if broken else "")
             proposal = replace(proposal, instances=wanted, owners=None, reason=why)
     try:
-        own, loads = report.subqueries[name], report.bucket_loads(name)
-        instruction = instruct(proposal, own.map, report.time, report.epoch, loads, own.grid)
+        own, loads = summary.subqueries[name], summary.bucket_loads(name)
+        instruction = instruct(proposal, own.map, summary.time, summary.epoch, loads, own.grid)
     except ValueError as error:
-        return None, refusal(report, proposal, "proposal", str(error))
+        return None, refusal(summary, proposal, "proposal", str(error))
     objection = _objection(instruction, elastic) if instruction else None
-    return (instruction, cut) if objection is None else (None, refusal(report, proposal, "veto", objection))
+    return (instruction, cut) if objection is None else (None, refusal(summary, proposal, "veto", objection))
 
 
-def resting(report: Snapshot, name: str, elastic: Elastic, state: ManagerState) -> tuple[Rule, str] | None:
+def resting(summary: Snapshot, name: str, elastic: Elastic, state: ManagerState) -> tuple[Rule, str] | None:
     """Return why a subquery is to be left alone for now; None if it is not."""
     if name in state.underway:
         return "underway", "the last change is still under way"
-    since = report.time - state.changed.get(name, -math.inf)
+    since = summary.time - state.changed.get(name, -math.inf)
     if 0 <= since < elastic.grace:
         return "grace", f"the last change was {since:.1f} s ago, less than {elastic.grace:g} s"
     return None
 
 
-def refusal(report: Snapshot, proposal: Proposal, rule: Rule, why: str) -> Refusal:
+def refusal(summary: Snapshot, proposal: Proposal, rule: Rule, why: str) -> Refusal:
     """Make a record of what was refused."""
-    return Refusal(report.time, report.epoch, proposal.subquery, rule, str(proposal), why)
+    return Refusal(summary.time, summary.epoch, proposal.subquery, rule, str(proposal), why)
 
 
 def _degree(
     name: str,
     asked: int,
-    report: Snapshot,
+    summary: Snapshot,
     elastic: Elastic,
     state: ManagerState,
     decided: Mapping[str, Instruction],
 ) -> tuple[int | None, tuple[Rule, str] | None]:
     """Return the number of instances that is allowed (None if it is to stay as it is), and the rule that reduced it."""
-    own, wanted = report.subqueries[name], asked
+    own, wanted = summary.subqueries[name], asked
     broken: tuple[Rule, str] | None = None
     least, most = elastic.bounds(name, own.most)
     if wanted < least:
@@ -83,15 +83,15 @@ def _degree(
     elif most is not None and wanted > most:
         wanted, broken = most, ("limit", f"it has at most {most}")
     if wanted < own.instances:
-        reports = state.fewer_wanted.get(name, ())
-        if len(reports) < elastic.confirmations:
+        summaries = state.fewer_wanted.get(name, ())
+        if len(summaries) < elastic.confirmations:
             return None, (
                 "confirmations",
-                f"{len(reports)} of {plural(elastic.confirmations, 'report')} in a row asked for it",
+                f"{len(summaries)} of {plural(elastic.confirmations, 'summary')} in a row asked for it",
             )
-        wanted = min(own.instances, max(wanted, *reports))  # the most cautious of them
+        wanted = min(own.instances, max(wanted, *summaries))  # the most cautious of them
     elif wanted > own.instances:
-        free = _free(report, name, elastic, state, decided)
+        free = _free(summary, name, elastic, state, decided)
         if free is not None and wanted > free:
             wanted = max(free, own.instances)
             broken = ("slots", f"there are slots for {plural(wanted, 'instance')}")
@@ -99,7 +99,7 @@ def _degree(
 
 
 def _free(
-    report: Snapshot, name: str, elastic: Elastic, state: ManagerState, decided: Mapping[str, Instruction]
+    summary: Snapshot, name: str, elastic: Elastic, state: ManagerState, decided: Mapping[str, Instruction]
 ) -> int | None:
     """Count the slots that the other subqueries of its stage leave to a subquery."""
     if elastic.slots is None:
@@ -107,8 +107,8 @@ def _free(
     coming = {**state.underway, **decided}
     others = [
         coming[other].after.instances if other in coming else own.instances
-        for other, own in report.subqueries.items()
-        if other != name and report.levels[other] == report.levels[name]
+        for other, own in summary.subqueries.items()
+        if other != name and summary.levels[other] == summary.levels[name]
     ]
     return elastic.slots - sum(others)
 

@@ -19,7 +19,7 @@ class MissingForecaster(SpringtideError):
 
 
 SERIES = 8
-"""How many series of rates can share a seasonal forecaster without each being refitted for every report."""
+"""How many series of rates can share a seasonal forecaster without each being refitted for every summary."""
 
 
 @dataclass

@@ -42,17 +42,17 @@ class Elastic:
     executors: Executors | None = field(default_factory=Executors)
     """On a cluster, executors come and go with the instances; None leaves them as they are."""
     every: float = 5.0
-    """Seconds that a report covers, as nearly as whole epochs allow; each report leads to a decision. Shorter is quicker, but more nervous."""
+    """Seconds that a summary covers, as nearly as whole epochs allow; each summary leads to a decision. Shorter is quicker, but more nervous."""
     grace: float = 10.0
     """Seconds after a change in which the same subquery is left alone: measurements in that time reflect the change itself."""
     confirmations: int = 2
-    """Consecutive reports that must ask for fewer instances before any are removed. Instances are added at once."""
+    """Consecutive summaries that must ask for fewer instances before any are removed. Instances are added at once."""
     protocol: ProtocolChoice = "virtual"
     """How buckets move to new owners, see `protocols`; "rule" chooses automatically."""
     veto: Veto | None = None
     """Can refuse an instruction."""
     remember: int = 1000
-    """How many reports a policy can look back on."""
+    """How many summaries a policy can look back on."""
     patience: InitVar[int | None] = None
     """The old name of `confirmations`."""
 

@@ -184,49 +184,49 @@ def _for_time(work: Work, instances: int, time: float) -> int:
 # ── from a snapshot ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def works(report: Snapshot) -> dict[str, Work]:
+def works(summary: Snapshot) -> dict[str, Work]:
     """Return the work of each subquery per second, as if everything read had been spread as evenly as its buckets allow."""
-    return {name: _work(report, name) for name in report.subqueries}
+    return {name: _work(summary, name) for name in summary.subqueries}
 
 
-def _work(report: Snapshot, name: str) -> Work:
-    own, period = report.subqueries[name], report.period or 1.0
+def _work(summary: Snapshot, name: str) -> Work:
+    own, period = summary.subqueries[name], summary.period or 1.0
     total = sum(own.busy)
     mean = total / len(own.busy) if own.busy else 0.0
-    heaviest = total * hottest(report, name)
+    heaviest = total * hottest(summary, name)
     least = max(mean, heaviest)
     uneven = max(own.busy, default=0.0) / least if least else 1.0
     buckets = len(own.map.owners)
     if buckets:  # balancing leaves no instance more than a bucket above the average
         uneven = min(uneven, 1 + own.instances / buckets)
-    return Work(report.levels[name], total * uneven / period, heaviest / period, most=own.most)
+    return Work(summary.levels[name], total * uneven / period, heaviest / period, most=own.most)
 
 
-def hottest(report: Snapshot, name: str) -> float:
+def hottest(summary: Snapshot, name: str) -> float:
     """Return the share of the heaviest bucket in the work of a subquery; 0 if unknown."""
-    weights = report.subqueries[name].bucket_weights
+    weights = summary.subqueries[name].bucket_weights
     total = sum(weights)
     return max(weights) / total if total else 0.0
 
 
-def available(report: Snapshot, before: Snapshot | None) -> float:
+def available(summary: Snapshot, before: Snapshot | None) -> float:
     """Return the share of the time that is left for work if epochs are as long as they need to be.
 
     The rest is the fixed cost of an epoch: at most `FIXED` of the time.
     """
-    epochs = max(1, report.epoch - before.epoch) if before is not None else 1
-    critical = sum(_critical(report, level) for level in set(report.levels.values()))
-    fixed = max(0.0, report.seconds - critical) / epochs
-    pace = report.period / epochs
+    epochs = max(1, summary.epoch - before.epoch) if before is not None else 1
+    critical = sum(_critical(summary, level) for level in set(summary.levels.values()))
+    fixed = max(0.0, summary.seconds - critical) / epochs
+    pace = summary.period / epochs
     return 1 - fixed / max(pace, fixed / FIXED) if fixed else 1.0
 
 
-def _critical(report: Snapshot, level: int) -> float:
-    busy = [b for name, own in report.subqueries.items() if report.levels[name] == level for b in own.busy]
-    return max(max(busy, default=0.0), sum(busy) / report.slots if report.slots else 0.0)
+def _critical(summary: Snapshot, level: int) -> float:
+    busy = [b for name, own in summary.subqueries.items() if summary.levels[name] == level for b in own.busy]
+    return max(max(busy, default=0.0), sum(busy) / summary.slots if summary.slots else 0.0)
 
 
-def factors(report: Snapshot, wanted: Mapping[str, float]) -> dict[str, float]:
+def factors(summary: Snapshot, wanted: Mapping[str, float]) -> dict[str, float]:
     """Return by what factor the rows of each subquery grow if the sources deliver `wanted` rows per second.
 
     It follows the plan from the sources to the sinks: rows from two sides are weighted by their numbers (AS-4).
@@ -235,14 +235,14 @@ def factors(report: Snapshot, wanted: Mapping[str, float]) -> dict[str, float]:
 
     def factor(name: str) -> float:
         if name not in found:
-            own = report.subqueries[name]
-            sides = [(report.sources[s].rows, _ratio(report, s, wanted[s])) for s in own.sources if s in wanted]
-            sides += [(sum(report.subqueries[up].rows_out), factor(up)) for up in own.upstream]
+            own = summary.subqueries[name]
+            sides = [(summary.sources[s].rows, _ratio(summary, s, wanted[s])) for s in own.sources if s in wanted]
+            sides += [(sum(summary.subqueries[up].rows_out), factor(up)) for up in own.upstream]
             total = sum(rows for rows, _ in sides)
             found[name] = sum(rows * ratio for rows, ratio in sides) / total if total else 1.0
         return found[name]
 
-    return {name: factor(name) for name in report.subqueries}
+    return {name: factor(name) for name in summary.subqueries}
 
 
 def arrivals(source: SourceLoad, period: float) -> float:
@@ -250,6 +250,6 @@ def arrivals(source: SourceLoad, period: float) -> float:
     return (source.rows if source.arrived is None else source.arrived) / period if period else 0.0
 
 
-def _ratio(report: Snapshot, source: str, wanted: float) -> float:
-    read = report.sources[source].rows
-    return wanted * report.period / read if read else 1.0
+def _ratio(summary: Snapshot, source: str, wanted: float) -> float:
+    read = summary.sources[source].rows
+    return wanted * summary.period / read if read else 1.0

@@ -121,7 +121,7 @@ class SubqueryLoad:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One measured epoch, or several consecutive ones combined (see `reports.merged`).
+    """One measured epoch, or several consecutive ones combined (see `summaries.merged`).
 
     How busy an instance is depends on the time that it could have used. The stages of an epoch run one after another: while a subquery
     of one stage works, those of the others cannot. So the time available to a stage is its share of the whole time, including the

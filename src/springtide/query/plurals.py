@@ -8,5 +8,10 @@ def plural(number: int, noun: str) -> str:
 
     >>> plural(1, "row"), plural(2_000, "row")
     ('1 row', '2,000 rows')
+    >>> plural(2, "summary"), plural(2, "key")
+    ('2 summaries', '2 keys')
     """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    if number == 1:
+        return f"1 {noun}"
+    several = f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2] not in "aeiou" else f"{noun}s"
+    return f"{number:,} {several}"

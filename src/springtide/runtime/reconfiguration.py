@@ -21,9 +21,9 @@ from springtide.elastic.instructions import instruct
 from springtide.elastic.manager import Manager
 from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.protocols import Protocol, ProtocolChoice, check_protocol, choose
-from springtide.elastic.reports import reports_of
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
+from springtide.elastic.summaries import summaries_of
 from springtide.operators import operator_of
 from springtide.query.errors import QueryError, nearest
 from springtide.query.plurals import plural
@@ -81,7 +81,9 @@ class Reconfiguration:
         self._provisioning = Provisioning(plan, elastic.executors.wait if elastic and elastic.executors else 0.0)
         self._choices: dict[str, ProtocolChoice | None] = {}
         """By subquery that waits for slots: the protocol that was asked for."""
-        self.manager = None if elastic is None else Manager(elastic, manifest.elastic, reports_of(past, elastic.every))
+        self.manager = (
+            None if elastic is None else Manager(elastic, manifest.elastic, summaries_of(past, elastic.every))
+        )
         self._choice: ProtocolChoice = elastic.protocol if elastic else "virtual"
         self._old_owners: dict[str, int] = dict(manifest.old_owners)
         """Subquery → the last window that its old owners finish (window recreation)."""

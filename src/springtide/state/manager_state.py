@@ -28,7 +28,7 @@ class ManagerState:
     changed: Mapping[str, float] = field(default_factory=dict)
     """Subquery → when its last change took effect."""
     fewer_wanted: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Subquery → the fewer instances that the last reports asked for, one after the other."""
+    """Subquery → the fewer instances that the last summaries asked for, one after the other."""
     refusals: tuple[Refusal, ...] = ()
     """The last ones, oldest first."""
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Literal
 
-from springtide.elastic.reports import merged
 from springtide.elastic.snapshot import Snapshot
+from springtide.elastic.summaries import merged
 from springtide.query.types import END_OF_TIME
 from springtide.state.accounts import SINK, imbalances
 from springtide.state.manifest import Manifest, SourceState

@@ -1,4 +1,4 @@
-"""Experience: delays, settling and gains, measured from the reports of before."""
+"""Experience: delays, settling and gains, measured from the summaries of before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from springtide.state.bucket_map import BucketMap
 from tests.unit.elastic.measured import measured
 
 
-def report(time: float, n: int, cost: float, span: float | None = None, rows: int = 100) -> Snapshot:
+def summary(time: float, n: int, cost: float, span: float | None = None, rows: int = 100) -> Snapshot:
     own = SubqueryLoad(BucketMap.even(64, n, n), (rows // n,) * n, (1,) * n, (cost * rows / n,) * n, span=span)
     return Snapshot(time, int(time), 5.0, 5.0, {"x": SourceLoad(rows)}, {"heavy": own})
 
@@ -35,25 +35,25 @@ def test_the_manager_measures_how_long_instances_take_to_come() -> None:
 
 
 def test_settling_is_the_time_in_which_rows_cost_more() -> None:
-    #   2 instances │ 4 instances: two reports are slow, state is read again
+    #   2 instances │ 4 instances: two summaries are slow, state is read again
     costs = [0.01] * 3 + [0.03, 0.02] + [0.01] * 4
-    reports = [report(5.0 * i, 2 if i < 3 else 4, cost) for i, cost in enumerate(costs)]
-    assert experience.settling(reports, "heavy") == pytest.approx(10.0)
-    assert experience.settling(reports[:3], "heavy") is None
+    summaries = [summary(5.0 * i, 2 if i < 3 else 4, cost) for i, cost in enumerate(costs)]
+    assert experience.settling(summaries, "heavy") == pytest.approx(10.0)
+    assert experience.settling(summaries[:3], "heavy") is None
 
 
 def test_costs_without_a_middle_have_not_settled() -> None:
-    """Half of the reports are far over the median and half far under it: none is near it."""
+    """Half of the summaries are far over the median and half far under it: none is near it."""
     costs = [0.01] * 3 + [0.03, 0.03, 0.01, 0.01]
-    reports = [report(5.0 * i, 2 if i < 3 else 4, cost) for i, cost in enumerate(costs)]
-    assert experience.settling(reports, "heavy") == pytest.approx(20.0)
+    summaries = [summary(5.0 * i, 2 if i < 3 else 4, cost) for i, cost in enumerate(costs)]
+    assert experience.settling(summaries, "heavy") == pytest.approx(20.0)
 
 
 def test_gain_compares_the_stage_before_and_after() -> None:
-    before = [report(5.0 * i, 2, 0.01, span=0.8) for i in range(3)]
+    before = [summary(5.0 * i, 2, 0.01, span=0.8) for i in range(3)]
 
     def after(span: float) -> list[Snapshot]:
-        return [report(15.0 + 5 * i, 4, 0.01, span=span) for i in range(3)]
+        return [summary(15.0 + 5 * i, 4, 0.01, span=span) for i in range(3)]
 
     for span, share in ((0.4, 1.0), (0.8, 0.0), (0.6, 1 / 3)):
         found = experience.gain([*before, *after(span)], "heavy")
@@ -65,6 +65,6 @@ def test_gain_compares_the_stage_before_and_after() -> None:
 
 
 def test_what_was_before_the_first_rows_is_no_load() -> None:
-    reports = [measured([0.5], time=5.0 * i, rows=n, arrived=n) for i, n in enumerate((0, 0, 100, 0, 100), 1)]
-    assert experience.rates(reports, "calls", 60.0) == ([15.0, 20.0, 25.0], [20.0, 0.0, 20.0])
-    assert experience.rates(reports[:2], "calls", 60.0) == ([10.0], [0.0])
+    summaries = [measured([0.5], time=5.0 * i, rows=n, arrived=n) for i, n in enumerate((0, 0, 100, 0, 100), 1)]
+    assert experience.rates(summaries, "calls", 60.0) == ([15.0, 20.0, 25.0], [20.0, 0.0, 20.0])
+    assert experience.rates(summaries[:2], "calls", 60.0) == ([10.0], [0.0])

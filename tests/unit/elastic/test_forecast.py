@@ -41,7 +41,7 @@ def test_a_rate_is_never_negative() -> None:
 #        └───────────────────────────▶
 def test_trend_forgets_what_was_before_a_jump() -> None:
     after_one = Trend().forecast(every(5, [100.0] * 15 + [180.0]), [200])
-    assert after_one.seen == 0, "the last report may have only a part of the jump"
+    assert after_one.seen == 0, "the last summary may have only a part of the jump"
     after_two = Trend().forecast(every(5, [100.0] * 15 + [180.0, 300.0]), [200])
     assert (after_two.rates[0], after_two.seen) == (pytest.approx(300), 5), "now it has all of it"
     later = Trend().forecast(every(5, [100.0] * 15 + [300.0] * 5), [200])

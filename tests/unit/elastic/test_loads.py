@@ -1,4 +1,4 @@
-"""Loads of buckets by several reports: chance is told from what rows really cost (SC-11)."""
+"""Loads of buckets by several summaries: chance is told from what rows really cost (SC-11)."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ def test_nothing_known_is_nothing() -> None:
 def test_chance_moves_nothing(seed: int) -> None:
     """All buckets have the same rows at the same cost: only the measurements differ."""
     noise = np.random.default_rng(seed)
-    reports = [busy([10] * 60, EVEN, [0.006] * 60, noise) for _ in range(6)]
-    assert reports[-1].deviation("heavy") > 0.02
-    loads = maps.totals(EVEN, steady_loads(reports[-1], reports[:-1], "heavy"))
-    assert pstdev(loads) < 0.6 * pstdev(maps.totals(EVEN, reports[-1].bucket_loads("heavy")))
-    assert sum(loads) == pytest.approx(sum(reports[-1].utilisation("heavy")))
+    summaries = [busy([10] * 60, EVEN, [0.006] * 60, noise) for _ in range(6)]
+    assert summaries[-1].deviation("heavy") > 0.02
+    loads = maps.totals(EVEN, steady_loads(summaries[-1], summaries[:-1], "heavy"))
+    assert pstdev(loads) < 0.6 * pstdev(maps.totals(EVEN, summaries[-1].bucket_loads("heavy")))
+    assert sum(loads) == pytest.approx(sum(summaries[-1].utilisation("heavy")))
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_other_rows_are_seen_at_once(seed: int) -> None:
     """Other buckets become hot: their rows are known, and what rows cost was known before."""
     noise = np.random.default_rng(seed)
-    reports = [busy([10] * 60, EVEN, [0.006] * 60, noise) for _ in range(6)]
+    summaries = [busy([10] * 60, EVEN, [0.006] * 60, noise) for _ in range(6)]
     rows = [30 if b % 6 == 0 else 6 for b in range(60)]
     now = busy(rows, EVEN, [0.006] * 60, noise)
-    (proposal,) = Balancing().decide(now, reports)
+    (proposal,) = Balancing().decide(now, summaries)
     assert proposal.owners is not None
     after = maps.totals(maps.owned(EVEN, proposal.owners), rows)
     assert pstdev(after) / fmean(after) < 0.1
@@ -65,10 +65,10 @@ def test_rows_that_cost_more_are_found(seed: int) -> None:
     """The rows of ten buckets take five times as long, whoever has them: that is no chance."""
     noise = np.random.default_rng(seed)
     costs = [0.01 if b % 6 == 0 else 0.002 for b in range(60)]
-    own, reports = EVEN, list[Snapshot]()
+    own, summaries = EVEN, list[Snapshot]()
     for _ in range(8):
-        reports.append(busy([10] * 60, own, costs, noise))
-        for proposal in Balancing().decide(reports[-1], reports[:-1]):
+        summaries.append(busy([10] * 60, own, costs, noise))
+        for proposal in Balancing().decide(summaries[-1], summaries[:-1]):
             assert proposal.owners is not None
             own = maps.owned(own, proposal.owners)
     work = maps.totals(own, [10 * c for c in costs])

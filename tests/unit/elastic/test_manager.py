@@ -80,7 +80,7 @@ class Cluster:
             self.degrees.append(self.map.instances)
 
 
-# ── reports ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── summaries ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_short_epochs_are_gathered() -> None:
@@ -89,7 +89,7 @@ def test_short_epochs_are_gathered() -> None:
     manager = wanting(2)
     answers = [manager.handle(measured([0.5], time=1.5 * i, period=1.5)) for i in range(6)]
     assert [bool(a) for a in answers] == [False, False, True, False, False, False]
-    assert [report.period for report in manager.history] == [4.5, 4.5]
+    assert [summary.period for summary in manager.history] == [4.5, 4.5]
     assert rules(manager) == ["underway"]
 
 
@@ -99,7 +99,7 @@ def test_a_report_is_as_long_as_whole_epochs_can_make_it(period: float, epochs: 
     for epoch in range(epochs):
         assert not manager.history
         manager.handle(measured([0.5], time=period * (epoch + 1), period=period))
-    assert len(manager.history) == 1, "an epoch of 4.8 s is a report: waiting for 9.6 would be further from 5"
+    assert len(manager.history) == 1, "an epoch of 4.8 s is a summary: waiting for 9.6 would be further from 5"
 
 
 def test_a_policy_sees_what_was_before() -> None:
@@ -183,7 +183,7 @@ def test_what_could_not_be_done_is_dropped_and_tried_again() -> None:
 
 def test_fewer_instances_must_be_wanted_more_than_once() -> None:
     #   wanted     2     3    more    2     3      1
-    #   reports    1     2      0     1     2      3 → the most careful
+    #   summaries  1     2      0     1     2      3 → the most careful
     manager = wanting(confirmations=3)
     answers = []
     for time, n in enumerate((2, 3, 6, 2, 3, 1)):
@@ -192,7 +192,7 @@ def test_fewer_instances_must_be_wanted_more_than_once() -> None:
         )
         answers.append(degrees(manager.handle(measured([0.3] * 5, time=5.0 * time))))
     assert answers == [[], [], [], [], [], [3]]
-    assert manager.refusals[0].why == "2 of 3 reports in a row asked for it"
+    assert manager.refusals[0].why == "2 of 3 summaries in a row asked for it"
 
 
 def test_more_instances_are_given_at_once() -> None:

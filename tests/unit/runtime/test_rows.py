@@ -305,8 +305,8 @@ def test_reading_is_work(machine: Callable[..., Machine]) -> None:
 
 
 def test_tasks_of_spark_count_as_work_of_the_instances(machine: Callable[..., Machine]) -> None:
-    """However many there are in an epoch, and also when there are none: reports of several epochs can be summed up."""
-    from springtide.elastic.reports import merged
+    """However many there are in an epoch, and also when there are none: several epochs can be summed up."""
+    from springtide.elastic.summaries import merged
 
     one, snapshots = machine(idle_after="5s"), []
     for tasks in ([rows(0, 1), rows(1, 2), rows(2, 3)], [rows(0, 9, first=1)]):

@@ -1,8 +1,8 @@
 """Foresight: have instances when they are needed, and as few as possible. Springtide's own policy.
 
-now          + delay + report            + delay + report
+now          + delay + summary           + delay + summary
  ├──────────────────┼───────────────────────────┤
- a decision made     one at the next report      the decision after this one can take effect only here:
+ a decision made     one at the next summary     the decision after this one can take effect only here:
  now works from here would be too late           a change provides for the time up to here
 """
 
@@ -25,12 +25,12 @@ POINTS = 8
 JUMP = 8.0
 """An epoch whose rate is this many standard deviations above the expected rate is the beginning of something new.
 
-These are deviations of a report; a single epoch fluctuates more than the average of several."""
+These are deviations of a summary; a single epoch fluctuates more than the average of several."""
 
 
 @dataclass(frozen=True)
 class Foresight:
-    """Scale out when waiting for one more report would be too late; scale in when it is worthwhile.
+    """Scale out when waiting for one more summary would be too late; scale in when it is worthwhile.
 
     The load of each source is forecast, with its possible error, and carried along the plan to every subquery. How far ahead it looks
     depends on how long new instances have taken to come, as measured. The fewest sufficient instances are found by sizing all stages
@@ -58,10 +58,10 @@ class Foresight:
         """Look ahead, and size all subqueries together."""
         if not snapshot.rows:
             return ()
-        reports = (*history, snapshot)
-        measured = experience.delay(reports)
-        wait = (self.delay if measured is None else measured) + experience.steps(reports)
-        looked = {name: self._ahead(reports, name, wait) for name in snapshot.sources}
+        summaries = (*history, snapshot)
+        measured = experience.delay(summaries)
+        wait = (self.delay if measured is None else measured) + experience.steps(summaries)
+        looked = {name: self._ahead(summaries, name, wait) for name in snapshot.sources}
         ahead = {name: forecast for name, forecast in looked.items() if forecast is not None}
         if len(ahead) < len(looked):
             return ()  # instances for part of a jump would get in the way of those for all of it
@@ -76,7 +76,7 @@ class Foresight:
         }
         fullness = sizing.taken(self._times(snapshot, works, soon), degrees) / left
         now = {name: sizing.arrivals(source, snapshot.period) for name, source in snapshot.sources.items()}
-        changed = any(_degrees(report) != _degrees(snapshot) for report in history[-2:])
+        changed = any(_degrees(summary) != _degrees(snapshot) for summary in history[-2:])
         if changed and sizing.taken(self._times(snapshot, works, now), degrees) <= left:
             return ()  # all are sized together: if one has just changed, none is changed again, unless it is urgent
         if fullness > 1 + sizing.ROUNDING:
@@ -99,27 +99,27 @@ class Foresight:
         wanted = sizing.fewer_changes(todo, degrees, wanted, left, self.spare)
         return self._proposals(snapshot, degrees, wanted, fullness, later, wait)
 
-    def _ahead(self, reports: Sequence[Snapshot], source: str, wait: float) -> Forecast | None:
-        """Look ahead to when the decision after this one could take effect; the first half reaches to when one at the next report would.
+    def _ahead(self, summaries: Sequence[Snapshot], source: str, wait: float) -> Forecast | None:
+        """Look ahead to when the decision after this one could take effect; the first half reaches to when one at the next summary would.
 
-        None: a jump began in the last epoch, and only the next report will show how high it goes.
+        None: a jump began in the last epoch, and only the next summary will show how high it goes.
         """
-        past = Series.of(*experience.rates(reports, source, self.forecast.lookback))
-        now = reports[-1].time
+        past = Series.of(*experience.rates(summaries, source, self.forecast.lookback))
+        now = summaries[-1].time
         found = self.forecast.forecast(past, [now + 2 * wait * (k + 1) / POINTS for k in range(POINTS)])
-        # A line through a jump lies somewhere between both sides. A report in which the load jumps has only part of the jump; its last
+        # A line through a jump lies somewhere between both sides. A summary in which the load jumps has only part of the jump; its last
         # epoch has all of it.
-        load = reports[-1].sources[source]
-        latest = sizing.arrivals(load, reports[-1].period) if load.latest is None else load.latest
+        load = summaries[-1].sources[source]
+        latest = sizing.arrivals(load, summaries[-1].period) if load.latest is None else load.latest
         if latest <= (most := found.upper(JUMP)[0]):
             return found
-        if self._sooner(reports, source) <= most:
+        if self._sooner(summaries, source) <= most:
             return None
         return replace(found, rates=tuple(max(rate, latest) for rate in found.rates), seen=0.0)
 
-    def _sooner(self, reports: Sequence[Snapshot], source: str) -> float:
+    def _sooner(self, summaries: Sequence[Snapshot], source: str) -> float:
         """Return the rate in the epoch before the last one; infinite if it is not known."""
-        load, before = reports[-1].sources[source], reports[-2] if len(reports) > 1 else None
+        load, before = summaries[-1].sources[source], summaries[-2] if len(summaries) > 1 else None
         if load.sooner is not None:
             return load.sooner
         if load.latest is not None or before is None or source not in before.sources:
@@ -162,5 +162,5 @@ class Foresight:
         return found
 
 
-def _degrees(report: Snapshot) -> list[int]:
-    return [own.instances for own in report.subqueries.values()]
+def _degrees(summary: Snapshot) -> list[int]:
+    return [own.instances for own in summary.subqueries.values()]

@@ -37,16 +37,16 @@ class Learned:
         own = snapshot.subqueries.get(proposal.subquery)
         if own is None or proposal.instances is None:
             return proposal
-        reports = (*history, snapshot)
-        unsettled = self._unsettled(reports, proposal.subquery)
+        summaries = (*history, snapshot)
+        unsettled = self._unsettled(summaries, proposal.subquery)
         if unsettled:
             return replace(proposal, held_back=unsettled)
         if proposal.instances <= own.instances:
-            return replace(proposal, held_back=self._too_few(reports, proposal.subquery, proposal.instances))
+            return replace(proposal, held_back=self._too_few(summaries, proposal.subquery, proposal.instances))
         balanced = self._balanced(proposal, proposal.instances, snapshot)
         if balanced is not None:
             return balanced
-        last = experience.gain(reports, proposal.subquery)
+        last = experience.gain(summaries, proposal.subquery)
         if last is not None and last.share < self.nothing and snapshot.time - last.time < self.again:
             why = (
                 f"{snapshot.time - last.time:.0f} s ago {last.after} instead of {plural(last.before, 'instance')} brought "
@@ -55,24 +55,24 @@ class Learned:
             return replace(proposal, held_back=why)
         return proposal
 
-    def _unsettled(self, reports: Sequence[Snapshot], name: str) -> str:
-        change = next(experience.changes(reports[-20:], name), None)
+    def _unsettled(self, summaries: Sequence[Snapshot], name: str) -> str:
+        change = next(experience.changes(summaries[-20:], name), None)
         if change is None:
             return ""
-        since = reports[-1].time - reports[-20:][change.at].time
-        takes = experience.settling(reports, name)
+        since = summaries[-1].time - summaries[-20:][change.at].time
+        takes = experience.settling(summaries, name)
         if takes is None or since >= takes:
             return ""
         return f"the last change was {since:.1f} s ago, and it took {takes:.1f} s to settle before"
 
-    def _too_few(self, reports: Sequence[Snapshot], name: str, wanted: int) -> str:
+    def _too_few(self, summaries: Sequence[Snapshot], name: str, wanted: int) -> str:
         """Return when this number of instances was last too few for the present load, if that was recent."""
-        now = reports[-1]
-        for change in experience.changes(reports, name):
-            since = now.time - reports[change.at].time
+        now = summaries[-1]
+        for change in experience.changes(summaries, name):
+            since = now.time - summaries[change.at].time
             if since >= self.again:
                 break
-            highest = max(report.rate for report in reports[change.at :])
+            highest = max(summary.rate for summary in summaries[change.at :])
             if change.before < change.after and wanted <= change.before and highest <= (1 + experience.NEAR) * now.rate:
                 return f"{since:.0f} s ago {plural(change.before, 'instance')} could not keep up, and the load was not higher than now"
         return ""

@@ -93,8 +93,8 @@ class Predictive:
 
     def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:
         """Estimate each subquery on its own, make the estimates consistent along the graph, and look up the decision."""
-        reports = self._within(snapshot, history)
-        estimates = self.consistent(snapshot, self.local(snapshot, reports))
+        summaries = self._within(snapshot, history)
+        estimates = self.consistent(snapshot, self.local(snapshot, summaries))
         found = (self._proposal(snapshot, name, estimate) for name, estimate in estimates.items())
         return [proposal for proposal in found if proposal]
 
@@ -110,24 +110,24 @@ class Predictive:
 
     # ── estimates ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def local(self, snapshot: Snapshot, reports: Sequence[Snapshot]) -> dict[str, Estimate]:
+    def local(self, snapshot: Snapshot, summaries: Sequence[Snapshot]) -> dict[str, Estimate]:
         """Look at each subquery on its own (1)–(7)."""
-        left = sizing.available(snapshot, reports[-2] if len(reports) > 1 else None)
+        left = sizing.available(snapshot, summaries[-2] if len(summaries) > 1 else None)
         found: dict[str, Estimate] = {}
         pending: dict[str, float] = {}
         for name, own in snapshot.subqueries.items():
             pending[name] = sum(snapshot.sources[s].backlog for s in own.sources if s in snapshot.sources)
             pending[name] += sum(pending[up] * found[up].selectivity for up in own.upstream if up in found)
-            past = Series.of([r.time for r in reports], [self._received(r, name) for r in reports])
-            ahead = [snapshot.time + self.window * (k + 1) / len(reports) for k in range(len(reports))]
+            past = Series.of([r.time for r in summaries], [self._received(r, name) for r in summaries])
+            ahead = [snapshot.time + self.window * (k + 1) / len(summaries) for k in range(len(summaries))]
             forecast = self.forecast.forecast(past, ahead)
             coming = sum(forecast.rates) / len(ahead) * self.window
-            capacities = self._capacities(snapshot, reports, name, left)
+            capacities = self._capacities(snapshot, summaries, name, left)
             found[name] = Estimate(
                 input=coming + pending[name],
                 capacity=expected(capacities),
                 now=capacities[-1],
-                selectivity=_selectivity(reports, name),
+                selectivity=_selectivity(summaries, name),
                 increasing=forecast.trend > 0,
             )
         return found
@@ -145,26 +145,26 @@ class Predictive:
         return found
 
     def _within(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> list[Snapshot]:
-        """Return the reports of the last window, but at least two if there are that many."""
+        """Return the summaries of the last window, but at least two if there are that many."""
         found = [snapshot]
-        for report in reversed(history):
-            if report.time <= snapshot.time - self.window and len(found) >= 2:
+        for summary in reversed(history):
+            if summary.time <= snapshot.time - self.window and len(found) >= 2:
                 break
-            if report.subqueries.keys() != snapshot.subqueries.keys():
+            if summary.subqueries.keys() != snapshot.subqueries.keys():
                 break
-            found.append(report)
+            found.append(summary)
         return found[::-1]
 
-    def _received(self, report: Snapshot, name: str) -> float:
-        own = report.subqueries[name]
+    def _received(self, summary: Snapshot, name: str) -> float:
+        own = summary.subqueries[name]
         if not own.sources:
-            return sum(own.rows_in) / report.period if report.period else 0.0
-        return sum(sizing.arrivals(report.sources[s], report.period) for s in own.sources if s in report.sources)
+            return sum(own.rows_in) / summary.period if summary.period else 0.0
+        return sum(sizing.arrivals(summary.sources[s], summary.period) for s in own.sources if s in summary.sources)
 
-    def _capacities(self, snapshot: Snapshot, reports: Sequence[Snapshot], name: str, left: float) -> list[float]:
-        """Return the capacity (4) that the subquery would have according to each report, with its current instances and share."""
+    def _capacities(self, snapshot: Snapshot, summaries: Sequence[Snapshot], name: str, left: float) -> list[float]:
+        """Return the capacity (4) that the subquery would have according to each summary, with its current instances and share."""
         usable = snapshot.share(name) * left * self.window
-        costs = [cost for r in reports if (cost := r.subqueries[name].seconds_per_row)]
+        costs = [cost for r in summaries if (cost := r.subqueries[name].seconds_per_row)]
         degree = snapshot.subqueries[name].instances
         return [usable / cost * degree for cost in costs] if costs and usable else [math.inf]
 
@@ -209,6 +209,6 @@ def expected(capacities: Sequence[float]) -> float:
     return float(values.mean() + slope * (values[-1] - values.mean()))
 
 
-def _selectivity(reports: Sequence[Snapshot], name: str) -> float:
-    rows = sum(sum(r.subqueries[name].rows_in) for r in reports)
-    return sum(sum(r.subqueries[name].rows_out) for r in reports) / rows if rows else 1.0
+def _selectivity(summaries: Sequence[Snapshot], name: str) -> float:
+    rows = sum(sum(r.subqueries[name].rows_in) for r in summaries)
+    return sum(sum(r.subqueries[name].rows_out) for r in summaries) / rows if rows else 1.0

@@ -27,7 +27,7 @@ export const COMMANDS = {
     options: (_, g) => ({ step: g.step }),
   },
   pause: { title: () => "Pause elasticity", act: "Pause", says: () => "The query runs on. Its instances and buckets change only by hand until elasticity is resumed." },
-  resume: { title: () => "Resume elasticity", act: "Resume", says: () => "The policy decides again, with the next report." },
+  resume: { title: () => "Resume elasticity", act: "Resume", says: () => "The policy decides again, with the next summary." },
   savepoint: {
     title: () => "Keep a savepoint", act: "Keep",
     says: () => "The newest epoch is kept under a name; no clean-up touches it. The query runs on.",

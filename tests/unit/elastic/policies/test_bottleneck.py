@@ -26,7 +26,7 @@ def test_se5_only_the_instances_that_are_too_busy_are_split() -> None:
     busy = measured([0.8, 0.3, 0.3])
     (proposal,) = Bottleneck().decide(busy, [busy])
     assert proposal.instances == 4
-    assert "1 of 3 instances stayed over 70% for 2 reports" in proposal.reason
+    assert "1 of 3 instances stayed over 70% for 2 summaries" in proposal.reason
     assert proposal.reason.endswith("4 instead of 3")
 
 

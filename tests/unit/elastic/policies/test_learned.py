@@ -25,7 +25,7 @@ class More:
 
 
 def spans(*spans: tuple[int, float]) -> list[Snapshot]:
-    """Reports of 5 s: instances, and how long their stage took for 1,000 rows."""
+    """Summaries of 5 s: instances, and how long their stage took for 1,000 rows."""
     found = []
     for i, (n, span) in enumerate(spans):
         own = SubqueryLoad(
@@ -35,8 +35,8 @@ def spans(*spans: tuple[int, float]) -> list[Snapshot]:
     return found
 
 
-def decided(reports: list[Snapshot], learned: Learned | None = None) -> Proposal:
-    (proposal,) = (learned or Learned(More())).decide(reports[-1], reports[:-1])
+def decided(summaries: list[Snapshot], learned: Learned | None = None) -> Proposal:
+    (proposal,) = (learned or Learned(More())).decide(summaries[-1], summaries[:-1])
     return proposal
 
 
@@ -90,16 +90,16 @@ def test_where_instances_help_they_are_given() -> None:
 
 
 def test_nothing_is_decided_before_a_change_has_settled() -> None:
-    #   after the first change rows were slow for two reports; after the second it is the first one now
+    #   after the first change rows were slow for two summaries; after the second it is the first one now
     slow = [(4, 3.0), (4, 2.0)]
-    reports = spans(*[(2, 2.0)] * 3, *slow, *[(4, 1.0)] * 4, (8, 1.0))
+    summaries = spans(*[(2, 2.0)] * 3, *slow, *[(4, 1.0)] * 4, (8, 1.0))
     costs = [4.0, 4.0, 4.0, 9.0, 8.0, 4.0, 4.0, 4.0, 4.0, 9.0]
-    reports = [
+    summaries = [
         replace(r, subqueries={"heavy": replace(own, busy=tuple(cost / own.instances for _ in own.busy))})
-        for r, cost in zip(reports, costs, strict=True)
+        for r, cost in zip(summaries, costs, strict=True)
         for own in r.subqueries.values()
     ]
-    assert says(decided(reports).held_back, "the last change", "0.0 s ago", "10.0 s to settle")
+    assert says(decided(summaries).held_back, "the last change", "0.0 s ago", "10.0 s to settle")
 
 
 def test_fewer_instances_and_others_proposals_pass() -> None:

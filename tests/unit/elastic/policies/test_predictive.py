@@ -19,7 +19,7 @@ from tests.unit.elastic.measured import measured
 def minute(
     arrivals: Sequence[int], *, utilisation: float = 0.5, instances: int = 4, backlog: int = 0
 ) -> list[Snapshot]:
-    """Reports of 10 s; 1,000 rows of each were read, which took the instances as long as said."""
+    """Summaries of 10 s; 1,000 rows of each were read, which took the instances as long as said."""
     found = [
         measured(
             [utilisation] * instances,
@@ -31,15 +31,15 @@ def minute(
         )
         for i, n in enumerate(arrivals)
     ]
-    return [replace(report, seconds=10.0 * utilisation) for report in found]
+    return [replace(summary, seconds=10.0 * utilisation) for summary in found]
 
 
-def estimate(reports: list[Snapshot], policy: Predictive | None = None) -> Estimate:
-    return (policy or Predictive()).local(reports[-1], reports)["heavy"]
+def estimate(summaries: list[Snapshot], policy: Predictive | None = None) -> Estimate:
+    return (policy or Predictive()).local(summaries[-1], summaries)["heavy"]
 
 
-def wanted(reports: list[Snapshot], policy: Predictive | None = None) -> int | None:
-    found = (policy or Predictive()).decide(reports[-1], reports[:-1])
+def wanted(summaries: list[Snapshot], policy: Predictive | None = None) -> int | None:
+    found = (policy or Predictive()).decide(summaries[-1], summaries[:-1])
     return found[0].instances if found else None
 
 
@@ -91,8 +91,8 @@ def test_as5_a_backlog_counts() -> None:
 
 
 def test_a_decision_says_why() -> None:
-    reports = minute([3000] * 6)
-    (proposal,) = Predictive().decide(reports[-1], reports[:-1])
+    summaries = minute([3000] * 6)
+    (proposal,) = Predictive().decide(summaries[-1], summaries[:-1])
     for said in ("18,000 rows", "60 s", "4 instances can do 12,000", "150% is critical", "6 instead of 4"):
         assert said in proposal.reason
     assert proposal.trigger == Trigger("activity", pytest.approx(1.5), 1.0)
@@ -147,8 +147,8 @@ def test_thresholds_that_cannot_be() -> None:
 
 def test_as6_after_a_change_there_is_a_grace_period() -> None:
     manager = Manager(Elastic(policy=Predictive(), balancing=None, every=10, grace=30))
-    reports = minute([3000] * 6)
-    (told,) = manager.handle(reports[0])
+    summaries = minute([3000] * 6)
+    (told,) = manager.handle(summaries[0])
     busy = replace(measured([0.5] * 6, time=20.0, period=10.0, arrived=9000, buckets=told.after), seconds=5.0)
     assert manager.handle(busy) == ()
     assert [r.rule for r in manager.refusals] == ["grace"]

@@ -1,4 +1,4 @@
-"""Reports: snapshots of a few consecutive epochs, combined into one."""
+"""Summaries: snapshots of a few consecutive epochs, combined into one."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def merged(snapshots: Sequence[Snapshot]) -> Snapshot:
 
 
 def is_due(gathered: Sequence[Snapshot], every: float) -> bool:
-    """Return whether these snapshots make a report: with one more epoch like the last, it would be further from the desired length."""
+    """Return whether these snapshots make a summary: with one more epoch like the last, it would be further from the desired length."""
     return sum(s.period for s in gathered) + gathered[-1].period / 2 >= every
 
 
-def reports_of(snapshots: Iterable[Snapshot], every: float) -> list[Snapshot]:
-    """Return the reports that a run made from its snapshots, so that a later run knows them as well.
+def summaries_of(snapshots: Iterable[Snapshot], every: float) -> list[Snapshot]:
+    """Return the summaries that a run made from its snapshots, so that a later run knows them as well.
 
-    >>> [r.epoch for r in reports_of([Snapshot(float(t), t, 1.0, 1.0, {}, {}) for t in range(7)], every=3.0)]
+    >>> [r.epoch for r in summaries_of([Snapshot(float(t), t, 1.0, 1.0, {}, {}) for t in range(7)], every=3.0)]
     [2, 5]
     """
     found: list[Snapshot] = []

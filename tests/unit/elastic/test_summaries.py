@@ -1,4 +1,4 @@
-"""Reports sum up the epochs since the last change of a map."""
+"""Summaries sum up the epochs since the last change of a map."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from springtide.elastic.reports import merged
 from springtide.elastic.snapshot import Latency
+from springtide.elastic.summaries import merged
 from springtide.state.bucket_map import BucketMap
 from tests.unit.elastic.measured import measured
 
@@ -20,10 +20,10 @@ def test_one_is_itself() -> None:
 def test_rows_and_times_are_added_and_the_backlog_is_the_last() -> None:
     first = measured([0.2, 0.4], time=1, period=1, rows=100, arrived=150, backlog=50)
     second = measured([0.8, 0.4], time=4, period=3, rows=300, arrived=None, backlog=20)
-    report = merged([first, second])
-    assert (report.time, report.epoch, report.period) == (4, 4, 4)
-    assert (report.rows, report.sources["calls"].arrived, report.backlog) == (400, 450, 20)
-    assert report.utilisation("heavy") == pytest.approx([0.65, 0.4])
+    summary = merged([first, second])
+    assert (summary.time, summary.epoch, summary.period) == (4, 4, 4)
+    assert (summary.rows, summary.sources["calls"].arrived, summary.backlog) == (400, 450, 20)
+    assert summary.utilisation("heavy") == pytest.approx([0.65, 0.4])
 
 
 def test_each_stage_waits_for_its_slowest_in_every_epoch() -> None:
@@ -31,8 +31,8 @@ def test_each_stage_waits_for_its_slowest_in_every_epoch() -> None:
         now = measured(utilisation, period=1)
         return replace(now, subqueries={"heavy": replace(now.subqueries["heavy"], span=None)})
 
-    report = merged([unmeasured(0.8, 0.1), unmeasured(0.1, 0.8)])  # type: ignore[list-item]
-    assert report.span("heavy") == pytest.approx(1.6)
+    summary = merged([unmeasured(0.8, 0.1), unmeasured(0.1, 0.8)])  # type: ignore[list-item]
+    assert summary.span("heavy") == pytest.approx(1.6)
 
 
 def test_what_was_before_another_map_is_left_out() -> None:
@@ -40,9 +40,9 @@ def test_what_was_before_another_map_is_left_out() -> None:
     #   busy   0.9  0.5  0.3
     old = measured([0.9, 0.9], buckets=BucketMap.even(64, 2, version=0))
     new = [measured([u, u], time=i, buckets=BucketMap.even(64, 2, version=1)) for i, u in enumerate((0.5, 0.3), 1)]
-    report = merged([old, *new])
-    assert report.period == 10
-    assert report.mean_utilisation("heavy") == pytest.approx(0.4)
+    summary = merged([old, *new])
+    assert summary.period == 10
+    assert summary.mean_utilisation("heavy") == pytest.approx(0.4)
 
 
 def test_what_the_last_epoch_brought_is_known() -> None:
