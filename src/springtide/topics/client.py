@@ -17,8 +17,8 @@ _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 """The client library's log is discarded: what matters comes as an error, and addresses may contain secrets."""
 
-_PRIVATE = ("password", "secret", "key.pem", "sasl.oauthbearer.config", "token")
-"""Settings whose names contain one of these have a secret value."""
+_PRIVATE = ("password", "passphrase", "secret", "key.pem", "oauthbearer.config", "jaas.config", "token", "kinit.cmd")
+"""Settings whose names contain one of these have a secret value, or one with a secret in it."""
 _OURS = ("bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset", "enable.partition.eof")
 ANSWER = 10.0
 """Seconds within which a broker must answer; after that it counts as unavailable."""
