@@ -42,5 +42,5 @@ class Form:
     def go_on_instead_of(self, after: Form) -> None:
         """Continue as if the other form had never existed."""
         self.intake.close_others(after.intake)
-        after.publishing.close_others(self.publishing)
+        after.publishing.give_way_to(self.publishing)
         self.publishing.open_again()

@@ -69,7 +69,8 @@ class Publishing:
     def replace(self, before: Publishing) -> None:
         """Continue for another form of the query: first every new sink is asked, then those of before that do not stay are closed, and the new ones are opened.
 
-        They are closed before the new form is committed: after that, nobody would show what a sink still holds back if this process died.
+        They are closed before the new form is committed: after that, nobody would show what a sink still holds back if this process died. One that cannot
+        be closed is an error for the same reason: no later start has that sink.
         """
         self._done, self._checkpoint = before._done, before._checkpoint
         stay = {n for n, s in self._connectors.items() if before._connectors.get(n) is s and before._has(n, self)}
@@ -78,9 +79,8 @@ class Publishing:
         for name, sink in new.items():
             self._ask(name, partial(sink.admit, owners[name]))
         self._opened = {name: before._opened[name] for name in stay if name in before._opened}
-        for name in [n for n in before._opened if n in new]:
+        for name in before._only_of(self):
             before._close(name)
-        before.close_others(self)
         for name, sink in new.items():
             self._opened[name] = self._ask(name, partial(sink.open, owners[name]))
         self._writers |= self._opened
@@ -92,14 +92,17 @@ class Publishing:
                 self._opened[name] = self._ask(name, partial(sink.open, self._owner(name, older=False)))
         self._writers |= self._opened
 
-    def close_others(self, than: Publishing) -> None:
-        """Close the sinks that another form does not write to."""
-        for name, writer in list(self._opened.items()):
-            if than._opened.get(name) is not writer:
-                try:
-                    self._close(name)
-                except SpringtideError as error:  # the sink has the rows: it has been given every epoch of this form
-                    self._note(str(error))
+    def give_way_to(self, before: Publishing) -> None:
+        """Close the sinks that only this form writes to, since it was taken back: they have no rows of it."""
+        for name in self._only_of(before):
+            try:
+                self._close(name)
+            except SpringtideError as error:
+                self._note(str(error))
+
+    def _only_of(self, other: Publishing) -> list[str]:
+        """Return the names of open sinks that another form does not write to."""
+        return [name for name, writer in self._opened.items() if other._opened.get(name) is not writer]
 
     def _has(self, name: str, other: Publishing) -> bool:
         return name in self._opened and self._sinks[name].schema == other._sinks[name].schema

@@ -861,6 +861,57 @@ def test_a_sink_that_goes_has_shown_all_its_rows_whatever_happens_then(
     assert pl.read_parquet(tmp_path / "copy" / "*.parquet")["k"].sort().to_list() == ["a", "b"]
 
 
+class Holding(Sink, Writer):
+    """A sink that shows its rows when it is closed, for which there may be no room."""
+
+    def __init__(self) -> None:
+        self.full, self.opened, self.held, self.shown = False, False, 0, 0
+
+    def describe(self) -> str:
+        return "holding"
+
+    def open(self, owner: Owner) -> Writer:
+        self.opened = True
+        return self
+
+    def publish(self, publication: Publication) -> None:
+        assert self.opened
+        self.held += sum(publication.rows)
+
+    def close(self) -> None:
+        self.opened = False
+        if self.full:
+            raise OSError("no space left on device")
+        self.shown, self.held = self.shown + self.held, 0
+
+
+def test_a_sink_that_cannot_show_what_it_holds_back_does_not_go(running: Callable[..., Running]) -> None:
+    """Nobody would show it later: no later start has that sink."""
+    sink = Holding()
+
+    def query(*names: str) -> Callable[[Running], st.Query]:
+        def make(r: Running) -> st.Query:
+            rows = r.source("feed")
+            counts = rows.aggregate(by="k", window=st.tumbling("10us"), n=st.count(), name="counts")
+            return st.Query("swapped", counts.to(r.sink("out"), name="out"), *(rows.to(sink, name=n) for n in names))
+
+        return make
+
+    r = running(query("copy"))
+    r.add("feed", ("a", 1), ("b", 2))
+    sink.full = True
+    with pytest.raises(st.UnavailableError, match=r"copy .sink.: OSError: no space left"):
+        r.swap(query())
+    assert r.engine.manifest.form is None
+    r.add("feed", ("a", 3))
+    assert (sink.held, sink.shown) == (3, 0), "it was opened again, and the old form goes on"
+    sink.full = False
+    r.swap(query())
+    assert (sink.held, sink.shown) == (0, 3)
+    r.end()
+    assert r.rows("out") == [("a", 2), ("b", 1)]
+
+
 # ── dying ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
