@@ -62,8 +62,11 @@ class Commands:
         """Whether somebody told the query to stop, and not only this run."""
         return bool(self._stops)
 
-    def take(self, change: Reconfiguring, reload: Callable[[], Manifest] | None = None) -> bool:
-        """Carry out commands, from the next epoch on; return whether the run should stop. `reload` reads the query's file again."""
+    def take(self, change: Callable[[], Reconfiguring], reload: Callable[[], Manifest] | None = None) -> bool:
+        """Carry out commands, from the next epoch on; return whether the run should stop.
+
+        `reload` reads the query's file again; from then on another `change` decides.
+        """
         stop = self.stopped
         for command in self._receive():
             if command.name == "stop":
@@ -74,7 +77,7 @@ class Commands:
                 if command.name == "reload":
                     self._reload(command, reload)
                 else:
-                    self._do(command, change)
+                    self._do(command, change())
             except Exception as error:  # whatever somebody wrote into a file, the run continues
                 reason = _reason(error)
                 self._note(f"the command {command.name[:_SHOWN]!r} was refused: {reason}")

@@ -215,7 +215,7 @@ class Engine:
 
     def take_commands(self) -> bool:
         """Carry out the commands in the control folder, from the next epoch on; return whether the run should stop."""
-        return self._context.commands.take(self.reconfiguring, self.reload)
+        return self._context.commands.take(lambda: self.reconfiguring, self.reload)
 
     @property
     def is_told_to_stop(self) -> bool:

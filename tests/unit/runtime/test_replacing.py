@@ -813,6 +813,25 @@ def test_reading_the_file_again_is_for_runs_that_have_one(running: Callable[...,
     assert (answer.status, answer.epoch) == ("done", r.engine.manifest.epoch)
 
 
+def test_commands_that_came_with_it_are_for_the_new_form(running: Callable[..., Running]) -> None:
+    """They lie in the control folder together when an epoch has taken long."""
+    elastic = Elastic(policy=st.Manual(), balancing=None)
+    r = running(counted(), Options(2, elastic=elastic))
+    r.add("feed", ("a", 1))
+    plan = counted(pl.col("k") == "a")(r).plan(buckets=8)
+    r.engine.reload = lambda: r.engine.replace(plan, lambda epoch: execute(plan, epoch), elastic)
+    files = [
+        send(r.root, Command(*of)) for of in (("reload",), ("pause",), ("scale", {"step": "counts", "instances": 3}))
+    ]
+    r.engine.take_commands()
+    r.add("feed", ("a", 2))
+    assert [getattr(read_answer(file), "status", None) for file in files] == ["done"] * 3
+    manager = r.engine.reconfiguring.manager
+    assert manager is not None
+    assert manager.paused
+    assert r.engine.manifest.maps["counts"].instances == 3
+
+
 def test_a_backup_has_the_form_too(running: Callable[..., Running], tmp_path: Path) -> None:
     r = running(counted(), Options(2, durability=st.Durability(backup=tmp_path / "backup")))
     r.add("feed", ("a", 1), ("b", 2))
