@@ -19,6 +19,7 @@ from springtide.cli.interrupts import Interrupts
 from springtide.cli.live_view import Event, LiveView
 from springtide.cli.plain_view import PlainView
 from springtide.cli.progress import Progress, Tracker
+from springtide.cli.reloading import FileChanges
 from springtide.cli.sessions import SessionOptions
 from springtide.cli.spark import start_spark, warm_up
 from springtide.cli.ui import Page
@@ -162,8 +163,8 @@ def launch(
             )
             if standby is not None:
                 started = clock()
-            changing = options.file if options.reload else None
-            _follow(run, view, tracker, interrupts, clock, changing)
+            changes = FileChanges(options.file, run) if options.file is not None and options.reload else None
+            _follow(run, view, tracker, interrupts, clock, changes)
             seconds = clock() - started
         except (QueryError, CheckpointError, ReplicaError):
             raise
@@ -216,7 +217,7 @@ def _follow(
     tracker: Tracker,
     interrupts: Interrupts,
     clock: SteadyClock,
-    changing: QueryFile | None = None,
+    changes: FileChanges | None = None,
 ) -> None:
     events, started = RunEvents(run), clock()
 
@@ -232,8 +233,8 @@ def _follow(
             look(last=False)
             if interrupts.stop_wanted:
                 run.stop()
-            elif changing is not None:
-                changing.replace_if_changed(run)
+            elif changes is not None:
+                changes.look()
             run.wait(_LOOK)
         look(last=True)
     run.wait()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from springtide.cli.load import file_of, load_query, module_of
@@ -39,10 +41,8 @@ class QueryFile:
 
     def replace_if_changed(self, run: Run) -> None:
         """Let a run have the query as it is now, if the file is another one than before; whatever is wrong with it, the run goes on."""
-        digest = self._digest()
-        if digest == self._seen or digest is None:
+        if not self.has_changed():
             return
-        self._seen = digest
         try:
             query, elastic = self.read()
             run.replace(query, elastic=elastic, history=self.history)
@@ -50,12 +50,32 @@ class QueryFile:
             why = str(error) if isinstance(error, SpringtideError) else said(error)
             run.note(f"{file_of(self._where).name} has changed, and the query goes on as it was: {why}")
 
+    def has_changed(self) -> bool:
+        """Return whether there is another text than the one that was read last."""
+        return self._digest() not in (self._seen, None)
+
     def _digest(self) -> bytes | None:
         """Return what tells one text from another; None while there is none, as when an editor is about to put another one in its place."""
         try:
             return hashlib.sha256(file_of(self._where).read_bytes()).digest()
         except OSError:
             return None
+
+
+class FileChanges:
+    """Lets a run follow the changes of its file, in a thread: a change may have to wait, for a sink that is away, say, but Ctrl-C must be heard meanwhile."""
+
+    def __init__(self, file: QueryFile, run: Run) -> None:
+        """Nothing has changed yet."""
+        self._file, self._run = file, run
+        self._thread: threading.Thread | None = None
+
+    def look(self) -> None:
+        """Begin to replace the query if the file is another one than before, unless an earlier change is still on its way."""
+        if (self._thread is None or not self._thread.is_alive()) and self._file.has_changed():
+            change = partial(self._file.replace_if_changed, self._run)
+            self._thread = threading.Thread(target=change, name="springtide-reload", daemon=True)
+            self._thread.start()
 
 
 @contextmanager

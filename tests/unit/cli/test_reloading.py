@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import threading
+from io import StringIO
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from rich.console import Console
 
 import springtide as st
 from springtide.cli.errors import CommandError
+from springtide.cli.interrupts import Interrupts
+from springtide.cli.launch import _follow
 from springtide.cli.load import load_query
-from springtide.cli.reloading import QueryFile
+from springtide.cli.plain_view import PlainView
+from springtide.cli.progress import Tracker
+from springtide.cli.reloading import FileChanges, QueryFile
 from springtide.elastic.settings import Elastic
+from springtide.runtime.clocks import SteadyClock
+from tests.machine import LONG
 
 PROGRAM = """
     import polars as pl
@@ -87,6 +96,50 @@ def test_a_file_that_makes_no_sense_changes_nothing(program: Path) -> None:
     assert "invalid syntax" in run.notes[0]
     assert "it was: step x (source): it is another one; keep it" in run.notes[1]
     assert "it was: TypeError: cannot pickle it" in run.notes[2]
+
+
+class Stuck(Run):
+    """A run that does not get on with being replaced, since a sink is away, until it is told to stop."""
+
+    def __init__(self, interrupts: Interrupts) -> None:
+        super().__init__()
+        self.last_snapshot, self._interrupts, self._stopped, self.asked = None, interrupts, threading.Event(), 0
+
+    @property
+    def active(self) -> bool:
+        return not self._stopped.is_set()
+
+    def replace(self, query: st.Query, *, elastic: Elastic | None, history: bool) -> None:
+        self.asked += 1
+        self._interrupts.stop_wanted = True  # Ctrl-C, while it waits
+        assert self._stopped.wait(LONG), "nobody told it to stop"
+        raise st.SpringtideError("the query is not running any more")
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._stopped.wait(min(timeout or LONG, 0.01))
+
+    def epochs(self) -> list[Any]:
+        return []
+
+    def events(self) -> list[Any]:
+        return []
+
+    def decisions(self, last: int) -> list[Any]:
+        return []
+
+
+def test_a_stop_is_heard_while_the_query_is_replaced(program: Path) -> None:
+    load_query(str(program))
+    interrupts = Interrupts()
+    run = Stuck(interrupts)
+    changes = FileChanges(QueryFile(str(program), None, lambda: None), cast(Any, run))
+    edit(program, "LEAST = 1", "LEAST = 7")
+    view = PlainView(Console(file=StringIO()))
+    _follow(cast(Any, run), view, Tracker(None), interrupts, SteadyClock(), changes)
+    assert run.asked == 1, "while it is replaced, nobody replaces it once more"
 
 
 def test_a_policy_of_ones_own_is_read_again(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
