@@ -18,7 +18,7 @@ from springtide.sinks import bucket
 from springtide.sinks.columns import nested
 from springtide.sinks.folder import Folder
 from springtide.sinks.ledger import look, refuse
-from springtide.sinks.partitions import PartitionedFiles
+from springtide.sinks.partitions import PartitionedFiles, key_of
 from springtide.sinks.rolling import Layout, layout_of
 
 
@@ -34,9 +34,10 @@ class ParquetSink(Sink):
     @property
     def outbox(self) -> Outbox:
         """Tasks write Parquet files; publishing only gives them other names, or distributes their rows to folders."""
-        if self.store is None and self.layout.partition_by:
-            return PartitionedFiles(sink="parquet_sink", columns=self.layout.partition_by)
-        return ParquetFiles()
+        if not self.layout.partition_by:
+            return ParquetFiles()
+        above = None if self.store is None else key_of(self.store.url)
+        return PartitionedFiles(sink="parquet_sink", columns=self.layout.partition_by, above=above)
 
     def check(self, schema: pl.Schema) -> str | None:
         """Refuse what a Parquet file cannot hold."""

@@ -22,6 +22,7 @@ from springtide.runtime.engine import Options
 from springtide.sinks import records
 from springtide.sinks.bucket import Bucket
 from springtide.sinks.rolling import Layout
+from springtide.state.names import MANIFESTS
 from springtide.state.stores import Store
 from springtide.testing import check_sink
 from tests.stores.misbehaving import Misbehaving, served
@@ -273,6 +274,34 @@ def test_a_folder_with_files_of_others_is_refused(tmp_path: Path, bucket: Mortal
     ):
         Runs(tmp_path / "ckpt").run(query_of(st.parquet_sink("fake://bucket/out")))
     assert bucket.files == before
+
+
+@pytest.mark.parametrize(
+    ("folder", "by", "text", "problem"),
+    [
+        ("out", "kind", "a" * 300, "with 305 bytes; file systems, and some stores, allow 255; shorten 'kind' before"),
+        ("o" * 800, "kind", "a" * 200, "with 205 bytes, of which 160 are left below ooo"),
+        ("out", ["kind", *"abc"], "a" * 249, "are left below out; shorten 'kind' or 'a' or 'b' or 'c' before"),
+    ],
+    ids=["name", "key", "several names"],
+)
+def test_what_cannot_be_the_name_of_an_object_is_refused_while_nothing_is_committed(
+    folder: str, by: Any, text: str, problem: str, tmp_path: Path, bucket: Mortal
+) -> None:
+    rows = pl.DataFrame({"kind": ["a", text], "a": text, "b": text, "c": text, "x": [1, 2]})
+    query = st.Query(
+        "long", st.source("rows", st.memory(rows)).to(st.parquet_sink(f"fake://bucket/{folder}", partition_by=by))
+    )
+    with pytest.raises(st.SinkError, match=problem):
+        inprocess.run(query.plan(), tmp_path / "ckpt", Options(1))
+    assert not [*(tmp_path / "ckpt" / MANIFESTS).glob("0*")]
+
+
+def test_names_of_objects_that_just_fit_are_taken(tmp_path: Path, bucket: Mortal) -> None:
+    rows = pl.DataFrame({"kind": ["a" * 250, "b" * 150], "x": [1, 2]})
+    by = st.parquet_sink(f"fake://bucket/{'o' * 700}", partition_by="kind")
+    inprocess.run(st.Query("fits", st.source("rows", st.memory(rows)).to(by)).plan(), tmp_path / "ckpt", Options(1))
+    assert sorted(files(bucket).values()) == [[1], [2]]
 
 
 def test_a_run_without_rows_leaves_the_place_to_others(tmp_path: Path, bucket: Mortal) -> None:

@@ -38,7 +38,7 @@ from springtide.connectors import (
 from springtide.query.errors import SinkError
 from springtide.sinks.lakes.columns import names_to_partition, unfit_for_lakes, unfit_to_partition
 from springtide.sinks.lakes.folders import folder_of
-from springtide.sinks.partitions import LONGEST_NAME, NULL
+from springtide.sinks.partitions import NULL, PartitionedFiles, key_of
 from springtide.tables.delta import DeltaPlace, delta_place
 
 OWNER, EPOCH, COMMIT = "springtide.owner", "springtide.epoch", "springtide.commit"
@@ -52,32 +52,21 @@ _TAKEN_FOR_NULL = ("", NULL)
 
 
 @dataclass(frozen=True)
-class DeltaFiles(ParquetFiles):
+class DeltaFiles(PartitionedFiles):
     """Parquet files for a partitioned table. Values that cannot be partitioned by are refused while nothing is committed."""
 
-    columns: tuple[str, ...] = ()
-    in_folder: bool = True
-    """Whether the table is in a file system, which limits names."""
+    sink: str = "delta_sink"
 
-    def write(self, rows: pl.DataFrame, path: Path) -> None:
-        """Write a Parquet file."""
-        for name in self.columns:
-            if rows[name].dtype == pl.String:
-                self._check(rows[name].unique())
-        super().write(rows, path)
+    def folder(self, name: str, value: Any) -> str:
+        """Return the name of the folder for rows with this value."""
+        return folder_of({name: _partition_value(value)}, NULL)[:-1]
 
-    def _check(self, values: pl.Series) -> None:
-        name = values.name
+    def check(self, values: pl.Series) -> None:
+        """Refuse texts that cannot be names, and those that are read as null."""
         if (null := values.filter(values.is_in(_TAKEN_FOR_NULL))).len():
-            raise self._refused(f"{name!r} is {null[0]!r}, which readers would take for null", f"change {name!r}")
-        for value in values.drop_nulls() if self.in_folder else ():
-            folder = folder_of({name: value}, NULL)[:-1]
-            if len(folder) > LONGEST_NAME:
-                problem = f"a folder would be called {folder[:40]}…, with {len(folder)} bytes; file systems allow {LONGEST_NAME}"
-                raise self._refused(problem, f"shorten {name!r}")
-
-    def _refused(self, problem: str, hint: str) -> SinkError:
-        return SinkError("(delta_sink)", problem, f"{hint} before this sink, or partition by another column")
+            problem = f"{values.name!r} is {null[0]!r}, which readers would take for null"
+            raise self.refused(problem, f"change {values.name!r}")
+        super().check(values)
 
 
 @dataclass(frozen=True)
@@ -98,7 +87,7 @@ class DeltaSink(LedgerSink):
         """Tasks write Parquet files, which become the table's, or are distributed to its partitions."""
         if not self.partition_by:
             return ParquetFiles()
-        return DeltaFiles(columns=self.partition_by, in_folder=self.table.folder is not None)
+        return DeltaFiles(columns=self.partition_by, above=None if self.table.folder else key_of(self.table.path))
 
     def describe(self) -> str:
         """Say where it is."""

@@ -8,6 +8,9 @@ from urllib.parse import quote
 
 from springtide.sinks.partitions import LONGEST_NAME
 
+_SHORTEST = 32
+"""Bytes of a name that are kept even if there are many of them."""
+
 
 def folder_of(values: Mapping[str, str | None], null: str) -> str:
     """Return the folder for files of a partition.
@@ -20,12 +23,13 @@ def folder_of(values: Mapping[str, str | None], null: str) -> str:
 
 
 def short_folder_of(values: Mapping[str, str | None], null: str) -> str:
-    """Return the folder where nobody looks for values: a name that file systems would not take is cut off, with a digest at the end."""
-    return "".join(_short(folder_of({name: value}, null)[:-1]) + "/" for name, value in values.items())
+    """Return the folder where nobody looks for values: names that are too long for file systems and stores are cut off, with a digest at the end."""
+    longest = max(_SHORTEST, LONGEST_NAME // len(values))
+    return "".join(_short(folder_of({name: value}, null)[:-1], longest) + "/" for name, value in values.items())
 
 
-def _short(name: str) -> str:
-    if len(name) <= LONGEST_NAME:
+def _short(name: str, longest: int) -> str:
+    if len(name) <= longest:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:16]
-    return f"{name[: LONGEST_NAME - 1 - len(digest)]}~{digest}"
+    return f"{name[: longest - 1 - len(digest)]}~{digest}"

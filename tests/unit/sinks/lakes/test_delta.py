@@ -184,7 +184,7 @@ def test_what_it_cannot_hold_is_refused_when_the_query_is_built(tmp_path: Path) 
     [
         ("", "'kind' is '', which readers would take for null"),
         ("__HIVE_DEFAULT_PARTITION__", "'kind' is '__HIVE_DEFAULT_PARTITION__', which readers would take for null"),
-        ("é" * 60, "with 365 bytes; file systems allow 255; shorten 'kind'"),
+        ("é" * 60, "with 365 bytes; file systems, and some stores, allow 255; shorten 'kind'"),
     ],
 )
 def test_values_that_no_partition_can_have_are_refused_while_nothing_is_committed(
@@ -197,3 +197,16 @@ def test_values_that_no_partition_can_have_are_refused_while_nothing_is_committe
     with pytest.raises(st.SinkError, match=problem):
         run(query.plan(), tmp_path / "ckpt", Options(1))
     assert not [*(tmp_path / "ckpt" / MANIFESTS).glob("0*")]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("é" * 60, "with 365 bytes; file systems, and some stores, allow 255"), ("é" * 40, "are left below lake/x")],
+)
+def test_names_that_stores_do_not_allow_are_refused_too(tmp_path: Path, text: str, problem: str) -> None:
+    sink = st.delta_sink("s3://bucket/lake/" + "x" * 500, partition_by=["kind", "town"])
+    rows = pl.DataFrame({"kind": ["a", text, None], "town": [None, text, "b"], "x": [1, 2, 3]})
+    with pytest.raises(st.SinkError, match=problem):
+        sink.outbox.write(rows, tmp_path / "rows.parquet")
+    assert not [*tmp_path.iterdir()]
+    sink.outbox.write(rows.filter(pl.col("x") != 2), tmp_path / "rows.parquet")
