@@ -1,5 +1,5 @@
 """The kind `retry`: every task runs twice, and each reader gets either attempt; behind steps whose rows come in any order stand those that number,
-deal out, take the first, or break ties.
+distribute, take the first, or break ties.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ class Case:
         return inprocess.execute(self.plan, epoch, items)
 
     def _tasks(self, rows: Mapping[str, list[Row]]) -> list[list[pa.RecordBatch]]:
-        """Deal the rows of a micro-batch out to tasks, in any order and in any batches: physical streams whole, or not."""
+        """Distribute the rows of a micro-batch to tasks, in any order and in any batches: physical streams whole, or not."""
         many = self.random.choice([1, 2, 2, 3])
         tasks: list[list[tuple[str, Row]]] = [[] for _ in range(many)]
         for name, made in rows.items():

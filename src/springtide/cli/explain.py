@@ -51,9 +51,9 @@ def explain(
     if mermaid:
         typer.echo(mermaid_text(plan))
         return
-    texts = []
+    parts = []
     if cost:
-        texts.append(cost_text(query, nodes=nodes, alpha=alpha, beta=beta, rate=rho))
+        parts.append(cost_text(query, nodes=nodes, alpha=alpha, beta=beta, rate=rho))
     if scalability:
-        texts.append(scalability_text(Costs(processing, output, route, share, merge_pure, merge_virtual)))
-    show("\n\n".join(texts or [explain_text(plan, width=width())]))
+        parts.append(scalability_text(Costs(processing, output, route, share, merge_pure, merge_virtual)))
+    show("\n\n".join(parts or [explain_text(plan, width=width())]))

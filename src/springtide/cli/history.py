@@ -104,8 +104,8 @@ def snapshot_lines(snapshots: Sequence[Snapshot]) -> list[str]:
     """Write a line for each epoch: what came, how long it took, and how busy the instances of each subquery were."""
     stamp = stamps([s.time for s in snapshots])
     names = list(dict.fromkeys(name for s in snapshots for name in s.subqueries))
-    stored = ["requests", "near"] if any(s.traffic for s in snapshots) else []
-    head = ["time", "epoch", "took", "rows", "arriving", "backlog", "p50", "p95", *stored, *names]
+    traffic_heads = ["requests", "near"] if any(s.traffic for s in snapshots) else []
+    head = ["time", "epoch", "took", "rows", "arriving", "backlog", "p50", "p95", *traffic_heads, *names]
     rows = [
         [
             stamp(s.time),
@@ -116,7 +116,7 @@ def snapshot_lines(snapshots: Sequence[Snapshot]) -> list[str]:
             count(s.backlog),
             seconds(s.latency.p50 if s.latency else None),
             seconds(s.latency.p95 if s.latency else None),
-            *(_traffic(s.traffic) if stored else []),
+            *(_traffic(s.traffic) if traffic_heads else []),
             *(
                 f"{s.subqueries[n].instances} × {s.mean_utilisation(n):.0%}" if n in s.subqueries else "–"
                 for n in names

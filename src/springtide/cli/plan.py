@@ -74,7 +74,7 @@ def _table(measured: Mapping[str, Cost], proposal: Mapping[str, int], rate: floa
     rows = [["subquery", "tuples in" if rate is None else "tuples/s", "µs per tuple", "load", *timed, "instances"]]
     for name, cost in measured.items():
         busy = [] if rate is None else [f"{cost.load / proposal[name]:.0%}"]
-        figures = [f"{cost.rate:,.0f}", f"{cost.seconds * 1e6:,.1f}", f"{cost.load / total:.1%}"]
-        rows.append([name, *figures, *busy, f"{proposal[name]:,}"])
+        cells = [f"{cost.rate:,.0f}", f"{cost.seconds * 1e6:,.1f}", f"{cost.load / total:.1%}"]
+        rows.append([name, *cells, *busy, f"{proposal[name]:,}"])
     rows.append(["total", *[""] * (len(rows[0]) - 2), f"{sum(proposal.values()):,}"])
     return columns(rows, right=range(1, len(rows[0])))

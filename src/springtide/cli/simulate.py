@@ -195,9 +195,9 @@ def _table(verdicts: dict[str, Verdict], bound: float) -> list[str]:
     head = ["policy", "changes", "off", "settling", "overshoot", "congested", f"late > {bound:g} s", "late rows"]
     rows = [[*head, "instance-hours", "over the optimum"]]
     for name, v in verdicts.items():
-        figures = [f"{v.reconfigurations:,}", f"{v.off_pct:.1f} %", seconds(v.settling), f"{v.overshoot_pct:.0f} %"]
+        cells = [f"{v.reconfigurations:,}", f"{v.off_pct:.1f} %", seconds(v.settling), f"{v.overshoot_pct:.0f} %"]
         times = [seconds(v.congested), seconds(v.late), count(v.late_rows)]
-        rows.append([name, *figures, *times, f"{v.hours:,.2f}", f"{v.excess_pct:+.1f} %"])
+        rows.append([name, *cells, *times, f"{v.hours:,.2f}", f"{v.excess_pct:+.1f} %"])
     least = next(iter(verdicts.values())).least_hours
     rows.append(["optimum in hindsight", *[""] * 7, f"{least:,.2f}", ""])
     return columns(rows, right=range(1, len(rows[0])))

@@ -132,13 +132,15 @@ class _Smoothing:
             initialization_method="heuristic",
         )
         if before is None or end - before.fitted >= bins * width / 4:
-            fit, fitted = model.fit(), end
+            fitted_model, fitted = model.fit(), end
         else:
-            fit, fitted = model.fit(optimized=False, **before.parameters), before.fitted
+            fitted_model, fitted = model.fit(optimized=False, **before.parameters), before.fitted
         names = ("smoothing_level", "smoothing_trend", "smoothing_seasonal", "damping_trend")
-        parameters = {name: float(fit.params[name]) for name in names}
-        rest = np.asarray(fit.resid[bins:])
-        ahead = np.concatenate([np.asarray(fit.fittedvalues[-1:]), np.asarray(fit.forecast(2 * bins))])
+        parameters = {name: float(fitted_model.params[name]) for name in names}
+        rest = np.asarray(fitted_model.resid[bins:])
+        ahead = np.concatenate(
+            [np.asarray(fitted_model.fittedvalues[-1:]), np.asarray(fitted_model.forecast(2 * bins))]
+        )
         return _Smoothing(end, float(means[-1]), width, fitted, parameters, ahead, float(np.sqrt(np.mean(rest**2))))
 
     def is_of(self, edges: Floats, means: Floats) -> bool:

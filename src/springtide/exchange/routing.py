@@ -86,7 +86,7 @@ def _cells(grid: Grid, side: int, wanted: Container[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class Numbering:
-    """How a sender numbers the tuples that it deals out in turn.
+    """How a sender numbers the tuples that it distributes in turn.
 
     A task that is run again gives every tuple the same number as before: some readers have what the first attempt sent, others what the second one sent.
     """
@@ -99,7 +99,7 @@ class Numbering:
     def numbers(self, columns: Sequence[str]) -> pl.Expr:
         """Return the numbers of tuples; these columns are all that tells two of them apart.
 
-        They are numbered by their order if it is kept. Otherwise by the order of their hashes, if all are there, so that equal ones are dealt out as
+        They are numbered by their order if it is kept. Otherwise by the order of their hashes, if all are there, so that equal ones are shared out as
         evenly as others; if not, a tuple's number can come only from the tuple itself.
         """
         if self.rows == "kept":

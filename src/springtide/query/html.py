@@ -22,10 +22,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, title: str =
     caption = (
         f'<caption style="text-align:left;padding:.3em 0;font-weight:600">{escape(title)}</caption>' if title else ""
     )
-    heads = "".join(f'<th style="{_CELL};font-weight:600">{escape(name)}</th>' for name in head)
+    header_cells = "".join(f'<th style="{_CELL};font-weight:600">{escape(name)}</th>' for name in head)
     body = "".join(f"<tr>{''.join(_cell(value) for value in row)}</tr>" for row in rows)
     style = "border-collapse:collapse;margin:.3em 0;font-variant-numeric:tabular-nums"
-    return f'<table style="{style}">{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<table style="{style}">{caption}<thead><tr>{header_cells}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def _cell(value: object) -> str:

@@ -4,7 +4,7 @@
     input that cannot               the blobs that the prefix made of it are in files, and a replay sends them
 
 Rows that Spark read are of the second kind, and those of inputs that were attached. A blob knows the buckets of its tuples, not their
-owners: a replay deals them out by the bucket maps of its own.
+owners: a replay distributes them by the bucket maps of its own.
 """
 
 from __future__ import annotations

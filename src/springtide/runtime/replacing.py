@@ -140,8 +140,8 @@ def _check_step(old: Plan, new: Plan, name: str, before: Mapping[str, Any], afte
     if isinstance(was, steps.Operate) and isinstance(now, steps.Operate):
         _check_operator(name, was, now)
     for q in (q for q in new.subqueries if q.head == name):
-        if _dealt(old, q.name) != _dealt(new, q.name):
-            raise _refusal(name, now, "its tuples are dealt out to other buckets than before")
+        if _distribution(old, q.name) != _distribution(new, q.name):
+            raise _refusal(name, now, "its tuples are distributed to other buckets than before")
 
 
 def _misfit(was: steps.Step, now: steps.Step, before: Any, after: Any) -> str | None:
@@ -223,7 +223,7 @@ def _changed_parts(before: Mapping[str, Any], after: Mapping[str, Any], step: st
             yield part, change
 
 
-def _dealt(plan: Plan, name: str) -> tuple[Any, ...]:
+def _distribution(plan: Plan, name: str) -> tuple[Any, ...]:
     """Return how tuples find their buckets."""
     routings = sorted((e.side, str(e.routing), e.ordered) for e in plan.exchanges if e.target == name)
     found = next((q for q in plan.subqueries if q.name == name), None)

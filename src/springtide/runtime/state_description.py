@@ -19,9 +19,9 @@ def state_description(plan: Plan) -> dict[str, dict[str, Any]]:
     >>> state_description(st.Query("hourly", hourly.to(st.memory_sink())).plan())
     {'hourly': {'columns': 'src:str n:i64', 'tables': ['panes'], 'keys': ['src'], 'aggregates': ['n'], 'size': 3600000000, 'every': 60000000}}
     """
-    heads = {q.name: plan.step(q.head) for q in plan.subqueries if q.head is not None and not q.merges}
+    stateful_steps = {q.name: plan.step(q.head) for q in plan.subqueries if q.head is not None and not q.merges}
     found: dict[str, dict[str, Any]] = {}
-    for name, head in heads.items():
+    for name, head in stateful_steps.items():
         found[name] = {"columns": _columns(head), "tables": _tables(plan, name)}
         if isinstance(head, steps.Aggregate):
             found[name] |= {"keys": list(head.by), "aggregates": [a.name for a in head.aggregates]}

@@ -136,7 +136,7 @@ def _by_range(state: ProcessingState, k: int) -> list[ProcessingState]:
     ends = _cuts(counted["len"].to_numpy().astype(float), k)
     numbers = np.searchsorted(np.array(ends), np.arange(counted.height), side="right")
     known = counted.select(keys).with_columns(pl.Series("__part", numbers, dtype=pl.Int64))
-    dealt = {
+    numbered = {
         kind: frame.join(known, on=keys, how="left", nulls_equal=True, maintain_order="left")
         for kind, frame in state.rows.items()
     }
@@ -144,7 +144,7 @@ def _by_range(state: ProcessingState, k: int) -> list[ProcessingState]:
     return [
         replace(
             state,
-            rows={kind: frame.filter(pl.col("__part") == n).drop("__part") for kind, frame in dealt.items()},
+            rows={kind: frame.filter(pl.col("__part") == n).drop("__part") for kind, frame in numbered.items()},
             span=(spans[n].row(0), spans[n].row(-1)) if spans[n].height else ((), ()),
         )
         for n in range(k)

@@ -175,7 +175,7 @@ def _problem(path: Path, segment: Segment) -> str | None:
 
 def contents(checkpoint: ReadOnlyCheckpoint, manifest: Manifest, segment: Segment) -> str:
     """Return exactly what is in a segment, by its manifest and, where that can still be read, by its own directory."""
-    step = next(name for name, stored in manifest.state.items() if segment in stored.segments)
+    step = next(name for name, state in manifest.state.items() if segment in state.segments)
     slots = f", slots {segment.low} … {segment.high}" if segment.low > _EVER else ""
     return (
         f"{plural(segment.rows, 'row')} of {segment.kind} of {step}, written in epoch {segment.epoch} by instance "

@@ -57,7 +57,7 @@ def now_of(seen: Seen) -> dict[str, Any]:
         "at": last.metrics.at if last else None,
         "elastic": bool(last and last.elastic),
         "paused": bool(manager and manager.paused),
-        "figures": _overview(seen, last, measured),
+        "overview": _overview(seen, last, measured),
         "graph": drawn,
         "subqueries": [_subquery(name, last, measured) for name in names] if last else [],
         "sources": [_source(name, state, measured) for name, state in last.sources.items()] if last else [],
@@ -120,17 +120,17 @@ def _overview(seen: Seen, last: Manifest | None, measured: Snapshot | None) -> d
 
 
 def _subquery(name: str, last: Manifest, measured: Snapshot | None) -> dict[str, Any]:
-    own, stored = last.maps[name], last.state.get(name)
+    own, state = last.maps[name], last.state.get(name)
     load = measured.subqueries.get(name) if measured else None
     found: dict[str, Any] = {
         "name": name,
         "instances": own.instances,
         "version": own.version,
         "buckets": len(own.owners),
-        "stateful": stored is not None,
-        "segments": len(stored.segments) if stored else 0,
-        "state_rows": sum(s.rows for s in stored.segments) if stored else 0,
-        "state_bytes": sum(s.bytes for s in stored.segments) if stored else 0,
+        "stateful": state is not None,
+        "segments": len(state.segments) if state else 0,
+        "state_rows": sum(s.rows for s in state.segments) if state else 0,
+        "state_bytes": sum(s.bytes for s in state.segments) if state else 0,
         "most": len(own.owners) or None,
         "rate_in": None,
         "rate_out": None,

@@ -98,7 +98,7 @@ def test_a_prefix_has_no_buckets_to_move() -> None:
     assert maps.scale(BucketMap(0, 1, ()), 5) == BucketMap(1, 5, ())
 
 
-def test_a_grid_is_dealt_out_in_rectangles() -> None:
+def test_a_grid_is_shared_out_in_rectangles() -> None:
     before = BucketMap.grid(4, 4, 2)
     assert maps.scale(before, 4, [1.0] * 16, grid=(4, 4)) == BucketMap.grid(4, 4, 4, version=1)
 

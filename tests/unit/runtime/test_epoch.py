@@ -23,7 +23,7 @@ def part(position: int, rows: int, greatest: int | None = None, *, stream: str =
     return Slice(stream, position, rows, None, greatest, source)
 
 
-# ── dealing slices ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── sharing out slices ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def shown(shares: tuple[tuple[Slice, ...], ...]) -> list[list[str]]:
@@ -65,7 +65,7 @@ def test_nothing_to_assign_slices() -> None:
     ),
     some.integers(1, 5),
 )
-def test_everything_is_dealt_once_and_streams_stay_in_order(
+def test_everything_is_shared_out_once_and_streams_stay_in_order(
     given_slices: list[tuple[str, int, int | None]], instances: int
 ) -> None:
     slices = [part(i, rows, greatest, stream=stream) for i, (stream, rows, greatest) in enumerate(given_slices)]

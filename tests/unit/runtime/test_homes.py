@@ -55,5 +55,5 @@ def test_shares_differ_by_one_at_most_and_as_few_move_as_can_be(seed: int) -> No
     assert again == found, "what is settled stays"
 
 
-def test_partitions_are_dealt_out_to_tasks_in_turn() -> None:
+def test_partitions_are_distributed_to_tasks_in_turn() -> None:
     assert tasks_of(["a"], {"a": 5}, 2) == [[("a", 0), ("a", 2), ("a", 4)], [("a", 1), ("a", 3)]]

@@ -43,7 +43,7 @@ BEHIND = {
 def test_a_theta_join_behind_a_stateful_step_has_every_pair_once(
     behind: str, within: st.Window, tmp_path: Path
 ) -> None:
-    """Tuples were dealt out by their number in an order that depended on which blob came first."""
+    """Tuples were distributed by their number in an order that depended on which blob came first."""
     stream, sink = BEHIND[behind](), st.memory_sink()
     pairs = stream.theta_join(
         stream, pl.lit(True), within=within, routing="grid" if within == "10s" else None, suffix="_2"

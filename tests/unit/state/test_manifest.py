@@ -82,7 +82,7 @@ def test_a_newer_format_is_told_before_anything_else() -> None:
         Manifest.decode(data)
 
 
-def test_buckets_are_dealt_in_turn() -> None:
+def test_buckets_are_shared_out_in_turn() -> None:
     bucket_map = BucketMap.even(7, 3, version=4)
     assert bucket_map == BucketMap(4, 3, (0, 1, 2, 0, 1, 2, 0))
     assert [bucket_map.buckets_of(i) for i in range(3)] == [[0, 3, 6], [1, 4], [2, 5]]

@@ -80,9 +80,9 @@ def test_everything_about_now_is_json() -> None:
     found = now_of(seen(savepoints={"before": manifest(2)}))
     assert json.loads(encoded(found)) == json.loads(json.dumps(found))
     assert (found["query"], found["state"], found["epoch"]) == ("q", "running", 3)
-    figures = found["figures"]
-    assert (figures["read"], figures["arriving"], figures["out"]) == (100.0, 120.0, 10.0)
-    assert (figures["rows_in"], figures["rows_out"], figures["late"], figures["backlog"]) == (303, 30, 3, 3)
+    overview = found["overview"]
+    assert (overview["read"], overview["arriving"], overview["out"]) == (100.0, 120.0, 10.0)
+    assert (overview["rows_in"], overview["rows_out"], overview["late"], overview["backlog"]) == (303, 30, 3, 3)
     assert [s["name"] for s in found["savepoints"]] == ["before"]
     assert found["events"][0] == {"at": 102.0, "text": "event 3"}
     calls, sums = found["subqueries"]

@@ -25,10 +25,10 @@ def split(plan: Plan) -> Plan:
     graph = plan.graph
     after = _after(graph)
     prefixes = [_subquery(graph, after, "+".join(sources), None, sources) for sources in _prefixes(graph, after)]
-    heads = [_subquery(graph, after, name, name, ()) for name, step in graph.steps.items() if step.stateful]
-    counting = [Subquery(s.name, s.head, (), (), ()) for s in heads if merged(graph.steps[s.name])]
+    stateful = [_subquery(graph, after, name, name, ()) for name, step in graph.steps.items() if step.stateful]
+    counting = [Subquery(s.name, s.head, (), (), ()) for s in stateful if merged(graph.steps[s.name])]
     names = [s.name for s in counting]
-    last = [replace(s, name=f"{s.name}.merge", merges=True) if s.name in names else s for s in heads]
+    last = [replace(s, name=f"{s.name}.merge", merges=True) if s.name in names else s for s in stateful]
     exchanges = [
         Exchange(subquery.name, edge.origin, edge.port, edge.target, edge.side)
         for edge in graph.edges
@@ -39,7 +39,7 @@ def split(plan: Plan) -> Plan:
     for name in names:
         after_last = max(i for i, e in enumerate(exchanges) if e.target == name) + 1
         exchanges.insert(after_last, Exchange(name, name, steps.OUT, f"{name}.merge", 0))
-    place = {s.name: i for i, s in enumerate(heads)}
+    place = {s.name: i for i, s in enumerate(stateful)}
     subqueries = (*prefixes, *sorted((*counting, *last), key=lambda s: (place[s.head or ""], s.merges)))
     _check_names(subqueries)
     return replace(plan, subqueries=subqueries, exchanges=tuple(exchanges))

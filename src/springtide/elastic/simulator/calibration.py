@@ -143,7 +143,7 @@ def _least_deviations(known: Floats, found: Floats) -> list[float]:
     """Fit coefficients, none of them below 0, with the least sum of absolute deviations: single epochs that took much longer get no extra weight."""
     left = list(range(known.shape[1]))
     weights = np.ones(found.size)
-    fit = np.zeros(known.shape[1])
+    coefficients = np.zeros(known.shape[1])
     for _ in range(ROUNDS):
         roots = np.sqrt(weights)
         while left:
@@ -151,11 +151,11 @@ def _least_deviations(known: Floats, found: Floats) -> list[float]:
             if solved.min() >= 0:
                 break
             del left[int(solved.argmin())]
-        fit[:] = 0.0
-        fit[left] = solved if left else 0.0
-        off = np.abs(found - known @ fit)
+        coefficients[:] = 0.0
+        coefficients[left] = solved if left else 0.0
+        off = np.abs(found - known @ coefficients)
         weights = 1 / np.maximum(off, 1e-6 + 1e-3 * float(np.median(off)))
-    return [float(x) for x in fit]
+    return [float(x) for x in coefficients]
 
 
 def _weights(loads: Sequence[SubqueryLoad]) -> tuple[float, ...] | None:

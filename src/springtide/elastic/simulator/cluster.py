@@ -210,7 +210,7 @@ class _Cluster:
 
     def _load(self, name: str, came: float, gone: float, busy: Floats, times: Mapping[int, float]) -> SubqueryLoad:
         step, share = self.model.steps[name], self.shares[name]
-        rows_in, rows_out = _dealt(share, came), _dealt(share, gone)
+        rows_in, rows_out = _shared_out(share, came), _shared_out(share, gone)
         return SubqueryLoad(
             map=self.maps[name],
             rows_in=rows_in,
@@ -275,10 +275,10 @@ class _Cluster:
         return np.interp(rows, self.arrived, self.seconds)
 
 
-def _dealt(share: Floats, rows: float) -> tuple[int, ...]:
+def _shared_out(share: Floats, rows: float) -> tuple[int, ...]:
     """Divide rows among instances in whole numbers that add up to the total.
 
-    >>> _dealt(np.full(4, 0.25), 10.0)
+    >>> _shared_out(np.full(4, 0.25), 10.0)
     (2, 3, 3, 2)
     """
     upto = np.rint(np.cumsum(share) * rows).astype(np.int64)

@@ -21,13 +21,13 @@ class MissingPlots(SpringtideError):
 
 def check() -> None:
     """Raise an error right away if nothing can be drawn."""
-    _figures()
+    _matplotlib()
 
 
 def draw(runs: Mapping[str, Run], path: Path, bound: float = BOUND) -> None:
     """Write a picture of several policies' runs of the same trace; the suffix of the path determines the format."""
     first = next(iter(runs.values()))
-    figure = _figures().Figure(figsize=(10, 8), layout="constrained")
+    figure = _matplotlib().Figure(figsize=(10, 8), layout="constrained")
     load, degrees, latency = figure.subplots(3, 1, sharex=True, height_ratios=(1, 2, 1))
     minutes = np.arange(first.trace.seconds) / 60
     load.plot(minutes, first.trace.rates, color="0.3", linewidth=0.8)
@@ -47,7 +47,7 @@ def draw(runs: Mapping[str, Run], path: Path, bound: float = BOUND) -> None:
     figure.savefig(path, dpi=110)
 
 
-def _figures() -> Any:
+def _matplotlib() -> Any:
     try:
         return import_module("matplotlib.figure")
     except ImportError:

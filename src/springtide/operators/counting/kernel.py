@@ -94,9 +94,9 @@ class CountingAggregate:
 
     def fold(self, panes: pl.DataFrame) -> pl.DataFrame:
         """Merge what several segments have into one row per key and pane; leave out panes that are no longer needed."""
-        lines = self._lined_up(panes)
-        first = self.panes.first_kept(self._seen(lines))
-        return lines.rows.filter(lines.rows[PANE].to_numpy() >= np.repeat(first, lines.lengths))
+        by_key = self._lined_up(panes)
+        first = self.panes.first_kept(self._seen(by_key))
+        return by_key.rows.filter(by_key.rows[PANE].to_numpy() >= np.repeat(first, by_key.lengths))
 
     def advance(self, old: pl.DataFrame | None, tuples: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Take the next tuples of some keys; return the windows that are now full, and the panes to be written.
@@ -136,12 +136,12 @@ class CountingAggregate:
 
     def _tuple_by_tuple(self, old: pl.DataFrame | None, tuples: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         new = tuples.with_columns(pl.lit(-1, dtype=pl.Int64).alias(PANE)).select(self.columns)
-        lines = RowsByKey.of(pl.concat([old, new]) if old is not None else new, self.keys)
-        given = lines.rows[PANE].to_numpy()
-        first = np.maximum(given[lines.starts], 0)
-        numbers = np.arange(given.size) + np.repeat(first - lines.starts, lines.lengths)
-        rows = lines.rows.with_columns(pl.Series(PANE, numbers))
-        kept = np.repeat(self.panes.first_kept(numbers[lines.ends] + 1), lines.lengths)
+        by_key = RowsByKey.of(pl.concat([old, new]) if old is not None else new, self.keys)
+        given = by_key.rows[PANE].to_numpy()
+        first = np.maximum(given[by_key.starts], 0)
+        numbers = np.arange(given.size) + np.repeat(first - by_key.starts, by_key.lengths)
+        rows = by_key.rows.with_columns(pl.Series(PANE, numbers))
+        kept = np.repeat(self.panes.first_kept(numbers[by_key.ends] + 1), by_key.lengths)
         ends = np.flatnonzero(self._ends_window(numbers) & (given < 0))
         return self._windows_of_tuples(rows, ends), rows.filter((given < 0) & (numbers >= kept))
 
@@ -176,13 +176,13 @@ class CountingAggregate:
 
     def _pane_by_pane(self, old: pl.DataFrame | None, tuples: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         width = self.panes.width
-        lines = RowsByKey.of(tuples, self.keys)
-        before = self._seen_before(old, lines)
-        numbers = np.arange(tuples.height) + np.repeat(before - lines.starts, lines.lengths)
-        numbered = lines.rows.with_columns(pl.Series(_NUMBER, numbers), pl.Series(PANE, numbers // width))
+        by_key = RowsByKey.of(tuples, self.keys)
+        before = self._seen_before(old, by_key)
+        numbers = np.arange(tuples.height) + np.repeat(before - by_key.starts, by_key.lengths)
+        numbered = by_key.rows.with_columns(pl.Series(_NUMBER, numbers), pl.Series(PANE, numbers // width))
         added = self.partials.add(numbered.lazy(), [*self._groups, PANE]).select(self.columns).collect()
-        new = RowsByKey.of(added.sort(PANE), self.keys)  # keys in the same order as in `lines`
-        kept = np.repeat(self.panes.first_kept(before + lines.lengths), new.lengths)
+        new = RowsByKey.of(added.sort(PANE), self.keys)  # keys in the same order as in `by_key`
+        kept = np.repeat(self.panes.first_kept(before + by_key.lengths), new.lengths)
         both = self._lined_up(pl.concat([old, new.rows]) if old is not None else new.rows)
         panes = both.rows[PANE].to_numpy()
         ends, upto = (panes + 1) * width, np.repeat(self._seen(both), both.lengths)
@@ -190,13 +190,13 @@ class CountingAggregate:
         full = np.flatnonzero(self._ends_window(panes) & (ends > known) & (ends <= upto))
         return self._windows_of_panes(both.rows, full), new.rows.filter(new.rows[PANE].to_numpy() >= kept)
 
-    def _seen_before(self, old: pl.DataFrame | None, lines: RowsByKey) -> np.ndarray:
+    def _seen_before(self, old: pl.DataFrame | None, by_key: RowsByKey) -> np.ndarray:
         """Count the tuples of each key that are in state."""
         if old is None:
-            return np.zeros(lines.starts.size, dtype=np.int64)
+            return np.zeros(by_key.starts.size, dtype=np.int64)
         known = RowsByKey.of(old, self.keys)
         counted = known.rows[known.starts].select(HASH, *self.keys, pl.Series(_NUMBER, self._seen(known)))
-        keys = lines.rows[lines.starts].select(HASH, *self.keys)
+        keys = by_key.rows[by_key.starts].select(HASH, *self.keys)
         found = keys.join(counted, on=[HASH, *self.keys], how="left", nulls_equal=True, maintain_order="left")
         return found[_NUMBER].fill_null(0).to_numpy()
 

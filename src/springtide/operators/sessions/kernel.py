@@ -73,12 +73,12 @@ class SessionAggregate:
 
     def _sessions(self, pieces: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray]:
         """Line pieces up by key and time; number their sessions."""
-        lines = RowsByKey.of(pieces.sort(self.start), self.keys)
-        first, last = (lines.rows[c].to_physical().to_numpy() for c in (self.start, self._last))
+        by_key = RowsByKey.of(pieces.sort(self.start), self.keys)
+        first, last = (by_key.rows[c].to_physical().to_numpy() for c in (self.start, self._last))
         begins = np.ones(first.size, dtype=bool)
-        begins[1:] = first[1:] - _greatest_so_far(last, lines)[:-1] >= self.gap
-        begins[lines.starts] = True
-        return lines.rows, np.cumsum(begins) - 1
+        begins[1:] = first[1:] - _greatest_so_far(last, by_key)[:-1] >= self.gap
+        begins[by_key.starts] = True
+        return by_key.rows, np.cumsum(begins) - 1
 
     def _merged(self, rows: pl.DataFrame, session: np.ndarray) -> pl.DataFrame:
         """Merge rows that are adjacent and belong to the same session."""
@@ -101,14 +101,14 @@ class SessionAggregate:
         return done.with_columns(times).select([*self.schema, *self.partials.hidden])
 
 
-def _greatest_so_far(values: np.ndarray, lines: RowsByKey) -> np.ndarray:
+def _greatest_so_far(values: np.ndarray, by_key: RowsByKey) -> np.ndarray:
     """Return the greatest value of each row's key up to that row."""
-    key = np.repeat(np.arange(lines.starts.size), lines.lengths)
+    key = np.repeat(np.arange(by_key.starts.size), by_key.lengths)
     if not values.size:
         return values
     low = int(values.min())
     span = int(values.max()) - low + 1
-    if span * lines.starts.size < _SAFE:  # in one go: all values of later keys are above those of earlier ones
+    if span * by_key.starts.size < _SAFE:  # in one go: all values of later keys are above those of earlier ones
         greatest: np.ndarray = np.maximum.accumulate(key * span + (values - low)) - key * span + low
         return greatest
     frame = pl.DataFrame({"key": key, "value": values})

@@ -151,8 +151,8 @@ class TimeThetaOperator(_ThetaOperator):
         low, high = times.min(), times.max()
         assert isinstance(low, int)
         assert isinstance(high, int)
-        lines = buckets if isinstance(self._routing, Grid) else None
-        return view.read(self._table(side), low - self._length, high + self._length + 1, buckets=lines)
+        grid_buckets = buckets if isinstance(self._routing, Grid) else None
+        return view.read(self._table(side), low - self._length, high + self._length + 1, buckets=grid_buckets)
 
 
 class LastThetaOperator(_ThetaOperator):

@@ -41,7 +41,7 @@ class Block:
     """Some keys with their states and their tuples: key i has the rows from `starts[i]` up to but not including `ends[i]`."""
 
     keys: list[tuple[Any, ...]]
-    stored: pl.DataFrame
+    kept_state: pl.DataFrame
     """The state of each key; rows that are not `known` have no meaning."""
     known: list[bool]
     tuples: pl.DataFrame
@@ -50,7 +50,7 @@ class Block:
 
     def states(self) -> list[State]:
         """Rebuild the states."""
-        names, columns = self.stored.columns, [c.to_list() for c in self.stored.get_columns()]
+        names, columns = self.kept_state.columns, [c.to_list() for c in self.kept_state.get_columns()]
         rows = zip(*columns, strict=True) if columns else [()] * len(self.keys)
         return [
             dict(zip(names, row, strict=True)) if known else None for row, known in zip(rows, self.known, strict=True)
@@ -60,7 +60,7 @@ class Block:
         """Rebuild the state of one key."""
         if not self.known[i]:
             return None
-        return self.stored.row(i, named=True) if self.stored.width else {}
+        return self.kept_state.row(i, named=True) if self.kept_state.width else {}
 
     def rows(self, i: int) -> pl.DataFrame:
         """Return the tuples of one key."""

@@ -20,7 +20,7 @@ class CarefulKey:
     """A key at work: its state, the rows that it has returned, and the rows that it has rejected."""
 
     def __init__(self, caller: Caller, operator: KeyOperator, key: tuple[object, ...], state: State) -> None:
-        """Start from the stored state."""
+        """Start from the kept state."""
         self._caller, self._operator, self._key = caller, operator, key
         self._schema = pl.Schema(operator.state)
         self._reached = -(2**63)

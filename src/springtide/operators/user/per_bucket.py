@@ -37,7 +37,7 @@ FRAME = "frame"
 
 
 class Written(NamedTuple):
-    """A state as it is stored: one of the two is None."""
+    """A state as it is kept: one of the two is None."""
 
     json: str | None
     frame: bytes | None
@@ -71,8 +71,8 @@ class OperatorPerBucket(Operator):
         if before == END_OF_TIME:
             return OperatorResult(rows[0], marks)
         ready, held = holding.release(view, HELD, self._expanded(view, arrived[0]), clock)
-        for bucket, tuples, stored in self._work(view, ready, moved=clock.time > before):
-            one = OneBucket(self._caller(bucket), self._operator, stored)
+        for bucket, tuples, kept_state in self._work(view, ready, moved=clock.time > before):
+            one = OneBucket(self._caller(bucket), self._operator, kept_state)
             if tuples is not None:
                 one.process(tuples, clock.time, self._step)
             if self._told and clock.time > before:
@@ -80,7 +80,7 @@ class OperatorPerBucket(Operator):
             rows += one.given
             rejected += one.rejected
             written = one.let_go(write=not ended)
-            if written is not None and written != stored:
+            if written is not None and written != kept_state:
                 states.append((bucket, *written))
         writes = {HELD: held} if held is not None else {}
         if states:
@@ -103,9 +103,13 @@ class OperatorPerBucket(Operator):
             pl.Series(FRAME, [m.frame for m in made], dtype=pl.Binary),
         )
 
-    def _migrated(self, bucket: int, stored: Written) -> Written:
+    def _migrated(self, bucket: int, kept_state: Written) -> Written:
         caller = self._caller(bucket)
-        old = json.loads(stored.json) if stored.json is not None else pl.read_ipc(io.BytesIO(stored.frame or b""))
+        old = (
+            json.loads(kept_state.json)
+            if kept_state.json is not None
+            else pl.read_ipc(io.BytesIO(kept_state.frame or b""))
+        )
         return written(caller, self._operator, caller.run("migrate", old))
 
     def oldest(self, marks: Marks) -> Mapping[str, int]:
@@ -125,7 +129,7 @@ class OperatorPerBucket(Operator):
     def _work(
         self, view: StateView, ready: pl.DataFrame | None, *, moved: bool
     ) -> Iterator[tuple[int, pl.DataFrame | None, Written | None]]:
-        """Yield the buckets to be called, with their tuples in the total order and their stored states."""
+        """Yield the buckets to be called, with their tuples in the total order and their kept states."""
         tuples: dict[int, pl.DataFrame] = {}
         if ready is not None:
             rows = order.arrange(ready, self._input).sort(BUCKET, maintain_order=True)
@@ -137,24 +141,24 @@ class OperatorPerBucket(Operator):
         if not tuples and not told:
             return
         found = view.read(STATES)
-        stored: dict[int, Written] = {}
+        kept_states: dict[int, Written] = {}
         if found:
             rows = _newest(pl.concat(found))
             rows = rows if told else rows.filter(pl.col(BUCKET).is_in(list(tuples)))
-            stored = {b: Written(text, data) for b, text, data in rows.select(BUCKET, JSON, FRAME).iter_rows()}
+            kept_states = {b: Written(text, data) for b, text, data in rows.select(BUCKET, JSON, FRAME).iter_rows()}
         one = {0} if told and not self._step.keys and view.map.owners[0] == view.instance else set()
-        for bucket in sorted({*tuples, *(stored if told else ()), *one}):
-            yield bucket, tuples.get(bucket), stored.get(bucket)
+        for bucket in sorted({*tuples, *(kept_states if told else ()), *one}):
+            yield bucket, tuples.get(bucket), kept_states.get(bucket)
 
 
 class OneBucket:
     """The state of one bucket while it is being worked on."""
 
-    def __init__(self, caller: Caller, operator: BucketOperator[Any], stored: Written | None) -> None:
-        """Restore the stored state, or create a new one."""
-        self._caller, self._operator, self._stored = caller, operator, stored
-        self._state = self._made(stored)
-        self._taken = stored is not None
+    def __init__(self, caller: Caller, operator: BucketOperator[Any], kept_state: Written | None) -> None:
+        """Restore the kept state, or create a new one."""
+        self._caller, self._operator, self._kept_state = caller, operator, kept_state
+        self._state = self._made(kept_state)
+        self._taken = kept_state is not None
         self.given: list[pl.DataFrame] = []
         self.rejected: list[pl.DataFrame] = []
 
@@ -181,7 +185,7 @@ class OneBucket:
     def _carefully(self, tuples: pl.DataFrame, step: steps.Operate) -> None:
         """Process by halves: each half that fails is halved again, from the state before it, until a single row is left."""
         times = tuples[TS].to_physical().to_list()
-        safe, todo = self._stored, [range(tuples.height)]
+        safe, todo = self._kept_state, [range(tuples.height)]
         self._again(safe)
         while todo:
             some = todo.pop()
@@ -205,17 +209,17 @@ class OneBucket:
                 continue
             self._taken, safe = True, self._written()
 
-    def _again(self, stored: Written | None) -> None:
+    def _again(self, kept_state: Written | None) -> None:
         self._caller.run("free", self._state)
-        self._state = self._made(stored)
+        self._state = self._made(kept_state)
 
-    def _made(self, stored: Written | None) -> Any:
-        if stored is None:
+    def _made(self, kept_state: Written | None) -> Any:
+        if kept_state is None:
             return self._caller.run("init")
-        if stored.json is not None:
-            frame = pl.DataFrame({JSON: [stored.json]})
+        if kept_state.json is not None:
+            frame = pl.DataFrame({JSON: [kept_state.json]})
         else:
-            frame = pl.read_ipc(io.BytesIO(stored.frame or b""))
+            frame = pl.read_ipc(io.BytesIO(kept_state.frame or b""))
         return self._caller.run("deserialize", frame)
 
     def _written(self) -> Written:

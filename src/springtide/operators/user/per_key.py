@@ -143,23 +143,23 @@ class OperatorPerKey(Operator):
         due = self._due(view, before, time)
         hashes = pl.concat([work[HASH], due]) if due is not None else work[HASH]
         found = versions.find(view, STATES, hashes, self._keys)
-        stored = self._nothing_stored() if found is None else found.filter(ALIVE).select(self._stored)
+        kept_state = self._no_kept_state() if found is None else found.filter(ALIVE).select(self._kept_columns)
         on = [HASH, *self._keys]
-        if due is not None and stored.height:
-            late = stored.filter(pl.col(self._timer) <= time).join(work, on=on, how="anti", nulls_equal=True)
+        if due is not None and kept_state.height:
+            late = kept_state.filter(pl.col(self._timer) <= time).join(work, on=on, how="anti", nulls_equal=True)
             work = pl.concat(
                 [work, late.select(BUCKET, *on, *(pl.lit(0, dtype=pl.Int64).alias(c) for c in (_START, _END)))]
             )
-        work = work.join(stored.drop(BUCKET), on=on, how="left", nulls_equal=True, maintain_order="left")
+        work = work.join(kept_state.drop(BUCKET), on=on, how="left", nulls_equal=True, maintain_order="left")
         for start in range(0, work.height, _KEYS):
             some = work.slice(start, _KEYS)
             yield self._block(some, tuples), some
 
     @property
-    def _stored(self) -> list[str]:
+    def _kept_columns(self) -> list[str]:
         return [BUCKET, HASH, *self._keys, ALIVE, *self._state]
 
-    def _nothing_stored(self) -> pl.DataFrame:
+    def _no_kept_state(self) -> pl.DataFrame:
         inputs = self._step.inputs[0].schema
         types = [inputs[k].inner if self._step.many else inputs[k] for k in self._step.keys]  # type: ignore[attr-defined]
         keys = dict(zip(self._keys, types, strict=True))
@@ -169,7 +169,7 @@ class OperatorPerKey(Operator):
     def _with_tuples(self, ready: pl.DataFrame | None) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Bring the tuples of each key together; return the keys with the bounds of their tuples, and the tuples."""
         if ready is None:
-            bare = self._nothing_stored().drop(ALIVE, *self._state).schema
+            bare = self._no_kept_state().drop(ALIVE, *self._state).schema
             inputs = {**self._step.inputs[0].schema, **({OWN_KEYS: pl.List(pl.Null)} if self._step.many else {})}
             return pl.DataFrame(schema={**bare, _START: pl.Int64(), _END: pl.Int64()}), pl.DataFrame(schema=inputs)
         rows, starts = in_runs(ready, self._in_tuples, self._input)

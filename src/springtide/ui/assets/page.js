@@ -98,7 +98,7 @@ function wanted(anew = false) {
     if (page.subquery !== null && fresh("hottest", Math.floor(now.measured / 8))) read("hottest", "hottest", { subquery: page.subquery }, (found) => { page.hottest = found; });
   }
   if (view === "epochs" && fresh("epochs", now.epoch)) read("epochs", "epochs", null, (found) => { page.epochs = found; });
-  if (view === "sources" && fresh("refused", now.figures.late + now.figures.rejected)) read("refused", "refused", null, (found) => { page.refused = found; });
+  if (view === "sources" && fresh("refused", now.overview.late + now.overview.rejected)) read("refused", "refused", null, (found) => { page.refused = found; });
   if (view === "state" && now.stateful.length) {
     page.step ??= now.stateful[0].name;
     if (anew || !page.state) read("state", "state", { step: page.step, kind: page.kind, key: Object.entries(page.keys).filter(([, v]) => v).map(([k, v]) => `${k}=${v}`) }, (found) => { page.state = found; });

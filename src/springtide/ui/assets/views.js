@@ -20,7 +20,7 @@ const button = (label, act, props = {}) => h("button", { type: "button", on: { c
 // ── overview ──
 
 export function overview(page) {
-  const { now } = page, f = now.figures;
+  const { now } = page, f = now.overview;
   if (now.epoch === null) return [card("none", "Nothing yet", null, h("p", { class: "words" }, now.state === "running" ? "The query runs and has not committed its first epoch." : "No epoch is committed yet: there is nothing to show."))];
   return [
     now.unaccounted.length > 0 && h("div", { key: "wrong", class: "note bad", role: "alert" }, "Rows are not accounted for: ", now.unaccounted.join("; ")),
@@ -203,10 +203,10 @@ function sourceWords(s) {
 
 function refused(page) {
   const found = page.refused ?? [];
-  const counted = page.now.figures.late + page.now.figures.rejected;
+  const counted = page.now.overview.late + page.now.overview.rejected;
   if (!counted) return h("p", { class: "empty" }, "Every row that was read came in: none was late, none was rejected.");
-  if (!found.length) return h("p", { class: "empty" }, `${plural(page.now.figures.late, "row")} came late and ${count(page.now.figures.rejected)} were rejected; no samples of them were kept.`);
-  return [h("p", { class: "words", key: "w" }, `${count(page.now.figures.late)} late, ${count(page.now.figures.rejected)} rejected; these are samples.`),
+  if (!found.length) return h("p", { class: "empty" }, `${plural(page.now.overview.late, "row")} came late and ${count(page.now.overview.rejected)} were rejected; no samples of them were kept.`);
+  return [h("p", { class: "words", key: "w" }, `${count(page.now.overview.late)} late, ${count(page.now.overview.rejected)} rejected; these are samples.`),
     table("Samples of rows that did not come in", ["time", "source", "", "why", "row"], found.map((r, i) => h("tr", { key: `${r.at}${i}` }, h("td", null, moment(r.at)), h("th", { scope: "row" }, r.source), h("td", null, r.outcome), h("td", { class: "wide" }, r.reason), h("td", { class: "wide mono" }, r.row))))];
 }
 
