@@ -155,7 +155,7 @@ def _best(manual: Mapping[int, Mapping[str, float]]) -> int:
     return min(number for number, found in manual.items() if found["p95_s"] <= 1.5 * least)
 
 
-def _figures(run: cluster.Run) -> dict[str, float]:
+def _figures(run: cluster.SimulatedRun) -> dict[str, float]:
     """Say how many instances there were in the end, and how long rows waited all the time."""
     waits = [(s.latency.p50, s.latency.p95, s.rows) for s in run.snapshots if s.latency]
     weights = np.array([rows for _, _, rows in waits], dtype=np.float64)

@@ -30,14 +30,14 @@ from springtide.state.verifying import verify as verify_checkpoint
 
 app = typer.Typer(no_args_is_help=True, help="Look at a checkpoint, copy it, keep savepoints.")
 
-Place = Annotated[
+CheckpointPath = Annotated[
     str, typer.Argument(metavar="CKPT", help="The folder of a checkpoint, a savepoint or a backup, or its URL: s3://….")
 ]
 Target = Annotated[str, typer.Argument(metavar="TO", help="Where the copy goes: a folder, or a URL: s3://….")]
 
 
 @app.command("list")
-def list_(ckpt: Place) -> None:
+def list_(ckpt: CheckpointPath) -> None:
     """Show the epochs that are kept, and the savepoints."""
     with opened(ckpt) as checkpoint:
         name = checkpoint.identity()["query"]
@@ -69,7 +69,7 @@ def _cells(manifest: Manifest, when: Callable[[float], str]) -> list[str]:
 
 
 @app.command()
-def verify(ckpt: Place) -> None:
+def verify(ckpt: CheckpointPath) -> None:
     """Check every file of a checkpoint and its savepoints, and whether all rows are accounted for.
 
     Damaged files are named, with what is in them."""
@@ -100,7 +100,7 @@ def verification_text(found: Verified) -> str:
 
 
 @app.command()
-def copy(ckpt: Place, to: Target) -> None:
+def copy(ckpt: CheckpointPath, to: Target) -> None:
     """Copy a checkpoint to another folder or store. Files that are already there are not copied again.
 
     The query may be running: then its newest epoch is copied.
@@ -112,7 +112,7 @@ def copy(ckpt: Place, to: Target) -> None:
 
 @app.command()
 def restore(
-    ckpt: Place,
+    ckpt: CheckpointPath,
     to: Target,
     at: Annotated[
         int | None, typer.Option(metavar="EPOCH", min=0, help="The epoch to go back to; by default the newest.")
@@ -135,7 +135,7 @@ def _told(done: Copied, target: Store) -> str:
 
 @app.command()
 def release(
-    ckpt: Place,
+    ckpt: CheckpointPath,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the savepoint.")],
 ) -> None:
     """Remove a savepoint. The checkpoint itself, and other savepoints, keep what they need."""
@@ -145,7 +145,7 @@ def release(
 
 @app.command()
 def save(
-    ckpt: Place,
+    ckpt: CheckpointPath,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the savepoint.")],
 ) -> None:
     """Keep the newest epoch as a savepoint, which is never cleaned up. The query may be running."""

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from springtide.cli.formatting import clock, count, extra, rate, seconds, size, sparkline
-from springtide.cli.progress import Part, Progress
+from springtide.cli.progress import Progress, SubqueryProgress
 from springtide.elastic.decisions import Decision
 
 Event = tuple[float, str]
@@ -127,7 +127,7 @@ def _wrong(progress: Progress) -> Text:
     return text
 
 
-def subqueries(parts: Sequence[Part]) -> Table:
+def subqueries(parts: Sequence[SubqueryProgress]) -> Table:
     """Draw a table of subqueries."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("subquery", no_wrap=True)
@@ -143,7 +143,7 @@ def subqueries(parts: Sequence[Part]) -> Table:
     return table
 
 
-def _instances(part: Part) -> Text:
+def _instances(part: SubqueryProgress) -> Text:
     """Draw how many there are, and how many there were."""
     return Text.assemble(f"{part.instances:3} ", (sparkline(part.trend), "cyan"))
 

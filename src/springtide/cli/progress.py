@@ -24,7 +24,7 @@ _TREND = 12
 
 
 @dataclass(frozen=True)
-class Part:
+class SubqueryProgress:
     """One subquery now."""
 
     name: str
@@ -63,7 +63,7 @@ class Progress:
     latency: float | None
     """The longest that a row of the last epoch waited for its commit: it came just after the epoch before had begun."""
     backlog: int
-    parts: tuple[Part, ...]
+    parts: tuple[SubqueryProgress, ...]
     rates: tuple[float, ...]
     """Rows in per second, of every two seconds, the last ones last."""
 
@@ -182,11 +182,11 @@ class Tracker:
 
     def _part(
         self, name: str, manifest: Manifest, recent: list[EpochMetrics], span: float, seen: Snapshot | None
-    ) -> Part:
+    ) -> SubqueryProgress:
         measured = [e.subqueries[name] for e in recent if name in e.subqueries]
         segments = manifest.state[name].segments if name in manifest.state else ()
         used = seen.utilisation(name) if seen is not None and name in seen.subqueries else ()
-        return Part(
+        return SubqueryProgress(
             name,
             manifest.maps[name].instances,
             sum(sum(m.rows_in) for m in measured) / span if measured else None,

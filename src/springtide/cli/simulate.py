@@ -22,11 +22,11 @@ from springtide.elastic.policies.learned import Learned
 from springtide.elastic.seasons import Seasonal
 from springtide.elastic.settings import Elastic
 from springtide.elastic.simulator import calibration, cluster, picture, traces
-from springtide.elastic.simulator.cluster import Run
-from springtide.elastic.simulator.model import Model, Step, zipf
+from springtide.elastic.simulator.cluster import SimulatedRun
+from springtide.elastic.simulator.model import Model, ModelStep, zipf
+from springtide.elastic.simulator.score import BOUND, Score, score_of
 from springtide.elastic.simulator.topologies import TOPOLOGIES
 from springtide.elastic.simulator.traces import SHAPES, Trace
-from springtide.elastic.simulator.verdict import BOUND, Verdict, judge
 from springtide.elastic.snapshot import Snapshot
 from springtide.query.errors import nearest
 from springtide.state.history import History
@@ -80,7 +80,7 @@ def simulate(
         name: cluster.run(model, case.trace, elastic, seed=seed, degrees=case.degrees)
         for name, elastic in wanted.items()
     }
-    show("\n".join([_title(case, model), "", *_table({name: judge(r, bound) for name, r in runs.items()}, bound)]))
+    show("\n".join([_title(case, model), "", *_table({name: score_of(r, bound) for name, r in runs.items()}, bound)]))
     if case.snapshots:
         typer.echo("\n" + "\n".join(_agreement(runs, case.snapshots)))
     if decisions:
@@ -162,7 +162,7 @@ def _sampled(file: str, sample: list[str]) -> Model:
         above = sum(measured[up].rate for up in upstream) if upstream else read
         cost = measured[subquery.name]
         takes = cost.rate / above if above else 1.0
-        steps[subquery.name] = Step(cost.seconds, upstream, takes=takes, buckets=subquery.buckets)
+        steps[subquery.name] = ModelStep(cost.seconds, upstream, takes=takes, buckets=subquery.buckets)
     return Model(steps)
 
 
@@ -191,19 +191,19 @@ def _title(case: _Case, model: Model) -> str:
     )
 
 
-def _table(verdicts: dict[str, Verdict], bound: float) -> list[str]:
+def _table(scores: dict[str, Score], bound: float) -> list[str]:
     head = ["policy", "changes", "off", "settling", "overshoot", "congested", f"late > {bound:g} s", "late rows"]
     rows = [[*head, "instance-hours", "over the optimum"]]
-    for name, v in verdicts.items():
+    for name, v in scores.items():
         cells = [f"{v.reconfigurations:,}", f"{v.off_pct:.1f} %", seconds(v.settling), f"{v.overshoot_pct:.0f} %"]
         times = [seconds(v.congested), seconds(v.late), count(v.late_rows)]
         rows.append([name, *cells, *times, f"{v.hours:,.2f}", f"{v.excess_pct:+.1f} %"])
-    least = next(iter(verdicts.values())).least_hours
+    least = next(iter(scores.values())).least_hours
     rows.append(["optimum in hindsight", *[""] * 7, f"{least:,.2f}", ""])
     return columns(rows, right=range(1, len(rows[0])))
 
 
-def _agreement(runs: dict[str, Run], snapshots: tuple[Snapshot, ...]) -> list[str]:
+def _agreement(runs: dict[str, SimulatedRun], snapshots: tuple[Snapshot, ...]) -> list[str]:
     lines = ["Instances of the model and of the run, if this was its policy:"]
     for name, run in runs.items():
         lines.append(f"  {name}: degree_error_pct {calibration.degree_error_pct(run, snapshots):.1f}")

@@ -38,7 +38,7 @@ def delay(summaries: Sequence[Snapshot]) -> float | None:
 
 
 @dataclass(frozen=True)
-class Change:
+class DegreeChange:
     """A change in the number of instances, as the summaries show it."""
 
     at: int
@@ -47,12 +47,12 @@ class Change:
     after: int
 
 
-def changes(summaries: Sequence[Snapshot], name: str) -> Iterator[Change]:
+def changes(summaries: Sequence[Snapshot], name: str) -> Iterator[DegreeChange]:
     """Yield the changes in a subquery's number of instances, the most recent first."""
     for at in range(len(summaries) - 1, 0, -1):
         old, new = summaries[at - 1].subqueries.get(name), summaries[at].subqueries.get(name)
         if old is not None and new is not None and old.instances != new.instances:
-            yield Change(at, old.instances, new.instances)
+            yield DegreeChange(at, old.instances, new.instances)
 
 
 def settling(summaries: Sequence[Snapshot], name: str) -> float | None:

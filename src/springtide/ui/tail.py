@@ -23,7 +23,7 @@ PIECE = 1 << 19
 """Bytes of earlier lines that are read at once."""
 
 
-class Place(NamedTuple):
+class LinePlace(NamedTuple):
     """Where a line is."""
 
     file: str
@@ -31,7 +31,7 @@ class Place(NamedTuple):
     end: int
 
 
-Line = tuple[Place, bytes]
+Line = tuple[LinePlace, bytes]
 
 
 @dataclass
@@ -87,7 +87,7 @@ class Tail:
             span.end = begin
         return lines
 
-    def line(self, place: Place) -> bytes:
+    def line(self, place: LinePlace) -> bytes:
         """Read a line once more."""
         return self._files.read(*place)
 
@@ -111,5 +111,5 @@ class Tail:
         at = 0
         while (newline := data.find(b"\n", at)) >= 0:
             if not skip:
-                yield Place(file, start + at, start + newline + 1), data[at:newline]
+                yield LinePlace(file, start + at, start + newline + 1), data[at:newline]
             skip, at = False, newline + 1

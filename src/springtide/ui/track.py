@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from springtide.elastic.snapshot import Snapshot
-from springtide.ui.tail import Place
+from springtide.ui.tail import LinePlace
 
 Floats = npt.NDArray[np.float64]
 
@@ -30,11 +30,11 @@ class Track:
     whole: Mapping[str, Floats]
     parts: Mapping[str, Mapping[str, Floats]]
     """Subquery → column; NaN for epochs in which there was no such subquery."""
-    places: tuple[Place, ...]
+    places: tuple[LinePlace, ...]
     """Where the measurements of each epoch are, in full."""
 
     @staticmethod
-    def of(snapshots: Sequence[Snapshot], places: Sequence[Place]) -> Track:
+    def of(snapshots: Sequence[Snapshot], places: Sequence[LinePlace]) -> Track:
         """Take the measurements out of snapshots."""
         names = list(dict.fromkeys(name for s in snapshots for name in s.subqueries))
         table = np.array([_columns_of_epoch(s) for s in snapshots], dtype=np.float64).reshape(

@@ -24,7 +24,7 @@ from springtide.ui.decisions import decisions as shown_decisions
 from springtide.ui.files import Files
 from springtide.ui.now import RECENT as LAST_SECONDS
 from springtide.ui.now import Seen, epoch_of, now_of, recent_load
-from springtide.ui.tail import Line, Place, Tail
+from springtide.ui.tail import Line, LinePlace, Tail
 
 KEPT = 12
 """How many manifests are remembered, to compute rates."""
@@ -166,7 +166,7 @@ class Watched:
         last = self._manifests[-1] if self._manifests else None
         return last is not None and not last.ended and time.time() - last.metrics.at < _FOLLOWED
 
-    def _understood(self, lines: Sequence[Line]) -> tuple[list[Snapshot], list[Place]]:
+    def _understood(self, lines: Sequence[Line]) -> tuple[list[Snapshot], list[LinePlace]]:
         found, places = [], []
         for place, line in lines:
             if (snapshot := _snapshot(line)) is not None:

@@ -6,7 +6,7 @@ import pytest
 
 from springtide.elastic.snapshot import Latency, Snapshot, SourceLoad, SubqueryLoad
 from springtide.state.bucket_map import BucketMap
-from springtide.ui.tail import Place
+from springtide.ui.tail import LinePlace
 from springtide.ui.track import EMPTY, Track, series
 
 
@@ -25,7 +25,7 @@ def snapshot(epoch: int, time: float, rows: int = 100, instances: int = 2, name:
 
 def track(count: int, **more: object) -> Track:
     found = [snapshot(i, 100.0 + i, **more) for i in range(count)]  # type: ignore[arg-type]
-    return Track.of(found, [Place("f", i, i + 1) for i in range(count)])
+    return Track.of(found, [LinePlace("f", i, i + 1) for i in range(count)])
 
 
 def test_each_epoch_is_a_point_where_there_is_room() -> None:
@@ -54,7 +54,7 @@ def test_a_span_of_time() -> None:
 
 
 def test_earlier_and_later_epochs_with_other_subqueries() -> None:
-    both = track(3, name="old") + Track.of([snapshot(3, 103.0)], [Place("f", 9, 10)])
+    both = track(3, name="old") + Track.of([snapshot(3, 103.0)], [LinePlace("f", 9, 10)])
     found = series(both)
     assert found["subqueries"]["old"]["instances"] == [2.0, 2.0, 2.0, None]
     assert found["subqueries"]["heavy"]["instances"] == [None, None, None, 2.0]

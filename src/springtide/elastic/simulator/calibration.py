@@ -10,8 +10,8 @@ from statistics import median
 import numpy as np
 
 from springtide.elastic.decisions import Decision
-from springtide.elastic.simulator.cluster import Run
-from springtide.elastic.simulator.model import Model, Step
+from springtide.elastic.simulator.cluster import SimulatedRun
+from springtide.elastic.simulator.model import Model, ModelStep
 from springtide.elastic.simulator.traces import Floats, Trace
 from springtide.elastic.snapshot import Snapshot, SubqueryLoad, evened
 
@@ -80,7 +80,7 @@ def known_degrees(snapshots: Sequence[Snapshot], until: float) -> list[tuple[flo
     return [(s.time - s.seconds - begin, first_degrees([s])) for s in snapshots if s.time <= until]
 
 
-def degree_error_pct(run: Run, snapshots: Sequence[Snapshot], since: float = -math.inf) -> float:
+def degree_error_pct(run: SimulatedRun, snapshots: Sequence[Snapshot], since: float = -math.inf) -> float:
     """Return how far the instances of a simulated run are from those of the real one: averaged over time, as a share of the real ones.
 
     Subqueries count separately: one more here and one fewer there is two off. Anything before `since`, by the clock of the real run,
@@ -103,7 +103,7 @@ def _warm(used: Sequence[Snapshot]) -> Sequence[Snapshot]:
     return [s for s in used if s.time > min(used[0].time + WARMUP, (used[0].time + used[-1].time) / 2)]
 
 
-def _steps(used: Sequence[Snapshot]) -> dict[str, Step]:
+def _steps(used: Sequence[Snapshot]) -> dict[str, ModelStep]:
     """Find the cost of a row in each subquery, and the cost of an instance per epoch, which is the same for all subqueries.
 
     Since a policy gives a subquery instances in proportion to its rows, one subquery alone could not tell the two costs apart.
@@ -117,7 +117,7 @@ def _steps(used: Sequence[Snapshot]) -> dict[str, Step]:
     return {name: _step(used, name, cost, task) for name, cost in zip(names, costs, strict=True)}
 
 
-def _step(used: Sequence[Snapshot], name: str, cost: float, task: float) -> Step:
+def _step(used: Sequence[Snapshot], name: str, cost: float, task: float) -> ModelStep:
     loads = [s.subqueries[name] for s in used]
     last = loads[-1]
     rows, out = sum(sum(x.rows_in) for x in loads), sum(sum(x.rows_out) for x in loads)
@@ -126,7 +126,7 @@ def _step(used: Sequence[Snapshot], name: str, cost: float, task: float) -> Step
     else:
         above = sum(s.rows for s in used)
     off = [sum(x.busy) / expected - 1 for x in loads if (expected := cost * sum(x.rows_in) + task * x.instances)]
-    return Step(
+    return ModelStep(
         cost=cost,
         task=task,
         upstream=last.upstream,

@@ -28,7 +28,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Epoch:
+class SimulatedEpoch:
     """The results of one epoch."""
 
     start: float
@@ -49,12 +49,12 @@ class Epoch:
 
 
 @dataclass
-class Run:
+class SimulatedRun:
     """The results of a run."""
 
     model: Model
     trace: Trace
-    epochs: list[Epoch] = field(default_factory=list)
+    epochs: list[SimulatedEpoch] = field(default_factory=list)
     done: list[Instruction] = field(default_factory=list)
     """Instructions, in the order in which they took effect."""
     snapshots: list[Snapshot] = field(default_factory=list)
@@ -75,7 +75,7 @@ def run(
     degrees: Mapping[str, int] | None = None,
     known: Sequence[tuple[float, Mapping[str, int]]] = (),
     keep: bool = False,
-) -> Run:
+) -> SimulatedRun:
     """Run a trace through a model; unless `degrees` are given, start with the fewest instances that the first load needs.
 
     If `known` says which degrees there were from which times on, these are used until the last of these times, and no decisions are made before.
@@ -99,7 +99,7 @@ class _Cluster:
         self.manager, self.known = Manager(elastic), list(known)
         if self.known:
             self.manager.pause()
-        self.result = Run(model, trace)
+        self.result = SimulatedRun(model, trace)
         self.random = np.random.default_rng(seed)
         self.arrived = trace.arrived()
         self.seconds = np.arange(self.arrived.size, dtype=np.float64)
@@ -113,7 +113,7 @@ class _Cluster:
             self.levels.setdefault(level, []).append(name)
         self.failure = self._next_failure(0.0)
 
-    def run(self) -> Run:
+    def run(self) -> SimulatedRun:
         start, before, looked, taken, number = 0.0, 0.0, 0.0, 0.0, 0
         length = float(self.result.trace.seconds)
         while start < length:
@@ -175,7 +175,7 @@ class _Cluster:
         for _, instruction in self.todo:
             paid[instruction.subquery] = max(paid[instruction.subquery], instruction.after.instances)
         self.result.epochs.append(
-            Epoch(
+            SimulatedEpoch(
                 start,
                 end,
                 rows,

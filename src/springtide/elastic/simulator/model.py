@@ -20,7 +20,7 @@ SOURCE = "input"
 
 
 @dataclass(frozen=True)
-class Step:
+class ModelStep:
     """A subquery."""
 
     cost: float
@@ -62,7 +62,7 @@ def zipf(buckets: int, exponent: float, seed: int = 0) -> tuple[float, ...]:
 class Model:
     """A query, and where it runs. Times are in seconds."""
 
-    steps: Mapping[str, Step]
+    steps: Mapping[str, ModelStep]
     """In the order of the plan."""
     overhead: float = 0.1
     """The fixed cost of an epoch."""
@@ -100,7 +100,9 @@ class Model:
     def rows(self) -> dict[str, float]:
         """Return how many rows reach each subquery per row at the source.
 
-        >>> Model({"a": Step(1.0, selectivity=0.5), "b": Step(1.0, ("a",)), "c": Step(1.0, ("a", "b"))}).rows()
+        >>> Model(
+        ...     {"a": ModelStep(1.0, selectivity=0.5), "b": ModelStep(1.0, ("a",)), "c": ModelStep(1.0, ("a", "b"))}
+        ... ).rows()
         {'a': 1.0, 'b': 0.5, 'c': 1.0}
         """
         found: dict[str, float] = {}
@@ -160,7 +162,7 @@ class Model:
     def widened(self, instances: int) -> Model:
         """Return a model with enough buckets for this many instances: eight for each, if that is more than there are.
 
-        >>> Model({"a": Step(1.0)}).widened(1000).steps["a"].buckets
+        >>> Model({"a": ModelStep(1.0)}).widened(1000).steps["a"].buckets
         8192
         """
         least = 2 ** math.ceil(math.log2(8 * instances))

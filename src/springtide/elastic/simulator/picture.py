@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from springtide.elastic.simulator import optimum
-from springtide.elastic.simulator.cluster import Run
-from springtide.elastic.simulator.verdict import BOUND
+from springtide.elastic.simulator.cluster import SimulatedRun
+from springtide.elastic.simulator.score import BOUND
 from springtide.query.errors import SpringtideError
 
 
@@ -24,7 +24,7 @@ def check() -> None:
     _matplotlib()
 
 
-def draw(runs: Mapping[str, Run], path: Path, bound: float = BOUND) -> None:
+def draw(runs: Mapping[str, SimulatedRun], path: Path, bound: float = BOUND) -> None:
     """Write a picture of several policies' runs of the same trace; the suffix of the path determines the format."""
     first = next(iter(runs.values()))
     figure = _matplotlib().Figure(figsize=(10, 8), layout="constrained")

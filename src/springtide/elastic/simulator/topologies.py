@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from springtide.elastic.simulator.model import Model, Step
+from springtide.elastic.simulator.model import Model, ModelStep
 
 READ, QUICK, SLOW = 0.0005, 0.002, 0.08
 
@@ -16,9 +16,9 @@ def linear() -> Model:
     """One after another."""
     return Model(
         {
-            "source": Step(READ, buckets=None),
-            "intermediate": Step(QUICK, ("source",)),
-            "sink": Step(SLOW, ("intermediate",)),
+            "source": ModelStep(READ, buckets=None),
+            "intermediate": ModelStep(QUICK, ("source",)),
+            "sink": ModelStep(SLOW, ("intermediate",)),
         }
     )
 
@@ -27,10 +27,10 @@ def diamond() -> Model:
     """Two paths from the source to the end; half of the rows take each."""
     return Model(
         {
-            "source": Step(READ, buckets=None),
-            "left": Step(QUICK, ("source",), takes=0.5),
-            "right": Step(QUICK, ("source",), takes=0.5),
-            "sink": Step(SLOW, ("left", "right")),
+            "source": ModelStep(READ, buckets=None),
+            "left": ModelStep(QUICK, ("source",), takes=0.5),
+            "right": ModelStep(QUICK, ("source",), takes=0.5),
+            "sink": ModelStep(SLOW, ("left", "right")),
         }
     )
 
@@ -39,11 +39,11 @@ def star() -> Model:
     """Two inputs that come together and part again, to two ends."""
     return Model(
         {
-            "source-1": Step(READ, takes=0.5, buckets=None),
-            "source-2": Step(READ, takes=0.5, buckets=None),
-            "middle": Step(QUICK, ("source-1", "source-2")),
-            "sink-1": Step(SLOW, ("middle",), takes=0.5),
-            "sink-2": Step(SLOW, ("middle",), takes=0.5),
+            "source-1": ModelStep(READ, takes=0.5, buckets=None),
+            "source-2": ModelStep(READ, takes=0.5, buckets=None),
+            "middle": ModelStep(QUICK, ("source-1", "source-2")),
+            "sink-1": ModelStep(SLOW, ("middle",), takes=0.5),
+            "sink-2": ModelStep(SLOW, ("middle",), takes=0.5),
         }
     )
 
@@ -52,13 +52,13 @@ def advertising() -> Model:
     """The advertising benchmark with two paths, fig. 11: a filter lets a third of the events through (a view, a click, a purchase)."""
     return Model(
         {
-            "deserialize": Step(QUICK, buckets=None),
-            "filter": Step(READ, ("deserialize",), selectivity=1 / 3),
-            "ip-projection": Step(READ, ("filter",)),
-            "ad-projection": Step(READ, ("filter",)),
-            "join": Step(QUICK, ("ad-projection",)),
-            "ip-processor": Step(SLOW, ("ip-projection",)),
-            "campaign-processor": Step(SLOW, ("join",)),
+            "deserialize": ModelStep(QUICK, buckets=None),
+            "filter": ModelStep(READ, ("deserialize",), selectivity=1 / 3),
+            "ip-projection": ModelStep(READ, ("filter",)),
+            "ad-projection": ModelStep(READ, ("filter",)),
+            "join": ModelStep(QUICK, ("ad-projection",)),
+            "ip-processor": ModelStep(SLOW, ("ip-projection",)),
+            "campaign-processor": ModelStep(SLOW, ("join",)),
         }
     )
 

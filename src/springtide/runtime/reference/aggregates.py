@@ -14,7 +14,7 @@ from springtide.query.types import COUNT, RANK, TS, WINDOW_END, WINDOW_START
 from springtide.runtime.reference.evaluate import evaluate
 from springtide.runtime.reference.functions import apply, bounded, fits
 from springtide.runtime.reference.sketches import heavy, ranked
-from springtide.runtime.reference.tuples import Place, Tuple, in_order
+from springtide.runtime.reference.tuples import OrderPlace, Tuple, in_order
 from springtide.runtime.reference.values import plain_rows
 
 Key = tuple[Any, ...]
@@ -44,9 +44,9 @@ def aggregate(label: str, origin: str, step: steps.Aggregate, tuples: list[Tuple
                         reasons.append(overflow_text(bound, values[bound.name]))
             if reasons:
                 why = values | {steps.REASON: reasons[0]}
-                rejected.append(Tuple(0, Place(origin), {n: why[n] for n in step.rejected}, step.rejected))
+                rejected.append(Tuple(0, OrderPlace(origin), {n: why[n] for n in step.rejected}, step.rejected))
             else:
-                rows.append(Tuple(values[TS], Place(origin), values, step.schema))
+                rows.append(Tuple(values[TS], OrderPlace(origin), values, step.schema))
     return {steps.OUT: rows, steps.REJECTED: rejected}
 
 
@@ -61,7 +61,7 @@ def top_k(label: str, origin: str, step: steps.TopK, tuples: list[Tuple], time: 
             for rank, (value, count) in enumerate(best, 1):
                 values = _window_columns(step.per, key, start, end)
                 values |= {RANK: rank, **dict(zip(step.by, value, strict=True)), COUNT: count}
-                rows.append(Tuple(values[TS], Place(origin), values, step.schema))
+                rows.append(Tuple(values[TS], OrderPlace(origin), values, step.schema))
     return rows
 
 

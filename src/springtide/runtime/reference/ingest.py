@@ -13,7 +13,7 @@ from springtide.query.connectors import Marker, Rows
 from springtide.query.errors import QueryError
 from springtide.query.stream import Stream
 from springtide.query.types import END_OF_TIME, TS
-from springtide.runtime.reference.tuples import BEGINNING_OF_TIME, Place, Tuple
+from springtide.runtime.reference.tuples import BEGINNING_OF_TIME, OrderPlace, Tuple
 from springtide.values.row_checks import Misfit, event_time, frame_of_row, row_text, time_column
 
 
@@ -69,7 +69,7 @@ def _judge(source: steps.Source, name: str, stream: str, rows: Rows, arrived: Ar
                 f"the physical stream {stream!r} has rows after END",
                 "let END be the last of its rows",
             )
-        place = Place(name, stream, position if source.connector.positions else -1)
+        place = OrderPlace(name, stream, position if source.connector.positions else -1)
         try:
             one = _read(source, place, item)
         except Misfit as misfit:
@@ -80,7 +80,7 @@ def _judge(source: steps.Source, name: str, stream: str, rows: Rows, arrived: Ar
                 "reason": str(misfit),
                 "row": row_text(item),
             }
-            arrived.rejected.append(Tuple(0, Place(name, stream, position), reason, rejected_schema(source)))
+            arrived.rejected.append(Tuple(0, OrderPlace(name, stream, position), reason, rejected_schema(source)))
             continue
         if source.ts is not None and one.ts < time:
             arrived.late.append(one)
@@ -115,7 +115,7 @@ def _mark(name: str, stream: str, marker: Marker, time: int) -> int:
     return time
 
 
-def _read(source: steps.Source, place: Place, row: Any) -> Tuple:
+def _read(source: steps.Source, place: OrderPlace, row: Any) -> Tuple:
     frame = frame_of_row(row, source.columns, source.ts)
     if source.ts is None:
         return Tuple(0, place, frame, source.schema)

@@ -13,7 +13,7 @@ from springtide.query import steps
 from springtide.query.types import END_OF_TIME, TS
 from springtide.query.windows import LastN
 from springtide.runtime.reference.evaluate import holds
-from springtide.runtime.reference.tuples import Place, Tuple
+from springtide.runtime.reference.tuples import OrderPlace, Tuple
 from springtide.runtime.reference.values import Plain
 
 Key = tuple[Any, ...] | None
@@ -99,7 +99,7 @@ class _Pairs:
     """What a pair of this join looks like, and when two tuples form one."""
 
     def __init__(self, label: str, origin: str, step: steps.Join | steps.ThetaJoin) -> None:
-        self._label, self._place, self._schema = label, Place(origin), step.schema
+        self._label, self._place, self._schema = label, OrderPlace(origin), step.schema
         self._names = step.right_columns
         self._nulls = dict.fromkeys(here for _, here in self._names)
         self._true: dict[str, bool] = {}

@@ -13,7 +13,7 @@ from springtide.query import steps
 from springtide.query.errors import UserCodeError
 from springtide.query.operators import OWN_KEYS, KeyOperator
 from springtide.query.types import END_OF_TIME, TS
-from springtide.runtime.reference.tuples import BEGINNING_OF_TIME, Place, Tuple, in_order
+from springtide.runtime.reference.tuples import BEGINNING_OF_TIME, OrderPlace, Tuple, in_order
 from springtide.runtime.reference.values import frame_of, order_key
 from springtide.values.user_code import Caller
 
@@ -55,8 +55,8 @@ def operate(
         for row, why in rejected or ()
     ]
     return {
-        steps.OUT: [Tuple(ts, Place(origin), row, step.schema) for ts, row in given],
-        steps.REJECTED: [Tuple(0, Place(origin), row, step.rejected) for row in sides],
+        steps.OUT: [Tuple(ts, OrderPlace(origin), row, step.schema) for ts, row in given],
+        steps.REJECTED: [Tuple(0, OrderPlace(origin), row, step.rejected) for row in sides],
     }
 
 

@@ -14,7 +14,7 @@ from springtide.query import steps
 from springtide.query.operators import OWN_KEYS, BucketOperator, KeyOperator
 from springtide.query.types import END_OF_TIME
 from springtide.runtime.reference.operators import Given, OneKey, Routed, by_key, each, route
-from springtide.runtime.reference.tuples import BEGINNING_OF_TIME, Place, Tuple, in_order
+from springtide.runtime.reference.tuples import BEGINNING_OF_TIME, OrderPlace, Tuple, in_order
 from springtide.values.user_code import Caller
 
 Piece = tuple[list[Tuple], int]
@@ -29,7 +29,7 @@ def try_cut(label: str, step: steps.Operate, tuples: list[Tuple], random: Random
         given = _keys(caller, step, step.operator, pieces, random)
     else:
         given = _buckets(caller, step, step.operator, pieces, random)
-    return [Tuple(ts, Place(""), row, step.schema) for ts, row in given]
+    return [Tuple(ts, OrderPlace(""), row, step.schema) for ts, row in given]
 
 
 def _pieces(tuples: list[Tuple], random: Random) -> Iterator[Piece]:

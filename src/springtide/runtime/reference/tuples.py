@@ -17,7 +17,7 @@ BEGINNING_OF_TIME = -(2**63)
 _LONGEST_LIST = 2**32
 
 
-class Place(NamedTuple):
+class OrderPlace(NamedTuple):
     """Where a tuple stands among others with the same ts. A tuple that a stateful step makes has only an origin."""
 
     origin: str
@@ -26,7 +26,7 @@ class Place(NamedTuple):
     place: int = 0
     """After an `explode`, the place in the list; after several of them, the earlier one is more significant."""
 
-    def in_list(self, index: int) -> Place:
+    def in_list(self, index: int) -> OrderPlace:
         """Return the place of an element of the tuple's list."""
         return self._replace(place=self.place * _LONGEST_LIST + index)
 
@@ -36,7 +36,7 @@ class Tuple:
     """One tuple: its time (0 in streams without time), its place, and its row as a frame or as plain values."""
 
     ts: int
-    place: Place
+    place: OrderPlace
     row: pl.DataFrame | Plain
     schema: pl.Schema
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from springtide.elastic.policies.ds2 import DS2
 from springtide.elastic.settings import Elastic
 from springtide.elastic.simulator import cluster
-from springtide.elastic.simulator.model import Model, Step
+from springtide.elastic.simulator.model import Model, ModelStep
 from springtide.elastic.simulator.topologies import TOPOLOGIES
 from springtide.elastic.simulator.traces import Trace
 from tests.unit.elastic.measured import measured
@@ -58,7 +58,7 @@ def test_three_steps_are_enough(topology: str, rate: float, start: list[int]) ->
 
 def test_one_step() -> None:
     """Nothing but one subquery: the paper's number at once."""
-    model = replace(Model({"only": Step(0.1, noise=0.0)}), overhead=0.0, launch=0.0, startup=0.0, handover=0.0)
+    model = replace(Model({"only": ModelStep(0.1, noise=0.0)}), overhead=0.0, launch=0.0, startup=0.0, handover=0.0)
     run = cluster.run(
         model,
         Trace("steady", np.full(90, 35.0)),

@@ -12,7 +12,7 @@ from springtide.elastic.policies.manual import Manual
 from springtide.elastic.policies.threshold import Threshold
 from springtide.elastic.settings import Elastic
 from springtide.elastic.simulator import calibration, cluster
-from springtide.elastic.simulator.model import Model, Step
+from springtide.elastic.simulator.model import Model, ModelStep
 from springtide.elastic.simulator.topologies import TOPOLOGIES
 from springtide.elastic.simulator.traces import Trace, trace
 
@@ -36,7 +36,7 @@ def test_a_model_is_found_again(topology: str) -> None:
 
 def test_what_an_instance_costs_in_any_case_is_not_the_rows_cost() -> None:
     """Where the number of instances does not follow the rows the two can be told apart."""
-    model = Model({"only": Step(0.01, task=0.05)}).paced(1.0, 800)
+    model = Model({"only": ModelStep(0.01, task=0.05)}).paced(1.0, 800)
     real = cluster.run(
         model,
         Trace("wave", 400 + 300 * np.sin(np.arange(120) / 10)),
@@ -50,7 +50,7 @@ def test_what_an_instance_costs_in_any_case_is_not_the_rows_cost() -> None:
 
 
 def test_a_pace_is_that_of_epochs_that_waited() -> None:
-    model = Model({"only": Step(0.01)}).paced(1.0, 400)
+    model = Model({"only": ModelStep(0.01)}).paced(1.0, 400)
     late = cluster.run(model, Trace("jump", np.repeat([50.0, 500.0], 100)), Elastic(policy=Manual()), keep=True)
     assert calibration.calibrated(late.snapshots).pace == pytest.approx(1.0)
 
@@ -78,7 +78,7 @@ def test_two_epochs_at_least() -> None:
 
 def test_what_is_known_is_followed() -> None:
     """Up to a time the instances are those of the run, whatever a policy thinks; then it decides."""
-    model = Model({"only": Step(0.01)}).paced(1.0, 400)
+    model = Model({"only": ModelStep(0.01)}).paced(1.0, 400)
     load = Trace("steady", np.full(60, 300.0))
     known = [(0.0, {"only": 7}), (20.0, {"only": 2}), (30.0, {"only": 9})]
     run = cluster.run(replace(model, startup=0.0), load, Elastic(policy=Threshold()), degrees={"only": 7}, known=known)
@@ -90,7 +90,7 @@ def test_what_is_known_is_followed() -> None:
 
 
 def test_the_known_degrees_of_a_run() -> None:
-    model = Model({"only": Step(0.01)}).paced(1.0, 400)
+    model = Model({"only": ModelStep(0.01)}).paced(1.0, 400)
     real = cluster.run(
         model, Trace("steady", np.full(30, 100.0)), Elastic(policy=Manual()), degrees={"only": 3}, keep=True
     )
@@ -102,7 +102,7 @@ def test_the_known_degrees_of_a_run() -> None:
 
 def test_a_few_long_epochs_do_not_make_rows_dear() -> None:
     """Workers that start, other work on the machine: single epochs that took ten times as long."""
-    model = Model({"only": Step(0.01, noise=0.01)}).paced(1.0, 800)
+    model = Model({"only": ModelStep(0.01, noise=0.01)}).paced(1.0, 800)
     load = Trace("wave", 400 + 300 * np.sin(np.arange(120) / 10))
     real = cluster.run(model, load, Elastic(policy=Manual(), balancing=None), degrees={"only": 12}, keep=True)
     slow = [

@@ -18,11 +18,11 @@ from springtide.elastic.policies.predictive import Predictive
 from springtide.elastic.policies.threshold import Threshold
 from springtide.elastic.settings import Elastic
 from springtide.elastic.simulator import cluster, optimum
-from springtide.elastic.simulator.cluster import Run
-from springtide.elastic.simulator.model import Model, Step, zipf
+from springtide.elastic.simulator.cluster import SimulatedRun
+from springtide.elastic.simulator.model import Model, ModelStep, zipf
+from springtide.elastic.simulator.score import score_of
 from springtide.elastic.simulator.topologies import TOPOLOGIES
 from springtide.elastic.simulator.traces import Trace, trace
-from springtide.elastic.simulator.verdict import judge
 from springtide.elastic.snapshot import Snapshot
 
 STILL = Elastic(policy=Manual(), balancing=None)
@@ -30,7 +30,7 @@ STILL = Elastic(policy=Manual(), balancing=None)
 
 def one(cost: float = 0.1, **how: object) -> Model:
     """A query of one subquery, without anything that disturbs."""
-    plain = Model({"only": Step(cost, noise=0.0)}, overhead=0.0, launch=0.0, handover=0.0)
+    plain = Model({"only": ModelStep(cost, noise=0.0)}, overhead=0.0, launch=0.0, handover=0.0)
     return replace(plain, **how)  # type: ignore[arg-type]
 
 
@@ -38,7 +38,7 @@ def steady(rate: float, seconds: int = 120) -> Trace:
     return Trace("steady", np.full(seconds, rate))
 
 
-def simulate(topology: str, load: str, policy: Policy, instances: int = 20, **how: object) -> Run:
+def simulate(topology: str, load: str, policy: Policy, instances: int = 20, **how: object) -> SimulatedRun:
     model = TOPOLOGIES[topology]
     shape = trace(load, model.rate(instances))
     return cluster.run(replace(model.paced(1.0, shape.peak), **how), shape, Elastic(policy=policy))  # type: ignore[arg-type]
@@ -56,7 +56,7 @@ def test_who_can_keep_up_does_and_who_cannot_falls_behind() -> None:
 
 
 def test_stages_come_one_after_the_other_and_share_the_time() -> None:
-    model = Model({"a": Step(0.1, noise=0.0), "b": Step(0.1, ("a",), noise=0.0)}, overhead=0.0, launch=0.0)
+    model = Model({"a": ModelStep(0.1, noise=0.0), "b": ModelStep(0.1, ("a",), noise=0.0)}, overhead=0.0, launch=0.0)
     run = cluster.run(model, steady(10), STILL, degrees={"a": 2, "b": 2})
     assert run.epochs[5].end - run.epochs[5].start == pytest.approx(1.0)
 
@@ -78,7 +78,7 @@ def test_new_instances_come_after_the_start_up_and_go_at_once() -> None:
 
 
 def test_a_run_depends_on_its_seed_and_nothing_else() -> None:
-    model = replace(one(failures=2.0), steps={"only": Step(0.1, noise=0.1)})
+    model = replace(one(failures=2.0), steps={"only": ModelStep(0.1, noise=0.1)})
     first, same, other = (cluster.run(model, steady(30), Elastic(policy=DS2()), seed=s) for s in (1, 1, 2))
     assert first.epochs == same.epochs
     assert first.epochs != other.epochs
@@ -117,7 +117,7 @@ def test_sm2_a_policy_sees_instances_and_buckets() -> None:
 
 def test_skew_is_balanced_not_scaled() -> None:
     """One bucket has a sixth of the rows: from some number on, more instances only cost more."""
-    model = replace(one(0.01, startup=5.0), steps={"only": Step(0.01, weights=zipf(64, 1.2), buckets=64)})
+    model = replace(one(0.01, startup=5.0), steps={"only": ModelStep(0.01, weights=zipf(64, 1.2), buckets=64)})
     load = steady(500, 600)  # the hot bucket alone is busy all the time
     model = model.paced(1.0, 500)
     wild = cluster.run(model, load, Elastic(policy=Threshold()), degrees={"only": 2})
@@ -141,7 +141,7 @@ def test_as7_fewer_resources_than_the_expert_degree() -> None:
         name: cluster.run(model.paced(1.0, load.peak), load, Elastic(policy=policy, min=1), degrees=expert)
         for name, policy in {"still": Manual(), "predictive": Predictive(), "foresight": Learned(Foresight())}.items()
     }
-    hours = {name: judge(run).hours for name, run in runs.items()}
+    hours = {name: score_of(run).hours for name, run in runs.items()}
     rows = {name: sum(e.rows for e in run.epochs) for name, run in runs.items()}
     assert hours["foresight"] < 0.7 * hours["still"]
     assert hours["predictive"] < 0.9 * hours["still"]
@@ -149,9 +149,9 @@ def test_as7_fewer_resources_than_the_expert_degree() -> None:
 
 
 def test_se10_within_a_quarter_of_the_best_allocation() -> None:
-    verdict = judge(simulate("star", "ramp", Learned(Foresight())))
-    assert verdict.excess_pct < 25
-    assert verdict.late == 0
+    score = score_of(simulate("star", "ramp", Learned(Foresight())))
+    assert score.excess_pct < 25
+    assert score.late == 0
 
 
 @pytest.mark.parametrize("policy", [Threshold(), DS2(), Predictive(), Learned()], ids=lambda p: type(p).__name__)
@@ -162,7 +162,7 @@ def test_every_policy_says_why(policy: Policy) -> None:
 
 
 def test_a_thousand_instances_take_seconds() -> None:
-    model = Model({"only": Step(0.1, buckets=4096)}).paced(10.0, 9000)
+    model = Model({"only": ModelStep(0.1, buckets=4096)}).paced(10.0, 9000)
     load = Trace("wave", 6000 + 2500 * np.sin(np.arange(3600) / 300))
     begin = time.process_time()
     run = cluster.run(model, load, Elastic(policy=Learned()))
@@ -189,7 +189,7 @@ def test_the_optimum_is_enough_and_just_that() -> None:
 def test_rows_that_fall_by_chance_fall_unevenly() -> None:
     even, uneven = (
         cluster.run(
-            Model({"only": Step(0.01, by_chance=chance, noise=0.0)}).paced(1.0, 400),
+            Model({"only": ModelStep(0.01, by_chance=chance, noise=0.0)}).paced(1.0, 400),
             Trace("steady", np.full(30, 100.0)),
             STILL,
             degrees={"only": 4},
@@ -205,7 +205,7 @@ def test_rows_that_fall_by_chance_fall_unevenly() -> None:
 
 def test_sources_are_looked_at_when_an_epoch_begins() -> None:
     """As in a real run: what comes while it runs is not known at its end, and only what it had no room for waits."""
-    model = Model({"only": Step(0.02)}).paced(1.0, 100)
+    model = Model({"only": ModelStep(0.02)}).paced(1.0, 100)
     run = cluster.run(model, Trace("jump", np.repeat([50.0, 400.0], 20)), STILL, degrees={"only": 2}, keep=True)
     before = [s for s in run.snapshots if s.time < 20]
     assert all(s.backlog == 0 for s in before)

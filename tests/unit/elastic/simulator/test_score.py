@@ -1,4 +1,4 @@
-"""The verdict: what the columns of `springtide simulate` mean, on runs that can be worked out by hand."""
+"""The score: what the columns of `springtide simulate` mean, on runs that can be worked out by hand."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.settings import Elastic
 from springtide.elastic.simulator import cluster
-from springtide.elastic.simulator.model import Model, Step
+from springtide.elastic.simulator.model import Model, ModelStep
+from springtide.elastic.simulator.score import Score, score_of
 from springtide.elastic.simulator.traces import Trace
-from springtide.elastic.simulator.verdict import Verdict, judge
 from springtide.elastic.snapshot import Snapshot
 
 
@@ -30,15 +30,17 @@ class Timed:
         return [Proposal("only", "the clock", instances=n)]
 
 
-def verdict(policy: Timed, rates: Sequence[float], bound: float = 30.0) -> Verdict:
+def score(policy: Timed, rates: Sequence[float], bound: float = 30.0) -> Score:
     """Ten rows a second take an instance; two instances at first, others are there after 10 s."""
-    model = Model({"only": Step(0.1, noise=0.0)}, overhead=0.0, launch=0.0, handover=0.0, startup=10.0).paced(1.0, 100)
+    model = Model({"only": ModelStep(0.1, noise=0.0)}, overhead=0.0, launch=0.0, handover=0.0, startup=10.0).paced(
+        1.0, 100
+    )
     elastic = Elastic(policy=policy, balancing=None, every=1, grace=0, confirmations=1)
-    return judge(cluster.run(model, Trace("by hand", np.array(rates)), elastic, degrees={"only": 2}), bound)
+    return score_of(cluster.run(model, Trace("by hand", np.array(rates)), elastic, degrees={"only": 2}), bound)
 
 
 def test_who_has_enough_is_perfect() -> None:
-    found = verdict(Timed(), [19.0] * 120)
+    found = score(Timed(), [19.0] * 120)
     assert (found.reconfigurations, found.off_pct, found.overshoot_pct) == (0, 0, 0)
     assert (found.congested, found.late, found.late_rows, found.settling) == (0, 0, 0, 0)
     assert found.hours == pytest.approx(2 * 120 / 3600)
@@ -46,7 +48,7 @@ def test_who_has_enough_is_perfect() -> None:
 
 
 def test_who_has_too_few_is_late() -> None:
-    found = verdict(Timed(), [38.0] * 120)
+    found = score(Timed(), [38.0] * 120)
     assert found.congested == pytest.approx(120, abs=2), "38 rows/s come, 20 are done"
     assert found.late == pytest.approx(60, abs=10), "half of what came is done: after a minute rows are 30 s old"
     assert found.late_rows == pytest.approx(20 * 60, rel=0.2)
@@ -60,7 +62,7 @@ def test_who_has_too_few_is_late() -> None:
 def test_instances_are_paid_from_when_they_are_asked_for() -> None:
     #   load         19 ─────┐38 ──────┐19 ───      instances  2 ─────┐8 ─────┐2 ───
     #   seconds      0      60        90    120                0     60+10   100   120
-    found = verdict(Timed(8, at=60, until=100), [19.0] * 60 + [38.0] * 30 + [19.0] * 30)
+    found = score(Timed(8, at=60, until=100), [19.0] * 60 + [38.0] * 30 + [19.0] * 30)
     assert found.reconfigurations == 2
     assert found.overshoot_pct == pytest.approx(100), "8, when 4 were the most that was needed"
     assert found.congested == pytest.approx(11, abs=2), "until they are there"

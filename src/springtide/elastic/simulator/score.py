@@ -1,4 +1,4 @@
-"""The verdict on a run: how stable, how accurate, how late, how expensive."""
+"""The score of a run: how stable, how accurate, how late, how expensive."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from statistics import fmean
 import numpy as np
 
 from springtide.elastic.simulator import optimum
-from springtide.elastic.simulator.cluster import Epoch, Run
+from springtide.elastic.simulator.cluster import SimulatedEpoch, SimulatedRun
 
 BOUND = 30.0
 """Seconds after which a row is late: the processing timeout of AUTOSCALE's table II."""
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Score:
     """The measurements of a run; times are in seconds."""
 
     reconfigurations: int
@@ -44,7 +44,7 @@ class Verdict:
         return 100 * (self.hours / self.least_hours - 1)
 
 
-def judge(run: Run, bound: float = BOUND) -> Verdict:
+def score_of(run: SimulatedRun, bound: float = BOUND) -> Score:
     """Compute all measurements."""
     epochs, model = run.epochs, run.model
     needed = optimum.needed(model, run.trace)
@@ -55,7 +55,7 @@ def judge(run: Run, bound: float = BOUND) -> Verdict:
     degrees = run.degrees
     late_rows = [_late(run, e, bound) for e in epochs]
     congested = [_is_congested(run, e) for e in epochs]
-    return Verdict(
+    return Score(
         reconfigurations=len(run.done),
         off_pct=100 * float((np.abs(degrees - needed[places]) / needed[places]) @ lengths / lengths.sum()),
         settling=_settling(run, congested),
@@ -68,13 +68,13 @@ def judge(run: Run, bound: float = BOUND) -> Verdict:
     )
 
 
-def _length(epoch: Epoch | None, after: Epoch | None, length: float) -> float:
+def _length(epoch: SimulatedEpoch | None, after: SimulatedEpoch | None, length: float) -> float:
     """Return the time from the start of one epoch to the start of the next, within the trace."""
     assert epoch is not None
     return max(0.0, (length if after is None else min(after.start, length)) - epoch.start)
 
 
-def _late(run: Run, epoch: Epoch, bound: float) -> float:
+def _late(run: SimulatedRun, epoch: SimulatedEpoch, bound: float) -> float:
     """Count the rows that arrived more than `bound` before the end of their epoch."""
     span = epoch.end - bound - epoch.first
     if not epoch.rows or span <= 0:
@@ -85,7 +85,7 @@ def _late(run: Run, epoch: Epoch, bound: float) -> float:
     return min(float(epoch.rows), float(until - since))
 
 
-def _is_congested(run: Run, epoch: Epoch) -> bool:
+def _is_congested(run: SimulatedRun, epoch: SimulatedEpoch) -> bool:
     """Return whether more arrived than could be processed."""
     second = min(int(epoch.start), run.trace.seconds - 1)
     rates = run.trace.rates[second : second + max(1, round(epoch.end - epoch.start))]
@@ -93,7 +93,7 @@ def _is_congested(run: Run, epoch: Epoch) -> bool:
     return bool(epoch.work * float(rates.mean()) > room)
 
 
-def _settling(run: Run, congested: list[bool]) -> float:
+def _settling(run: SimulatedRun, congested: list[bool]) -> float:
     """Average the stretches from when the load is too high until it no longer is and no more than an epoch's rows are waiting."""
     found: list[float] = []
     since: float | None = None
