@@ -31,6 +31,8 @@ from springtide.state.stores import Store
 from springtide.state.watching import Verdict, Watcher
 
 AFTER = "5s"
+STOPPED = "somebody stopped the query while this run stood by; start it again to continue"
+_AWAY = "standing by; the store cannot be read"
 _WHERE = "(standby)"
 _LOOKS = 5
 """How many looks, and signs of life, there are in the time after which a run is presumed dead."""
@@ -76,6 +78,15 @@ class Standby:
         """The time between two signs of life of a run at work."""
         return self.seconds / _LOOKS
 
+    def say(self, what: str) -> None:
+        """Tell whoever started it."""
+        if self.told is not None:
+            self.told(what)
+
+    def say_away(self, error: Exception) -> None:
+        """Tell that the store cannot be reached, which says nothing about the run at work."""
+        self.say(f"{_AWAY}: {error}")
+
 
 def standby_of(given: bool | Standby | None) -> Standby | None:
     """Take what a user gives: nothing, True, or all settings."""
@@ -115,7 +126,7 @@ class Successor:
     def __init__(self, plan: Plan, options: Options, checkpoint: Checkpoint, standby: Standby) -> None:
         """Begin with the query as it was when this run was started; one that has nothing to do with the checkpoint is refused."""
         self.plan, self.options = plan, options
-        self._checkpoint, self._tell, self._told = checkpoint, standby.told, ""
+        self._checkpoint, self._tell, self._told = checkpoint, standby.say, ""
         self._store = checkpoint.remote or options.durability.store or checkpoint.store
         self._check(plan)
 
@@ -126,7 +137,7 @@ class Successor:
         except OSError:
             return False
         except SpringtideError as error:
-            if self._tell is not None and str(error) != self._told:
+            if str(error) != self._told:
                 self._told = str(error)
                 self._tell(self._told)
             return False
@@ -205,10 +216,10 @@ class StoreLead:
                 if verdict is Verdict.GO:
                     return sighting or self._seen.sighting()
                 if verdict is Verdict.END:
-                    raise StandbyEnded("somebody stopped the query while this run stood by; start it again to continue")
+                    raise StandbyEnded(STOPPED)
                 told, first = self._say(f"standing by for {sign.by if sign else 'another run'}", told), False
             except (OSError, CheckpointError) as error:
-                told = self._say(f"standing by; the store cannot be read: {error}", told)
+                told = self._say(f"{_AWAY}: {error}", told)
                 watcher = Watcher(self._standby.seconds)
             keep_warm()
             check_cancelled(self._standby)
@@ -218,8 +229,8 @@ class StoreLead:
         """Do nothing: a run that ends removes its sign."""
 
     def _say(self, what: str, before: str) -> str:
-        if what != before and self._standby.told is not None:
-            self._standby.told(what)
+        if what != before:
+            self._standby.say(what)
         return what
 
 

@@ -5,10 +5,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from springtide.query.errors import QueryError, SpringtideError
-from springtide.runtime.standby import Seen, Standby, StoreLead, check_cancelled
+from springtide.runtime.standby import (
+    STOPPED,
+    Seen,
+    Standby,
+    StandbyEnded,
+    StoreLead,
+    check_cancelled,
+)
 from springtide.state.claims import Sighting
+from springtide.state.errors import CheckpointError
+from springtide.state.pulse import Sign, read_sign
 
 try:
     from kazoo.client import KazooClient
@@ -44,18 +54,38 @@ class ZooKeeperLead:
         self._lock = self._client.Lock(f"/{path.strip('/') or 'springtide'}")
 
     def wait(self, keep_warm: Callable[[], None]) -> Sighting:
-        """Wait for the lock."""
+        """Wait for the lock, and then for the store, should that be away."""
         if self._lock.is_acquired:
             return StoreLead(self._standby, self._seen).wait(keep_warm)
-        told, got = False, threading.Event()
+        before, told, got = self._sign(), False, threading.Event()
         threading.Thread(target=self._acquire, args=(got,), name="springtide-lease", daemon=True).start()
         while not got.wait(self._standby.signs):
             check_cancelled(self._standby)
-            if not told and self._standby.told is not None:
-                self._standby.told(f"standing by for whoever holds {self._standby.lease}")
+            if not told:
+                self._standby.say(f"standing by for whoever holds {self._standby.lease}")
                 told = True
             keep_warm()
-        return self._seen.sighting()
+        while (sighting := self._sighting(before)) is None:
+            keep_warm()
+            check_cancelled(self._standby)
+            time.sleep(self._standby.signs)
+        return sighting
+
+    def _sighting(self, before: Sign | None) -> Sighting | None:
+        """Return what there is now that nobody has the lock; None if the store cannot tell. Nobody is to go on with a query that was stopped meanwhile."""
+        try:
+            sign = read_sign(self._seen.store)
+            if sign is not None and sign.stopped and sign != before:
+                raise StandbyEnded(STOPPED)
+            return self._seen.sighting()
+        except (OSError, CheckpointError) as error:
+            self._standby.say_away(error)
+            return None
+
+    def _sign(self) -> Sign | None:
+        with suppress(OSError, CheckpointError):
+            return read_sign(self._seen.store)
+        return None
 
     def _acquire(self, got: threading.Event) -> None:
         """Wait for the lock, for as long as it takes: a call does not return while no server answers, so this has a thread of its own."""

@@ -26,7 +26,7 @@ from springtide.runtime.standby import Seen, StandbyEnded, StoreLead, Successor,
 from springtide.sinks.memory import MemorySink
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.claims import Sighting
-from springtide.state.errors import CheckpointError
+from springtide.state.errors import AwayError, CheckpointError
 from springtide.state.history import History
 from springtide.state.log import Slot
 from springtide.state.manifest import Manifest
@@ -172,6 +172,49 @@ def successor(folder: Path, told: list[str], reload: Callable[[], st.Query] | No
     return Successor(plan, options, place, st.Standby(told=told.append))
 
 
+def take_over(folder: Path, one: Successor, standby: st.Standby, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Stand by where it is the run's turn at once, and run to the end."""
+    place = Checkpoint(folder / "checkpoint")
+
+    class Now:
+        def wait(self, keep_warm: Callable[[], None]) -> Sighting:
+            return Seen(place, place.store).sighting()
+
+        def resign(self) -> None:
+            pass
+
+    def begin(plan: Plan, options: Options, resign: Callable[[], None]) -> Any:
+        return inprocess.run(plan, folder / "checkpoint", options)
+
+    monkeypatch.setattr(standby_on_spark, "lead_of", lambda *_: Now())
+    monkeypatch.setattr(standby_on_spark, "_Warm", lambda *_: lambda: None)
+    return standby_on_spark.stand_by(None, one.plan, place, standby, one.options, begin)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("error", [OSError("no route to host"), AwayError("s3://b", "is away", "wait")], ids=type)
+def test_a_store_that_is_away_when_it_is_its_turn_ends_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """It happens exactly when a run is needed: what took the leader away has taken the store away too, for a while."""
+    write_input(tmp_path)
+    leader(tmp_path, 1)
+    told, failures = list[str](), 3
+    one = successor(tmp_path, told, None)
+    follow = Successor.follow
+
+    def away(self: Successor) -> bool:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise error
+        return follow(self)
+
+    monkeypatch.setattr(Successor, "follow", away)
+    monkeypatch.setattr(standby_on_spark.time, "sleep", lambda _: None)
+    assert take_over(tmp_path, one, st.Standby(told=told.append), monkeypatch).manifest.ended
+    assert [text.partition(": ")[0] for text in told] == ["standing by; the store cannot be read"] * 3
+
+
 def test_a_run_that_stands_by_reads_its_file_again_when_the_query_was_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,24 +228,7 @@ def test_a_run_that_stands_by_reads_its_file_again_when_the_query_was_replaced(
     assert not one.look()
     assert one.options.elastic == st.Elastic(max=2)
 
-    class Now:
-        """It is this run's turn at once."""
-
-        def wait(self, keep_warm: Callable[[], None]) -> Sighting:
-            place = Checkpoint(tmp_path / "checkpoint")
-            return Seen(place, place.store).sighting()
-
-        def resign(self) -> None:
-            pass
-
-    def begin(plan: Plan, options: Options, resign: Callable[[], None]) -> Any:
-        return inprocess.run(plan, tmp_path / "checkpoint", options)
-
-    monkeypatch.setattr(standby_on_spark, "lead_of", lambda *_: Now())
-    monkeypatch.setattr(standby_on_spark, "_Warm", lambda *_: lambda: None)
-    standby = st.Standby(told=told.append)
-    place = Checkpoint(tmp_path / "checkpoint")
-    engine: Any = standby_on_spark.stand_by(None, one.plan, place, standby, one.options, begin)
+    engine = take_over(tmp_path, one, st.Standby(told=told.append), monkeypatch)
     assert engine.manifest.ended
     assert told == []
     copied = pl.read_parquet(tmp_path / "copy" / "*.parquet").sort("x")

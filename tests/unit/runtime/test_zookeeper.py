@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,13 @@ from springtide.runtime import zookeeper as zookeeper_module
 from springtide.runtime.durability import Durability
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.inprocess import execute
-from springtide.runtime.standby import StandbyEnded, lead_of
+from springtide.runtime.standby import Seen, StandbyEnded, lead_of
 from springtide.runtime.zookeeper import ZooKeeperLead
 from springtide.state.claims import Overtaken, Sighting
+from springtide.state.errors import AwayError
+from springtide.state.names import RUNNING
+from springtide.state.pulse import Sign
+from springtide.state.stores import Store
 from tests.machine import LONG
 from tests.servers.zookeeper import ZooKeeper, zookeeper
 from tests.unit.runtime.crashing import every_row_is_there_once, files_to_files, write_input
@@ -141,3 +146,71 @@ def until(is_so: Callable[[], bool]) -> None:
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+# ── what follows when the lock has come; no server is needed ──────────────────────────────────────────────────────
+
+
+class Free:
+    """A client whose lock is free."""
+
+    is_acquired = False
+
+    def __init__(self, **_: object) -> None:
+        pass
+
+    def start(self, timeout: float) -> None:
+        pass
+
+    stop = close = lambda self: None
+
+    def Lock(self, path: str) -> Free:  # noqa: N802 (kazoo calls it so)
+        return self
+
+    def acquire(self) -> bool:
+        self.happens()
+        return True
+
+    def happens(self) -> None:
+        """Do nothing, unless a test says what happens while it waits."""
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ZooKeeperLead, list[str]]:
+    monkeypatch.setattr(zookeeper_module, "KazooClient", Free)
+    told = list[str]()
+    standby = st.Standby("100ms", "zk://nowhere:1/numbers", told=told.append)
+    lead = lead_of(standby, Durability().checkpoint(tmp_path), Durability())
+    assert isinstance(lead, ZooKeeperLead)
+    return lead, told
+
+
+def test_a_store_that_is_away_when_the_lock_comes_ends_nobody(
+    alone: tuple[ZooKeeperLead, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (lead, told), errors = alone, [OSError("no route to host"), AwayError("s3://b", "is away", "wait")]
+    looks = Seen.sighting
+
+    def away(self: Seen) -> Sighting:
+        if errors:
+            raise errors.pop()
+        return looks(self)
+
+    monkeypatch.setattr(Seen, "sighting", away)
+    assert lead.wait(lambda: None).last is None
+    assert [text for text in told if "cannot be read" in text][1].endswith("no route to host")
+
+
+def test_nobody_goes_on_with_a_query_that_was_stopped_meanwhile(
+    alone: tuple[ZooKeeperLead, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lead, store = alone[0], Store.at(tmp_path)
+
+    def stop() -> None:
+        store.write(RUNNING, replace(Sign.of(1.0, 7), stopped=True).encode())
+
+    monkeypatch.setattr(Free, "happens", lambda self: stop())
+    with pytest.raises(StandbyEnded, match="somebody stopped the query"):
+        lead.wait(lambda: None)
+    monkeypatch.undo()
+    lead.wait(lambda: None)  # started afterwards it goes on

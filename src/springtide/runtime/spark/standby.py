@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from springtide.compiler.plan import Plan
 from springtide.runtime.options import Options
 from springtide.runtime.spark.job import SparkExecutor
-from springtide.runtime.standby import Standby, Successor, lead_of
+from springtide.runtime.standby import Standby, Successor, check_cancelled, lead_of
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.claims import Overtaken
+from springtide.state.errors import AwayError
 
 if TYPE_CHECKING:
     from springtide.runtime.spark.run import Run
@@ -42,7 +43,13 @@ def stand_by(
         keep_warm = _Warm(spark, successor)
         while True:
             sighting = lead.wait(keep_warm)
-            successor.follow()
+            try:
+                successor.follow()
+            except (OSError, AwayError) as error:  # a store that is away: it is this run's turn when it is back
+                standby.say_away(error)
+                check_cancelled(standby)
+                time.sleep(standby.signs)
+                continue
             options = replace(successor.options, sighting=sighting, signs=standby.signs)
             try:
                 return begin(successor.plan, options, lead.resign)
