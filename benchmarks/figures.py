@@ -298,6 +298,20 @@ LINES: dict[str, Line] = {
             f"Spark's own operator {spread(d['spread']['spark-default'], ' s')}, with RocksDB {spread(d['spread']['spark-rocksdb'], ' s')}"
         ),
     ),
+    "failover": (
+        "the driver at work is killed under load: from the kill to the next commit, with a run that stands by and looks for signs of life for 5 s",
+        lambda d: f"{spread(d['spread']['standby'], ' s')}; {d['wrong_rows']} rows wrong",
+        lambda d: f"a new process that is started in the moment of the kill: {spread(d['spread']['cold'], ' s')}",
+    ),
+    "replicas": (
+        "one of two replicas is killed: the longest time without a new row in a sink over the usual one",
+        lambda d: (
+            f"{spread(d['spread']['gap_ratio'], ' ×')} with a window every second, {spread(d['spread']['gap_ratio_every_epoch'], ' ×')} with rows in every epoch; {d['wrong_rows']} rows wrong"
+        ),
+        lambda d: (
+            f"throughput of two replicas, a core each, over one alone: {spread(d['spread']['throughput_ratio'], ' ×')}"
+        ),
+    ),
     "object-store": (
         "heavy callers with the checkpoint in an S3-compatible server on the same machine, state durable every 5 s, 4 instances",
         lambda d: f"{rate(d['store'])}; {d['requests']:.0f} requests an epoch",

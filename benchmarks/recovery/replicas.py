@@ -1,7 +1,9 @@
 """`replicas`: two replicas of a query, each with a Spark and a core of its own. One is killed under load: is that felt in the sink? And what does the second one cost the first?
 
-**Gap.** Sums by key and second, from Parquet files that keep coming to Parquet. The replica that published last is killed, with its JVM and its workers, at any moment. Beside each kill stand the times between two
-files in the sink in the ten seconds before it: `gap_ratio` is the longest time without a new file around the kill over the median of those. A new replica comes in its place before the next kill. In the end all rows are compared with a plain group-by.
+**Gap.** Sums by key and second, and some of the rows as they are, from Parquet files that keep coming to Parquet: two sinks, one that has new rows once a second and one that has them in every epoch. The replica
+that published last is killed, with its JVM, at any moment. Beside each kill stand the times between two files in a sink in the ten seconds before it: `gap_ratio` is the longest time without a new file
+around the kill, the time until the watching ends included, over the median of those; `gap_ratio_every_epoch` is that of the other sink, in which a short stall shows too. A new replica comes in the place of the
+killed one before the next kill. In the end all rows are compared with a plain group-by and a plain filter.
 
 **Throughput.** Sums over generated rows, as fast as they are taken, in the same two processes: both as replicas, and one of them alone without a group, on the same core; turn about.
 """
@@ -12,14 +14,18 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import polars as pl
 
 import springtide as st
+from benchmarks.latency.windows import reading, times
 from benchmarks.measure import ROOT, result, say, scratch, summary
 from benchmarks.recovery.failover import _load, _rows, until
 from springtide.runtime.replicas.group import Group
@@ -28,6 +34,10 @@ from springtide.state.stores import Store
 NAMES = ("a", "b")
 BEFORE, AROUND = 10.0, 6.0
 """Seconds before a kill that say what is usual, and seconds after it in which a gap would show."""
+SINKS = {"out": "gap_ratio", "every": "gap_ratio_every_epoch"}
+"""The folders of both sinks, and what is said of them: one has rows when a window ends, the other in every epoch."""
+CHOSEN = pl.col("x") % 100 == 1
+"""Of every file some rows, but not the last one of all."""
 
 
 def main(kills: str = "5", rounds: str = "5", rows: str = "6000000") -> None:
@@ -40,16 +50,51 @@ def main(kills: str = "5", rounds: str = "5", rows: str = "6000000") -> None:
             for run in runs.values():
                 os.killpg(run.pid, signal.SIGKILL)
                 run.wait()
-    found = {"gap_ratio": summary([g[0] / g[1] for g in gaps]), "throughput_ratio": summary(ratios)}
+    found = {name: summary([gap.ratio for gap in gaps[sink]]) for sink, name in SINKS.items()}
+    found["throughput_ratio"] = summary(ratios)
     result(
         "replicas",
         gap_ratio=found["gap_ratio"]["median"],
+        gap_ratio_every_epoch=found["gap_ratio_every_epoch"]["median"],
         wrong_rows=0,  # else the comparison would have ended this
         throughput_ratio=found["throughput_ratio"]["median"],
         rows_compared=compared,
-        gaps_s=[[round(s, 3) for s in gap] for gap in gaps],
+        gaps_s={name: [asdict(gap) for gap in gaps[sink]] for sink, name in SINKS.items()},
         spread=found,
     )
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How long nothing new was in a sink, in seconds."""
+
+    longest: float
+    """Around a kill."""
+    usual: float
+    """The median of the times before it."""
+    most: float
+    """The longest of those."""
+
+    @property
+    def ratio(self) -> float:
+        """The longest time around the kill over the usual one."""
+        return self.longest / self.usual
+
+
+def gap_of(moments: Sequence[float], struck: float) -> Gap:
+    """Say how long nothing new came around a kill, of the times when something came.
+
+    >>> gap_of([90.0, 91.0, 92.5, 93.5, 99.0], struck=94.0)
+    Gap(longest=5.5, usual=1.0, most=1.5)
+    >>> gap_of([97.0, 98.0, 99.0, 104.0], struck=104.5)
+    Gap(longest=6.5, usual=1.0, most=5.0)
+    """
+    usual = _gaps([t for t in moments if struck - BEFORE <= t <= struck])
+    if not usual:
+        raise AssertionError(f"in the {BEFORE:.0f} s before the kill hardly anything came: there is no usual time")
+    around = [t for t in moments if struck - BEFORE <= t <= struck + AROUND]
+    longest = max(b - a for a, b in itertools.pairwise([*around, struck + AROUND]) if b >= struck)
+    return Gap(*(round(s, 3) for s in (longest, median(usual), max(usual))))
 
 
 def start(folder: Path, name: str, number: int) -> subprocess.Popen[bytes]:
@@ -92,25 +137,29 @@ def _generated(stream: int, first: int, count: int) -> pl.DataFrame:
 # ── kills ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _kills(folder: Path, runs: dict[str, subprocess.Popen[bytes]], kills: int) -> tuple[list[tuple[float, ...]], int]:
-    """Kill the last publisher so often; return the longest gap around each kill, the usual one and the longest usual one, and how many rows were compared."""
-    (folder / "in").mkdir()
-    group, found = Group(Store.at(folder / "group")), []
+def _kills(folder: Path, runs: dict[str, subprocess.Popen[bytes]], kills: int) -> tuple[dict[str, list[Gap]], int]:
+    """Kill the last publisher so often; return the gaps of each sink, and how many rows were compared."""
+    for name in ("in", *SINKS):
+        (folder / name).mkdir()
+    group, found = Group(Store.at(folder / "group")), dict[str, list[Gap]]()
     for name in NAMES:
         (folder / f"{name}.follow").touch()
-    with _load(folder) as written, _seen(folder / "out") as seen:
+    with ExitStack() as stack:
+        written = stack.enter_context(_load(folder))
+        for sink in SINKS:
+            stack.enter_context(reading(folder / sink, folder / f"{sink}.seen"))
         for number in range(1, kills + 1):
             until(lambda: _together(group), "both replicas at work")
             time.sleep(BEFORE + 0.37 * number)  # not always at the same point of an epoch
             last = group.done(group.newest())
             assert last is not None
-            struck = time.monotonic()
+            struck = time.time()
             os.killpg(runs[last.by].pid, signal.SIGKILL)
             time.sleep(AROUND)
-            usual = _gaps([t for t in seen() if struck - BEFORE <= t <= struck])
-            around = _gaps([t for t in seen() if struck - BEFORE <= t], after=struck)
-            found.append((max(around), median(usual), max(usual)))
-            say(f"{max(around):.2f} s around the kill, usually {median(usual):.2f} s, at most {max(usual):.2f} s")
+            for sink in SINKS:
+                gap = gap_of(_seen(folder / f"{sink}.seen"), struck)
+                found.setdefault(sink, []).append(gap)
+                say(f"{sink}: {gap.longest} s around the kill, usually {gap.usual} s, at most {gap.most} s")
             runs[last.by].wait()
             runs[last.by] = start(folder, last.by, number)
             (folder / f"{last.by}.follow").touch()
@@ -120,11 +169,13 @@ def _kills(folder: Path, runs: dict[str, subprocess.Popen[bytes]], kills: int) -
     last_row.write_parquet(folder / "last.partial")
     (folder / "last.partial").rename(folder / "in" / "last.parquet")  # closes all windows but its own
     rows = pl.concat([_rows(n) for n in range(files)])
-    right = rows.group_by("key", window_start=pl.col("ts").dt.truncate("1s")).agg(total=pl.col("x").sum())
-    until(lambda: _out(folder).height >= right.height, "all rows")
-    out, keys = _out(folder), ["key", "window_start"]
-    assert out.sort(keys).equals(right.select(out.columns).cast(dict(out.schema)).sort(keys)), "other rows"
-    return found, right.height
+    sums = rows.group_by("key", window_start=pl.col("ts").dt.truncate("1s")).agg(total=pl.col("x").sum())
+    rights = dict(zip(SINKS, (sums, rows.filter(CHOSEN).select("key", "x", "ts")), strict=True))
+    for sink, right in rights.items():
+        until(lambda sink=sink, right=right: _out(folder / sink, right).height >= right.height, f"all rows of {sink}")
+        keys, out = right.columns, _out(folder / sink, right)
+        assert out.sort(keys).equals(right.cast(dict(out.schema)).sort(keys)), f"other rows in {sink}"  # type: ignore[arg-type]
+    return found, sum(right.height for right in rights.values())
 
 
 def _together(group: Group) -> bool:
@@ -133,38 +184,17 @@ def _together(group: Group) -> bool:
     return len(members) == 2 and all(m.running and m.epoch >= newest - 8 for m in members) and newest >= 10
 
 
-def _out(folder: Path) -> pl.DataFrame:
-    return pl.read_parquet(folder / "out" / "*.parquet", columns=["key", "window_start", "total"])
+def _out(folder: Path, right: pl.DataFrame) -> pl.DataFrame:
+    return pl.read_parquet(folder / "*.parquet", columns=right.columns).select(right.columns)
 
 
-class _seen:  # noqa: N801 - a context manager
-    """Notes when files come into a folder; called, it says when."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._over, self._times, self._count = folder, threading.Event(), list[float](), 0
-
-    def __enter__(self) -> "_seen":
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def __call__(self) -> list[float]:
-        return list(self._times)
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.005):
-            count = sum(not n.startswith(".") for n in os.listdir(self._folder)) if self._folder.exists() else 0
-            if count != self._count:
-                self._count = count
-                self._times.append(time.monotonic())
+def _seen(notes: Path) -> list[float]:
+    """Say when files came."""
+    return sorted(when for name, when in times(notes).items() if name[0] not in "._")
 
 
-def _gaps(times: list[float], after: float = 0.0) -> list[float]:
-    return [b - a for a, b in itertools.pairwise(times) if b >= after]
+def _gaps(moments: Sequence[float]) -> list[float]:
+    return [b - a for a, b in itertools.pairwise(moments)]
 
 
 # ── in a process of its own ───────────────────────────────────────────────────────────────────────────────────────────
@@ -182,11 +212,17 @@ def child(folder: Path, name: str) -> None:
                 _run_round(spark, folder, name, json.loads(told.read_text()))
         time.sleep(0.02)
     (folder / f"{name}.follow").unlink()
-    events = st.source("events", st.parquet(folder / "in", follow=True, schema=dict(_rows(0).schema)), ts="ts")
-    totals = events.aggregate(by="key", window=st.tumbling("1s"), total=st.sum("x"), name="totals")
-    query = st.Query("replicas", totals.to(st.parquet_sink(folder / "out"), name="out"))
-    replica = st.Replicated(folder / "group", name)
+    files = st.parquet(folder / "in", follow=True, schema=dict(_rows(0).schema))
+    query, replica = query_of(files, folder), st.Replicated(folder / "group", name)
     query.start(spark, checkpoint=folder / f"checkpoint-{name}", instances=1, replicas=replica).wait()
+
+
+def query_of(files: Any, folder: Path) -> st.Query:
+    """Write the query whose sinks are looked at."""
+    events = st.source("events", files, ts="ts")
+    totals = events.aggregate(by="key", window=st.tumbling("1s"), total=st.sum("x"), name="totals")
+    sums, every = (st.parquet_sink(folder / sink) for sink in SINKS)
+    return st.Query("replicas", totals.to(sums, name="sums"), events.filter(CHOSEN).to(every, name="chosen"))
 
 
 def _run_round(spark: object, folder: Path, name: str, told: dict[str, object]) -> None:
