@@ -5,6 +5,7 @@ in the first third: what comes after it is compared. Rows fall on instances by c
 slots are there from the beginning, so new instances have no start-up.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
@@ -12,6 +13,7 @@ from benchmarks.elastic import advertising, autoscale
 from benchmarks.elastic.live import Lived, elastic, live, lived, session
 from benchmarks.measure import result, say
 from springtide.elastic.simulator import calibration, cluster
+from springtide.elastic.snapshot import Snapshot
 
 THIRD = 1 / 3
 SEEDS = range(10)
@@ -46,8 +48,14 @@ def degree_error_pct(run: Lived) -> float:
     model = calibration.calibrated(early, [d for d in run.decisions if d.at <= until])
     model, load = replace(model, startup=0.0), calibration.load_of(run.snapshots)
     degrees = calibration.first_degrees(run.snapshots)
-    known = calibration.known_degrees(run.snapshots, until)
+    known = known_degrees(run.snapshots, until)
     simulated = [
         cluster.run(model, load, elastic(run.case.policy), seed=seed, degrees=degrees, known=known) for seed in SEEDS
     ]
     return fmean(calibration.degree_error_pct(s, run.snapshots, since=until) for s in simulated)
+
+
+def known_degrees(snapshots: Sequence[Snapshot], until: float) -> list[tuple[float, Mapping[str, int]]]:
+    """Return the instances that the run had up to a time, and since when, relative to its beginning."""
+    begin = snapshots[0].time - snapshots[0].period
+    return [(s.time - s.seconds - begin, calibration.first_degrees([s])) for s in snapshots if s.time <= until]

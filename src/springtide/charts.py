@@ -37,6 +37,8 @@ STYLE: Any = {
     "svg.fonttype": "none",
 }
 """What all pictures look like: settings of matplotlib."""
+_EVERY = 1.0
+"""Seconds over which load, backlog and utilisation are summed up."""
 
 Mark = tuple[float, str]
 """A moment of the snapshots' clock, and what happened."""
@@ -50,11 +52,10 @@ def chart(
     subqueries: Sequence[str] | None = None,
     decisions: Iterable[Decision] = (),
     marks: Sequence[Mark] = (),
-    every: float = 1.0,
 ) -> Path:
     """Draw a run and write the picture; the end of the file's name says as what (.svg, .png, .pdf).
 
-    Load, backlog and utilisation are summed up over `every` seconds, latency is shown for each epoch. Only the named subqueries are drawn,
+    Load, backlog and utilisation are summed up by the second, latency is shown for each epoch. Only the named subqueries are drawn,
     if any are named. Decisions that leave the number of instances alone are shown as points, and marks as lines with a text.
     """
     if not snapshots:
@@ -69,7 +70,7 @@ def chart(
     names = [n for n in snapshots[-1].subqueries if subqueries is None or n in subqueries]
     colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
     begin = snapshots[0].time - snapshots[0].seconds
-    summaries = [(r.time - begin, r) for r in _summed(snapshots, every)]
+    summaries = [(r.time - begin, r) for r in _summed(snapshots)]
     epochs = [(s.time - begin, s) for s in snapshots]
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(8, 8), layout="constrained")
@@ -93,11 +94,11 @@ def chart(
     return file
 
 
-def _summed(snapshots: Sequence[Snapshot], every: float) -> Iterator[Snapshot]:
-    """Sum up snapshots of the same bucket maps, so many seconds at a time; a change of maps begins a new one."""
+def _summed(snapshots: Sequence[Snapshot]) -> Iterator[Snapshot]:
+    """Sum up snapshots of the same bucket maps, a second at a time; a change of maps begins a new one."""
     gathered: list[Snapshot] = []
     for snapshot in snapshots:
-        if gathered and (_maps(gathered[-1]) != _maps(snapshot) or sum(s.period for s in gathered) >= every):
+        if gathered and (_maps(gathered[-1]) != _maps(snapshot) or sum(s.period for s in gathered) >= _EVERY):
             yield merged(gathered)
             gathered = []
         gathered.append(snapshot)

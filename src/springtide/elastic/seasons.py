@@ -18,6 +18,10 @@ class MissingForecaster(SpringtideError):
     """The library needed for a forecast is not installed."""
 
 
+SEASONS = 4.0
+"""How many seasons a seasonal forecaster looks back."""
+TREND = Trend()
+"""What it uses for times closer than one bin, and until there are two seasons."""
 SERIES = 8
 """How many series of rates can share a seasonal forecaster without each being refitted for every summary."""
 
@@ -34,9 +38,6 @@ class Seasonal:
     """Seconds after which the load repeats."""
     bins: int = 60
     """How many bins make a season."""
-    seasons: float = 4.0
-    """How many seasons it looks back."""
-    near: Trend = field(default_factory=Trend)
     _fitted: list[_Smoothing] = field(default_factory=list, init=False, repr=False, compare=False)
     """The most recent ones: a query may have several sources, and queries may share a forecaster."""
 
@@ -49,11 +50,11 @@ class Seasonal:
     @property
     def lookback(self) -> float:
         """The length of the seasons that are considered."""
-        return max(self.seasons * self.season, self.near.lookback)
+        return max(SEASONS * self.season, TREND.lookback)
 
     def forecast(self, past: Series, times: Sequence[float]) -> Forecast:
         """Extend trend and season from the current load."""
-        near = self.near.forecast(past, times)
+        near = TREND.forecast(past, times)
         width = self.season / self.bins
         edges, means = _binned(past, width)
         if means.size < 2 * self.bins:
@@ -62,7 +63,7 @@ class Seasonal:
         seasonal = [model.at(t) for t in times]
         # Recent deviations that no season explains persist: the level is the current one, the shape is the season's.
         now = float(past.times[-1])
-        shift = self.near.forecast(past, [now]).rates[0] - model.at(now)
+        shift = TREND.forecast(past, [now]).rates[0] - model.at(now)
         error = model.error
         rates = tuple(max(0.0, s + shift) for s in seasonal)
         errors = tuple(math.hypot(error, e) / math.sqrt(2) for e in near.errors)

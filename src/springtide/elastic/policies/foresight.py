@@ -22,6 +22,10 @@ from springtide.state.instructions import Trigger
 
 POINTS = 8
 """The number of points in time ahead that are considered."""
+DEVIATIONS = 2.0
+"""Provide for this many standard deviations above the expected load: it is exceeded 1 time in 40."""
+SPARE = 0.05
+"""Using this many more instances, as a share, is better than changing another subquery."""
 JUMP = 8.0
 """An epoch whose rate is this many standard deviations above the expected rate is the beginning of something new.
 
@@ -38,12 +42,8 @@ class Foresight:
     """
 
     forecast: Forecaster = field(default_factory=Trend)
-    deviations: float = 2.0
-    """Provide for this many standard deviations above the expected load: at 2, it is exceeded 1 time in 40."""
     worth: float = 0.1
     """Scale in if at least this share of all instances can go; less is not worth a reconfiguration."""
-    spare: float = 0.05
-    """Using this many more instances, as a share, is better than changing another subquery."""
     delay: float = 30.0
     """Seconds that new instances take to come, until this has been measured."""
     drain: float = 30.0
@@ -51,8 +51,8 @@ class Foresight:
 
     def __post_init__(self) -> None:
         """Refuse settings that make no sense."""
-        if min(self.deviations, self.spare, self.delay, self.drain) < 0 or not 0 <= self.worth < 1:
-            raise ValueError("deviations, spare, delay and drain are not negative, and worth is a share")
+        if min(self.delay, self.drain) < 0 or not 0 <= self.worth < 1:
+            raise ValueError("delay and drain are not negative, and worth is a share")
 
     def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:
         """Look ahead, and size all subqueries together."""
@@ -71,7 +71,7 @@ class Foresight:
         degrees = {name: snapshot.coming.get(name, own.instances) for name, own in snapshot.subqueries.items()}
         works = sizing.works(snapshot)
         soon = {
-            name: max(forecast.upper(self.deviations)[: POINTS // 2]) + waiting[name] / max(2 * wait, self.drain)
+            name: max(forecast.upper(DEVIATIONS)[: POINTS // 2]) + waiting[name] / max(2 * wait, self.drain)
             for name, forecast in ahead.items()
         }
         fullness = sizing.taken(self._times(snapshot, works, soon), degrees) / left
@@ -81,7 +81,7 @@ class Foresight:
             return ()  # all are sized together: if one has just changed, none is changed again, unless it is urgent
         if fullness > 1 + sizing.ROUNDING:
             later = {
-                name: max(forecast.upper(self.deviations))
+                name: max(forecast.upper(DEVIATIONS))
                 + self._backlog_later(snapshot, name, waiting[name], wait) / max(wait, self.drain)
                 for name, forecast in ahead.items()
             }
@@ -91,12 +91,12 @@ class Foresight:
             # Scale in only if the load has been like this for as long as new instances take to come, and they will not be missed soon.
             if snapshot.coming or any(waiting.values()) or any(f.seen < wait for f in ahead.values()):
                 return ()
-            later = {name: max(forecast.upper(self.deviations + 1)) for name, forecast in ahead.items()}
+            later = {name: max(forecast.upper(DEVIATIONS + 1)) for name, forecast in ahead.items()}
             todo = self._times(snapshot, works, later)
             wanted = sizing.shrunk(todo, degrees, left)
             if sum(degrees.values()) - sum(wanted.values()) < max(1, self.worth * sum(degrees.values())):
                 return ()
-        wanted = sizing.fewer_changes(todo, degrees, wanted, left, self.spare)
+        wanted = sizing.fewer_changes(todo, degrees, wanted, left, SPARE)
         return self._proposals(snapshot, degrees, wanted, fullness, later, wait)
 
     def _ahead(self, summaries: Sequence[Snapshot], source: str, wait: float) -> Forecast | None:

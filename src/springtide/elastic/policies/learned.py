@@ -12,6 +12,9 @@ from springtide.elastic.policies.policy import Policy, Proposal
 from springtide.elastic.snapshot import Snapshot
 from springtide.query.plurals import plural
 
+NOTHING = 0.25
+"""A scale-out that achieves less than this share of the expected gain has achieved nothing."""
+
 
 @dataclass(frozen=True)
 class Learned:
@@ -24,8 +27,6 @@ class Learned:
     """
 
     policy: Policy = field(default_factory=Foresight)
-    nothing: float = 0.25
-    """A scale-out that achieves less than this share of the expected gain has achieved nothing."""
     again: float = 600.0
     """Seconds after which it may be tried again."""
 
@@ -47,7 +48,7 @@ class Learned:
         if balanced is not None:
             return balanced
         last = experience.gain(summaries, proposal.subquery)
-        if last is not None and last.share < self.nothing and snapshot.time - last.time < self.again:
+        if last is not None and last.share < NOTHING and snapshot.time - last.time < self.again:
             why = (
                 f"{snapshot.time - last.time:.0f} s ago {last.after} instead of {plural(last.before, 'instance')} brought "
                 f"{max(0.0, last.share):.0%} of what they should; not again before {self.again:.0f} s"
@@ -87,7 +88,7 @@ class Learned:
         heaviest = total * sizing.hottest(snapshot, name)
         hoped = total / n - total / wanted
         brings = max(total / n, heaviest) - max(total / wanted, heaviest)
-        if heaviest <= total / wanted or brings >= self.nothing * hoped:
+        if heaviest <= total / wanted or brings >= NOTHING * hoped:
             return None
         bucket = max(range(len(loads)), key=lambda b: (loads[b], -b))
         hot = (

@@ -22,6 +22,10 @@ from springtide.state.instructions import Trigger
 Activity = Literal["low", "medium", "high", "critical"]
 Decision = Literal["scale-in", "nothing", "scale-out"]
 
+THETA_MAX = 0.8
+"""θmax: up to here activity is medium, then high, and above 1 critical."""
+LEAST_SHARE = 0.1
+"""A subquery whose stage has less than this share of the epoch is not scaled out: it could not save more than that."""
 MATRIX: Mapping[tuple[Activity, bool], Decision] = {
     ("low", False): "scale-in",
     ("low", True): "nothing",
@@ -76,20 +80,14 @@ class Predictive:
     window: float = 60.0
     """Δ, in seconds."""
     theta_min: float = 0.3
-    """θmin: up to here, activity is low."""
-    theta_max: float = 0.8
-    """θmax: up to here it is medium, then high, and above 1 critical."""
+    """θmin: up to here, activity is low; it is below `THETA_MAX`."""
     combine: Literal["max", "min"] = "max"
     """Which of two estimates of a subquery's input counts: the cautious one or the economical one."""
-    least_share: float = 0.1
-    """A subquery whose stage has less than this share of the epoch is not scaled out: it could not save more than that."""
 
     def __post_init__(self) -> None:
-        """Refuse inconsistent thresholds."""
-        if not 0 <= self.theta_min < self.theta_max <= 1:
-            raise ValueError(
-                f"they must satisfy 0 ≤ theta_min < theta_max ≤ 1, not {self.theta_min:g} and {self.theta_max:g}"
-            )
+        """Refuse a threshold that is inconsistent with θmax."""
+        if not 0 <= self.theta_min < THETA_MAX:
+            raise ValueError(f"theta_min must satisfy 0 ≤ theta_min < {THETA_MAX:g}, not {self.theta_min:g}")
 
     def decide(self, snapshot: Snapshot, history: Sequence[Snapshot]) -> Sequence[Proposal]:
         """Estimate each subquery on its own, make the estimates consistent along the graph, and look up the decision."""
@@ -106,7 +104,7 @@ class Predictive:
         """
         if level <= self.theta_min:
             return "low"
-        return "medium" if level <= self.theta_max else "high" if level <= 1 else "critical"
+        return "medium" if level <= THETA_MAX else "high" if level <= 1 else "critical"
 
     # ── estimates ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -174,12 +172,12 @@ class Predictive:
         n, level = snapshot.subqueries[name].instances, estimate.level
         activity = self.activity(level)
         decision = MATRIX[activity, estimate.increasing]
-        if decision == "nothing" or (decision == "scale-out" and snapshot.share(name) < self.least_share):
+        if decision == "nothing" or (decision == "scale-out" and snapshot.share(name) < LEAST_SHARE):
             return None
         wanted = n + 1 if activity == "high" else max(1, math.ceil(n * level - sizing.ROUNDING))  # (11)
         if wanted == n:
             return None
-        bound = self.theta_min if activity == "low" else self.theta_max if activity == "high" else 1.0
+        bound = self.theta_min if activity == "low" else THETA_MAX if activity == "high" else 1.0
         side = "" if estimate.above is None else f", {estimate.above:,.0f} of them by what comes before it"
         trend = "growing" if estimate.increasing else "not growing"
         reason = (

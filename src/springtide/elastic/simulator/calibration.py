@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import median
 
@@ -72,12 +72,6 @@ def load_of(snapshots: Sequence[Snapshot]) -> Trace:
 def first_degrees(snapshots: Sequence[Snapshot]) -> dict[str, int]:
     """Return the instances that the run started with."""
     return {name: own.instances for name, own in snapshots[0].subqueries.items()}
-
-
-def known_degrees(snapshots: Sequence[Snapshot], until: float) -> list[tuple[float, Mapping[str, int]]]:
-    """Return the instances that the run had up to a time, and since when, relative to its beginning."""
-    begin = snapshots[0].time - snapshots[0].period
-    return [(s.time - s.seconds - begin, first_degrees([s])) for s in snapshots if s.time <= until]
 
 
 def degree_error_pct(run: SimulatedRun, snapshots: Sequence[Snapshot], since: float = -math.inf) -> float:

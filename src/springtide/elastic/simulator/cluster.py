@@ -18,7 +18,7 @@ import numpy.typing as npt
 from springtide.elastic import maps
 from springtide.elastic.manager import Manager
 from springtide.elastic.settings import Elastic
-from springtide.elastic.simulator.model import SOURCE, Model
+from springtide.elastic.simulator.model import RECOVERY, SOURCE, Model
 from springtide.elastic.simulator.traces import Trace
 from springtide.elastic.snapshot import Latency, Snapshot, SourceLoad, SubqueryLoad
 from springtide.state.bucket_map import BucketMap
@@ -125,7 +125,7 @@ class _Cluster:
             seconds = self.model.fixed(sum(m.instances for m in self.maps.values())) + extra + sum(times.values())
             failed = self.failure < start + seconds
             if failed:
-                seconds += max(0.0, self.failure - start) + self.model.recovery
+                seconds += max(0.0, self.failure - start) + RECOVERY
                 self.failure = self._next_failure(start + seconds)
             end = start + seconds
             self._measure(number, start, end, before, looked, taken, rows, loads, times, failed)

@@ -17,6 +17,8 @@ Floats = npt.NDArray[np.float64]
 
 SOURCE = "input"
 """The one source of a model."""
+RECOVERY = 10.0
+"""Seconds that a failure costs, in addition to the repeated epoch."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,6 @@ class Model:
     """From the request for more instances until they are there."""
     handover: float = 1.0
     """How much longer the first epoch takes when all buckets of a subquery change owners."""
-    recovery: float = 10.0
-    """The cost of a failure, in addition to the repeated epoch."""
     failures: float = 0.0
     """Failures of an instance per hour."""
     rows_per_epoch: int | None = None

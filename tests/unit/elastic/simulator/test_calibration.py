@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.elastic.fidelity import known_degrees
 from springtide.elastic.policies.learned import Learned
 from springtide.elastic.policies.manual import Manual
 from springtide.elastic.policies.threshold import Threshold
@@ -94,7 +95,7 @@ def test_the_known_degrees_of_a_run() -> None:
     real = cluster.run(
         model, Trace("steady", np.full(30, 100.0)), Elastic(policy=Manual()), degrees={"only": 3}, keep=True
     )
-    known = calibration.known_degrees(real.snapshots, until=10.0)
+    known = known_degrees(real.snapshots, until=10.0)
     assert len(known) == 10
     assert all(degrees == {"only": 3} for _, degrees in known)
     assert [round(time) for time, _ in known] == list(range(10))

@@ -19,7 +19,7 @@ from springtide.elastic.policies.threshold import Threshold
 from springtide.elastic.settings import Elastic
 from springtide.elastic.simulator import cluster, optimum
 from springtide.elastic.simulator.cluster import SimulatedRun
-from springtide.elastic.simulator.model import Model, ModelStep, zipf
+from springtide.elastic.simulator.model import RECOVERY, Model, ModelStep, zipf
 from springtide.elastic.simulator.score import score_of
 from springtide.elastic.simulator.topologies import TOPOLOGIES
 from springtide.elastic.simulator.traces import Trace, trace
@@ -85,10 +85,10 @@ def test_a_run_depends_on_its_seed_and_nothing_else() -> None:
 
 
 def test_failures_cost_the_epoch_and_more() -> None:
-    run = cluster.run(one(failures=20.0, recovery=5.0), steady(30, 600), STILL, degrees={"only": 4}, seed=3)
+    run = cluster.run(one(failures=20.0), steady(30, 600), STILL, degrees={"only": 4}, seed=3)
     failed = [e for e in run.epochs if e.failed]
     assert failed
-    assert min(e.end - e.start for e in failed) > 5
+    assert min(e.end - e.start for e in failed) > RECOVERY
 
 
 def test_st9_each_instance_costs_the_driver_something() -> None:
