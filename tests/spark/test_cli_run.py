@@ -154,6 +154,14 @@ def test_endless_query_is_scaled_and_stopped_by_others(program: Path, tmp_path: 
         refused = CliRunner().invoke(app, run)
         assert refused.exit_code == 1
         assert "is in use by process" in refused.output
+        text = program.read_text()
+        program.write_text(text.replace("def note(", "def note"))
+        refused = CliRunner().invoke(app, ["reload", str(ckpt), "--wait", str(LONG)])
+        assert refused.exit_code == 1
+        assert refused.stderr.startswith(f"error: {program}:14: ")
+        program.write_text(text.replace("per_key.to(st.callback", 'per_key.filter(pl.col("k") > 2).to(st.callback'))
+        assert ask("reload", ckpt, "--wait", LONG).startswith("endless has another form since epoch ")
+        assert "step filter is new" in ask("history", ckpt)
         assert ask("stop", ckpt, "--wait", LONG).startswith("endless stopped after epoch ")
         out, err = process.communicate(timeout=LONG)
     assert (process.returncode, err) == (0, "")

@@ -28,15 +28,15 @@ class QueryFile:
     ) -> None:
         """It has just been read. With `history`, steps that are new in it later begin with the history of their sources."""
         self.history = history
-        self._where, self._settings = where, settings
+        self._where, self._settings, self._reading = where, settings, threading.Lock()
         module, colon, _ = (policy or "").rpartition(":")
         self._policy = module if colon else None
         self._seen = self._digest()
 
     def read(self) -> tuple[Query, Elastic | None]:
         """Read it again; what is wrong with it is told, and then everything is as before."""
-        self._seen = self._digest() or self._seen
-        with _kept(module_of(self._where).__name__, self._policy):
+        with self._reading, _kept(module_of(self._where).__name__, self._policy):
+            self._seen = self._digest() or self._seen
             return load_query(self._where), self._settings()
 
     def replace_if_changed(self, run: Run) -> None:

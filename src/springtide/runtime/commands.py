@@ -9,6 +9,7 @@ Whatever lies in that folder, a run does not die of it: a command that makes no 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,9 @@ from springtide.state.bucket_map import BucketMap
 from springtide.state.control import Command, receive
 from springtide.state.instructions import Instruction
 from springtide.state.manifest import Manifest
+
+Reload = Callable[[], Future[Manifest]]
+"""Begins to read the query's file again, and to replace the query; the epochs go on meanwhile."""
 
 _INSTANCES, _BUCKETS = 10_000, 1 << 16
 """More than anybody can mean."""
@@ -50,6 +54,8 @@ class Commands:
         """Look at nothing yet."""
         self._root, self._note = root, note
         self._taken: list[_Taken] = []
+        self._reloading: tuple[Path, Future[Manifest]] | None = None
+        """A command to read the query's file again that is on its way; the next one waits for it."""
         self._stops: list[Path] = []
         """Commands to stop, which are answered when the run has ended."""
         self._stuck: set[Path] = set()
@@ -62,12 +68,10 @@ class Commands:
         """Whether somebody told the query to stop, and not only this run."""
         return bool(self._stops)
 
-    def take(self, change: Callable[[], Reconfiguring], reload: Callable[[], Manifest] | None = None) -> bool:
-        """Carry out commands, from the next epoch on; return whether the run should stop.
-
-        `reload` reads the query's file again; from then on another `change` decides.
-        """
+    def take(self, change: Callable[[], Reconfiguring], reload: Reload | None = None) -> bool:
+        """Carry out commands, from the next epoch on; return whether the run should stop. After a `reload` another `change` may decide."""
         stop = self.stopped
+        self._reloaded()
         for command in self._receive():
             if command.name == "stop":
                 stop = True
@@ -79,9 +83,7 @@ class Commands:
                 else:
                     self._do(command, change())
             except Exception as error:  # whatever somebody wrote into a file, the run continues
-                reason = _reason(error)
-                self._note(f"the command {command.name[:_SHOWN]!r} was refused: {reason}")
-                self._end(_file_of(command), Answer("refused", reason))
+                self._refused(command.name, _file_of(command), error)
         return stop
 
     def told_to_stop(self) -> bool:
@@ -116,7 +118,11 @@ class Commands:
             self._taken.remove(taken)
 
     def ended(self, epoch: int, failure: str = "") -> None:
-        """Answer the commands to stop: the run has released its checkpoint, or failed to."""
+        """Answer the commands to stop: the run has released its checkpoint, or failed to. What is still on its way will not come."""
+        self._reloaded()
+        if self._reloading is not None:
+            self._end(self._reloading[0], Answer("failed", "the run ended before the query had another form", epoch))
+            self._reloading = None
         while self._stops:
             answer = Answer("failed", failure, epoch) if failure else Answer("done", epoch=epoch)
             self._answer(self._stops.pop(), answer)
@@ -124,12 +130,18 @@ class Commands:
     # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _receive(self) -> list[Command]:
-        return receive(self._root, {*self._stuck, *(taken.file for taken in self._taken)}, self._refuse)
+        known = {*self._stuck, *(taken.file for taken in self._taken)}
+        return receive(self._root, known if self._reloading is None else {*known, self._reloading[0]}, self._refuse)
 
     def _refuse(self, file: Path, reason: str) -> None:
         self._note(f"the file {file.name[:_SHOWN]!r} in the control folder was refused: {reason}")
         self._answer(file, Answer("refused", reason))
         self._stuck.add(file)
+
+    def _refused(self, name: str, file: Path, error: Exception) -> None:
+        reason = _reason(error)
+        self._note(f"the command {name[:_SHOWN]!r} was refused: {reason}")
+        self._end(file, Answer("refused", reason))
 
     def _stop(self, command: Command) -> None:
         file = _file_of(command)
@@ -175,10 +187,22 @@ class Commands:
                 there_are = "scale, move, rebalance, pause, resume, reload and stop"
                 raise ValueError(f"there is no such command; there are {there_are}")
 
-    def _reload(self, command: Command, reload: Callable[[], Manifest] | None) -> None:
+    def _reload(self, command: Command, reload: Reload | None) -> None:
         if reload is None:
             raise ValueError(_NO_FILE)
-        self._end(_file_of(command), Answer("done", epoch=reload().epoch))
+        if self._reloading is None:
+            self._reloading = _file_of(command), reload()
+            self._reloaded()
+
+    def _reloaded(self) -> None:
+        """Answer the command to read the file again, if it is known what came of it."""
+        if self._reloading is None or not self._reloading[1].done():
+            return
+        (file, future), self._reloading = self._reloading, None
+        try:
+            self._end(file, Answer("done", epoch=future.result().epoch))
+        except Exception as error:  # user code may raise anything
+            self._refused("reload", file, error)
 
     def _overtake(self, subquery: str) -> None:
         """Answer an earlier command to a subquery that has been told something else before an epoch ran with it."""

@@ -19,6 +19,7 @@ from springtide.elastic.snapshot import Snapshot
 from springtide.operators import check_runs
 from springtide.query.errors import SpringtideError
 from springtide.runtime.backfilling import Backfill
+from springtide.runtime.commands import Reload
 from springtide.runtime.committing import Batch
 from springtide.runtime.context import RunContext
 from springtide.runtime.epochs import Epochs
@@ -57,7 +58,7 @@ class Engine:
         """Take the checkpoint, and continue where it ends."""
         check_runs(plan)
         self.checkpoint, self.options = checkpoint, options
-        self.reload: Callable[[], Manifest] | None = None
+        self.reload: Reload | None = None
         """Reads the query's file again and replaces the query, if there is such a file."""
         self._context = context = RunContext(plan, checkpoint, options, resources or LocalSlots())
         ledgers = context.ledgers()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,6 +27,7 @@ from springtide.state.checkpoint import Checkpoint
 from springtide.state.control import Command, send
 from springtide.state.copying import restore
 from springtide.state.errors import CheckpointError
+from springtide.state.manifest import Manifest
 from springtide.state.savepoints import release, savepoints
 from springtide.state.verifying import verify
 from springtide.testing import compare
@@ -791,6 +793,42 @@ def test_the_history_says_what_it_cost(running: Callable[..., Running]) -> None:
     assert decision.outcome.epoch == r.engine.manifest.epoch
 
 
+def reloaded(replace: Callable[[], Manifest]) -> Future[Manifest]:
+    """Read the file again at once."""
+    done: Future[Manifest] = Future()
+    done.set_result(replace())
+    return done
+
+
+def test_the_file_is_read_again_while_epochs_go_on(running: Callable[..., Running]) -> None:
+    r, begun = running(counted()), list[Future[Manifest]]()
+
+    def begin() -> Future[Manifest]:
+        begun.append(Future())
+        return begun[-1]
+
+    r.engine.reload = begin
+    first, second = send(r.root, Command("reload")), send(r.root, Command("reload"))
+    for k in "abc":
+        r.engine.take_commands()
+        r.add("feed", (k, 1))
+    assert len(begun) == 1, "one after the other"
+    assert first.exists()
+    begun[0].set_exception(st.QueryError("x (source)", "it is another one", "keep it"))
+    r.engine.take_commands()
+    answer = read_answer(first)
+    assert answer is not None
+    assert (answer.status, answer.reason) == ("refused", "step x (source): it is another one; keep it")
+    assert any("the command 'reload' was refused: step x" in note for note in r.notes)
+    assert len(begun) == 2
+    r.end()
+    r.engine.close()
+    answer = read_answer(second)
+    assert answer is not None
+    assert (answer.status, answer.reason) == ("failed", "the run ended before the query had another form")
+    assert not second.exists(), "the next run begins with what its file has anyway"
+
+
 def test_reading_the_file_again_is_for_runs_that_have_one(running: Callable[..., Running]) -> None:
     r = running(counted())
     r.add("feed", ("a", 1))
@@ -801,11 +839,8 @@ def test_reading_the_file_again_is_for_runs_that_have_one(running: Callable[...,
     assert answer.status == "refused"
     assert "run.replace(query)" in answer.reason
 
-    def again() -> Any:
-        plan = counted(pl.col("k") == "a")(r).plan(buckets=8)
-        return r.engine.replace(plan, lambda epoch: execute(plan, epoch), None)
-
-    r.engine.reload = again
+    plan = counted(pl.col("k") == "a")(r).plan(buckets=8)
+    r.engine.reload = lambda: reloaded(lambda: r.engine.replace(plan, lambda epoch: execute(plan, epoch), None))
     file = send(r.root, Command("reload"))
     r.engine.take_commands()
     answer = read_answer(file)
@@ -819,7 +854,7 @@ def test_commands_that_came_with_it_are_for_the_new_form(running: Callable[..., 
     r = running(counted(), Options(2, elastic=elastic))
     r.add("feed", ("a", 1))
     plan = counted(pl.col("k") == "a")(r).plan(buckets=8)
-    r.engine.reload = lambda: r.engine.replace(plan, lambda epoch: execute(plan, epoch), elastic)
+    r.engine.reload = lambda: reloaded(lambda: r.engine.replace(plan, lambda epoch: execute(plan, epoch), elastic))
     files = [
         send(r.root, Command(*of)) for of in (("reload",), ("pause",), ("scale", {"step": "counts", "instances": 3}))
     ]

@@ -10,10 +10,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 from pyspark.sql import DataFrame, SparkSession
@@ -50,6 +51,8 @@ from springtide.state.stores import Store
 
 if TYPE_CHECKING:
     from springtide.runtime.exporting import Exporter
+
+T = TypeVar("T")
 
 AVAILABLE_NOW = "available now"
 _POLL = 0.02
@@ -103,7 +106,7 @@ class Run:
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping, self._finished = threading.Event(), threading.Event()
         self._at_once = False
-        self._working = threading.Lock()
+        self._working, self._replacing = threading.Lock(), threading.Lock()
         self._failure: BaseException | None = None
         self._history: list[Manifest] = []
         self._exporter, self._resign = exporter, resign
@@ -219,26 +222,13 @@ class Run:
         Steps with state that are new begin with nothing, or, if they are named in `history`, with what they would have by now if they had been there
         from the beginning (True: all of them). Their sources are read again for that, while the old form continues.
         """
-        settings = self._engine.form.elastic if elastic is None else elastic_of(elastic)
-        if query is None:
-            if elastic is not None:
-                self._ask(lambda: self._engine.change_elasticity(settings))
-            return
-        plan, executor = self._prepare(query)
-        names = history_of(self._engine.plan, plan, history)
-        if not names:
-            self._ask(lambda: self._exchange(plan, executor, settings))
-            return
-        built: list[Backfill] = []
-        self._ask(lambda: built.append(self._backfill(names, plan)))
-        try:
-            while not self._advance(built[0], plan):
-                pass  # an epoch of the old form comes between two slices
-        except BaseException:
-            with suppress(SpringtideError):
-                self._ask(lambda: built[0].close(adopted=False))
-            raise
-        self._ask(lambda: self._exchange(plan, executor, settings, built[0]))
+        if query is not None:
+            self._replace(
+                lambda: (query, self._engine.form.elastic if elastic is None else elastic_of(elastic)), history
+            )
+        elif elastic is not None:
+            settings = elastic_of(elastic)
+            self._ask(lambda: self._engine.change_elasticity(settings))
 
     @property
     def checkpoint_root(self) -> Path:
@@ -252,20 +242,16 @@ class Run:
 
     def checkpoint_now(self) -> int:
         """Make the state durable between two epochs; return its epoch."""
-        epochs: list[int] = []
-        self._ask(lambda: epochs.append(self._engine.checkpoint_now()))
-        return epochs[0]
+        return self._ask(self._engine.checkpoint_now)
 
     def savepoint(self, name: str) -> Path | str:
         """Keep the state between two epochs under a name; return its folder or address, from which a query can be started."""
-        places: list[Path | str] = []
 
-        def keep() -> None:
+        def keep() -> Path | str:
             self._engine.checkpoint_now()
-            places.append(save(self.checkpoint_store, name))
+            return save(self.checkpoint_store, name)
 
-        self._ask(keep)
-        return places[0]
+        return self._ask(keep)
 
     @property
     def last_snapshot(self) -> Snapshot | None:
@@ -315,29 +301,50 @@ class Run:
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _ask(self, action: Callable[[], object]) -> None:
+    def _ask(self, action: Callable[[], T]) -> T:
         """Have something done between two epochs, and wait until it is done."""
-        done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        done: Future[T] = Future()
 
         def act() -> None:
             try:
-                action()
-                done.put(None)
+                done.set_result(action())
             except Exception as error:
-                done.put(error)
+                done.set_exception(error)
 
         self._requests.put(act)
         while True:
             active = self.active
             try:
-                error = done.get(timeout=0.1)
-            except queue.Empty:
-                if active:
-                    continue
-                error = SpringtideError("the query is not running any more")
-            if error is not None:
-                raise error
-            return
+                return done.result(timeout=0.1)
+            except TimeoutError:
+                if done.done():
+                    return done.result()
+                if not active:
+                    raise SpringtideError("the query is not running any more") from None
+
+    # ── another form ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _replace(self, read: Callable[[], tuple[Graph, Elastic | None]], history: bool | Sequence[str]) -> Manifest:
+        """Replace the query by the one that is read, one such change after the other; return the manifest of its first epoch."""
+        with self._replacing:
+            query, elastic = read()
+            plan, executor = self._prepare(query)
+            names = history_of(self._engine.plan, plan, history)
+            backfill = self._filled(names, plan) if names else None
+            return self._ask(lambda: self._exchange(plan, executor, elastic, backfill))
+
+    def _reload(self, options: Options) -> Future[Manifest]:
+        """Begin to read the query again, and to replace it, in a thread: epochs continue until all is prepared."""
+        done: Future[Manifest] = Future()
+
+        def act() -> None:
+            try:
+                done.set_result(self._replace(options.read_again, options.history))
+            except BaseException as error:
+                done.set_exception(error)
+
+        threading.Thread(target=act, name=f"{self._group}-reload", daemon=True).start()
+        return done
 
     def _prepare(self, query: Graph) -> tuple[Plan, SparkExecutor]:
         """Do everything for a change that can be done while epochs continue: compile the query, and send it to the workers."""
@@ -351,20 +358,18 @@ class Run:
             time.sleep(_POLL)
         return plan, executor
 
-    def _backfill(self, names: Sequence[str], plan: Plan) -> Backfill:
+    def _filled(self, names: Sequence[str], plan: Plan) -> Backfill:
+        """Build the history of new steps, but for a rest that can wait for the swap; an epoch of the old form comes between two slices."""
         part = plan_of(plan, names)
-        return self._engine.backfill(names, plan, part, self._executor.replaced(part))
-
-    def _advance(self, backfill: Backfill, plan: Plan) -> bool:
-        done: list[bool] = []
-        self._ask(lambda: done.append(self._engine.advance(backfill, plan)))
-        return done[0]
-
-    def _reload(self, options: Options) -> Manifest:
-        query, elastic = options.read_again()
-        plan, executor = self._prepare(query)
-        names = history_of(self._engine.plan, plan, options.history)
-        return self._exchange(plan, executor, elastic, self._backfill(names, plan) if names else None)
+        backfill = self._ask(lambda: self._engine.backfill(names, plan, part, self._executor.replaced(part)))
+        try:
+            while not self._ask(lambda: self._engine.advance(backfill, plan)):
+                pass
+        except BaseException:
+            with suppress(SpringtideError):
+                self._ask(lambda: backfill.close(adopted=False))
+            raise
+        return backfill
 
     def _exchange(
         self, plan: Plan, executor: SparkExecutor, elastic: Elastic | None, backfill: Backfill | None = None
