@@ -9,6 +9,7 @@ import polars as pl
 
 from springtide.connectors import Publication, Sink
 from springtide.query.errors import QueryError, shown
+from springtide.query.usage import usage
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Callback(Sink):
         self.function(publication.frame(), publication.epoch)
 
 
+@usage("st.callback(print)")
 def callback(function: Callable[[pl.DataFrame, int], None]) -> Callback:
     """Call `function(rows, epoch)` for each epoch; after a crash the last epoch may come again with the same number.
 

@@ -10,6 +10,7 @@ from springtide.connectors import Publication, Sink
 from springtide.query.errors import QueryError
 from springtide.query.plurals import plural
 from springtide.query.types import whole
+from springtide.query.usage import usage
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Console(Sink):
                 print(f"epoch {publication.epoch}, {publication.sink}: {plural(rows.height, 'row')}\n{rows}")
 
 
+@usage("st.console(rows=20)")
 def console(*, rows: int = 20) -> Console:
     """Print the rows of each epoch, at most `rows` of them.
 

@@ -8,6 +8,7 @@ import polars as pl
 
 from springtide.connectors import Owner, Publication, Sink
 from springtide.query.errors import SinkError
+from springtide.query.usage import usage
 
 
 @dataclass(eq=False)
@@ -51,6 +52,7 @@ class MemorySink(Sink):
         return pl.concat([self.epochs[n] for n in sorted(self.epochs)]) if self.epochs else pl.DataFrame()
 
 
+@usage("st.memory_sink()")
 def memory_sink() -> MemorySink:
     """Keep the rows in memory.
 

@@ -14,6 +14,7 @@ from springtide.connectors import CheckpointError, Outbox, Owner, ParquetFiles, 
 from springtide.query.errors import QueryError, shown
 from springtide.query.places import local, scheme_of
 from springtide.query.types import Length
+from springtide.query.usage import usage
 from springtide.sinks import bucket
 from springtide.sinks.columns import nested
 from springtide.sinks.folder import Folder
@@ -72,6 +73,7 @@ class ParquetSink(Sink):
         return Folder(Path(self.path), owner, self.layout)
 
 
+@usage("st.parquet_sink('out/')")
 def parquet_sink(
     path: str | Path,
     *,

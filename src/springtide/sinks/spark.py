@@ -11,6 +11,7 @@ import polars as pl
 from springtide.connectors import Outbox, ParquetFiles, Publication, Sink
 from springtide.query.errors import QueryError, SpringtideError, shown
 from springtide.query.types import instance, type_text
+from springtide.query.usage import usage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,6 +48,7 @@ class SparkSink(Sink):
         self.function(_session().read.schema(spark_schema(publication.schema)).parquet(*files), publication.epoch)
 
 
+@usage("st.spark_sink(lambda frame, epoch: frame.write.save('out/'))")
 def spark_sink(function: Callable[[DataFrame, int], Any]) -> SparkSink:
     """Call `function(df, epoch)` with a Spark DataFrame for each epoch that has rows.
 

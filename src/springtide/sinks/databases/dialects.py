@@ -6,11 +6,12 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, get_type_hints
 
 import polars as pl
 
-from springtide.sinks.columns import nested
+from springtide.sinks.columns import leaves, nested
 from springtide.sinks.databases import sql
 from springtide.tables.names import Table
 
@@ -67,6 +68,10 @@ def _sqlite_tables(table: Table) -> tuple[str, list[str]]:
     return f"SELECT COUNT(*) FROM {master} WHERE type IN ('table', 'view') AND name = {{}}", [table.name]
 
 
+def _anything(column: pl.Series) -> None:
+    """Say that a database holds all values of a column that it has a type for."""
+
+
 @dataclass(frozen=True)
 class Dialect:
     """How a database differs. The defaults are those of the SQL standard, with `ON CONFLICT` for upserts."""
@@ -85,6 +90,27 @@ class Dialect:
     """Whether times, dates and decimals are written as text, times in the form of ISO 8601."""
     has_nan: bool = True
     """Whether NaN stays NaN. If not, rows with a NaN are refused."""
+    lacks: Callable[[pl.Series], str | None] = _anything
+    """What is in a column that the database cannot hold, in words; None if it can hold everything. Tasks ask this before an epoch is committed."""
+
+    def unfit_value(self, rows: pl.DataFrame) -> tuple[str, str] | None:
+        """Say which values the database cannot hold, and what to do; None if it can hold all."""
+        for column in rows:
+            what: str | None
+            if not self.has_nan and column.dtype.is_float() and column.is_nan().any():
+                what, hint = "NaN", "map it to null or a number before this sink, as with pl.col(…).fill_nan(None)"
+            else:
+                what, hint = self.lacks(column) or self._lacks_years(column), "change it before this sink"
+            if what is not None:
+                return f"this database cannot hold {what}, which is in {column.name!r}", hint
+        return None
+
+    def _lacks_years(self, column: pl.Series) -> str | None:
+        """Say that there are times that Python has none for, where they become Python's on their way."""
+        if self.times_as_text and not column.dtype.is_nested():
+            return None
+        dates = (part for part in leaves(column) if isinstance(part.dtype, pl.Date | pl.Datetime))
+        return None if all(d.dt.year().is_between(1, 9999).all() for d in dates) else "a year before 1 or after 9999"
 
     def parameters(self, count: int) -> list[str]:
         """Write the parameters of a statement."""
@@ -120,7 +146,29 @@ SQLITE = Dialect(
 
 def dialect_of(connection: Any) -> Dialect:
     """Return the dialect of a connection: SQLite's, or the standard with the placeholders that its module names."""
-    module = type(connection).__module__.partition(".")[0]
+    return _dialect_of(type(connection))
+
+
+def declared_dialect(connect: Callable[[], Any]) -> Dialect | None:
+    """Return the dialect of the connections that a function will return, if its annotation, or that it is a driver's own, says it.
+
+    >>> import sqlite3
+    >>> declared_dialect(partial(sqlite3.connect, "calls.db")) is SQLITE
+    True
+    """
+    while isinstance(connect, partial):
+        connect = connect.func
+    if getattr(connect, "__module__", None) in ("sqlite3", "_sqlite3"):
+        return SQLITE
+    try:
+        returned = get_type_hints(connect).get("return")
+    except Exception:  # an annotation that cannot be evaluated says nothing
+        return None
+    return _dialect_of(returned) if isinstance(returned, type) else None
+
+
+def _dialect_of(kind: type) -> Dialect:
+    module = kind.__module__.partition(".")[0]
     if module == "sqlite3":
         return SQLITE
     return Dialect(paramstyle=getattr(sys.modules.get(module), "paramstyle", "qmark"))

@@ -13,6 +13,8 @@ from typing import Any
 import polars as pl
 
 from springtide.connectors import Owner, Publication, Secret
+from springtide.query.usage import usage
+from springtide.sinks.columns import leaves
 from springtide.sinks.databases.dialects import Dialect, as_json, standard_type, unfit
 from springtide.sinks.databases.sink import DatabaseSink, DatabaseTarget, table_and_keys
 from springtide.sinks.databases.sql import on_conflict
@@ -40,7 +42,23 @@ def _tables(table: Table) -> tuple[str, list[str]]:
     return "SELECT COUNT(to_regclass({}))", [str(table)]
 
 
-POSTGRES = Dialect(paramstyle="format", type_of=_type_of, tables=_tables, on_conflict=on_conflict)
+def _lacks(column: pl.Series) -> str | None:
+    """Say what is in a column that PostgreSQL has no value for, or that is not in the JSON that lists and structs become."""
+    for part in leaves(column):
+        match part.dtype:
+            case pl.String() | pl.Categorical() | pl.Enum():
+                if part.cast(pl.String).str.contains("\0", literal=True).any():
+                    return "the character NUL"
+            case pl.Float32() | pl.Float64():
+                if column.dtype.is_nested() and not part.is_finite().all():
+                    return "NaN or infinity inside JSON"
+            case pl.Time():
+                if (part.cast(pl.Int64) % 1000 != 0).any():
+                    return "times with nanoseconds"
+    return None
+
+
+POSTGRES = Dialect(paramstyle="format", type_of=_type_of, tables=_tables, on_conflict=on_conflict, lacks=_lacks)
 
 _WHOLE = ["int2", "int4", "int8", "numeric"]
 _COLUMNS = """
@@ -87,12 +105,52 @@ def fitting_types(dtype: pl.DataType) -> list[str]:
     return []
 
 
+_DIGITS: Mapping[pl.DataType, int] = {
+    pl.Int8(): 3,
+    pl.UInt8(): 3,
+    pl.Int16(): 5,
+    pl.UInt16(): 5,
+    pl.Int32(): 10,
+    pl.UInt32(): 10,
+    pl.Int64(): 19,
+    pl.UInt64(): 20,
+}
+"""Decimal digits of the largest integer of each type."""
+_ALL_FIELDS = 0x7FFF
+"""The range of an interval that is not limited to some fields, such as days."""
+
+
 def _rounds(kind: str, modifier: int, dtype: pl.DataType) -> bool:
     """Tell whether a column's own precision would cut values."""
-    if kind == "numeric" and modifier >= 0:
-        scale = (modifier - 4) & 0x7FF
-        return dtype.is_float() or (isinstance(dtype, pl.Decimal) and scale < dtype.scale)
-    return kind in ("timestamp", "timestamptz", "time") and 0 <= modifier < 6
+    if modifier < 0:
+        return False
+    if kind == "numeric":
+        return dtype.is_float() or _numeric(modifier)[1] < _needed(dtype)[1]
+    if kind == "interval" and modifier >> 16 != _ALL_FIELDS:
+        return True
+    digits = 3 if getattr(dtype, "time_unit", "us") == "ms" else 6
+    return kind in ("timestamp", "timestamptz", "time", "interval") and modifier & 0xFFFF < digits
+
+
+def _overflows(kind: str, modifier: int, dtype: pl.DataType) -> bool:
+    """Tell whether values may have more digits before the point than a column."""
+    if kind != "numeric" or modifier < 0:
+        return False
+    (precision, scale), (digits, after) = _numeric(modifier), _needed(dtype)
+    return precision - scale < digits - after
+
+
+def _numeric(modifier: int) -> tuple[int, int]:
+    """Return the precision and the scale of a numeric column."""
+    scale = (modifier - 4) & 0x7FF
+    return (modifier - 4) >> 16, scale - 0x800 if scale & 0x400 else scale
+
+
+def _needed(dtype: pl.DataType) -> tuple[int, int]:
+    """Return the precision and the scale that hold all values of a type."""
+    if isinstance(dtype, pl.Decimal):
+        return dtype.precision or 38, dtype.scale
+    return _DIGITS.get(dtype, 0), 0
 
 
 @dataclass(frozen=True)
@@ -100,6 +158,8 @@ class PostgresSink(DatabaseSink):
     """A table of PostgreSQL."""
 
     server: Server = field(kw_only=True)
+
+    called = "postgres_sink"
 
     def describe(self) -> str:
         """Say which table, and where."""
@@ -137,6 +197,15 @@ class _PostgresTarget(DatabaseTarget):
                 raise self.refused(f"has {name!r} as {kind}, and rows have {dtype}", f"make it {wanted[0]}, or cast it")
             if _rounds(kind, modifier, dtype):
                 raise self.refused(f"would round {name!r}", f"give the column the full precision of {kind}")
+            if _overflows(kind, modifier, dtype):
+                there_is, wants = (
+                    "numeric({}, {})".format(*_numeric(modifier)),
+                    "numeric({}, {})".format(*_needed(dtype)),
+                )
+                raise self.refused(
+                    f"has {name!r} as {there_is}, which is too small for some values of {dtype}",
+                    f"make it {wants}, or cast it",
+                )
         needed = [name for name, rest in there.items() if rest[3] and name not in self.owner.schema]
         if needed:
             raise self.refused(
@@ -161,14 +230,8 @@ class _PostgresTarget(DatabaseTarget):
     def _copy(self, cursor: Any, where: str, frames: Iterator[pl.DataFrame]) -> None:
         with cursor.copy(f"COPY {where} FROM STDIN (FORMAT csv)") as copy:
             for frame in frames:
-                self._refuse_nanoseconds(frame)
                 for rows in frame.iter_slices(_BLOCK):
                     copy.write(as_text(rows).write_csv(include_header=False).encode())
-
-    def _refuse_nanoseconds(self, frame: pl.DataFrame) -> None:
-        for name in (name for name, dtype in frame.schema.items() if isinstance(dtype, pl.Time)):
-            if (frame[name].cast(pl.Int64) % 1000 != 0).any():
-                raise self.refused(f"would cut off the nanoseconds in {name!r}", "round that time to microseconds")
 
 
 def as_text(rows: pl.DataFrame) -> pl.DataFrame:
@@ -187,6 +250,7 @@ def as_text(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(changes)
 
 
+@usage("st.postgres_sink('postgresql://localhost/shop', 'calls')")
 def postgres_sink(
     url: str,
     table: str,

@@ -15,14 +15,16 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
-from springtide.connectors import Advice, Entry, LedgerSink, Owner, Publication, Target, failpoint
+from springtide.connectors import Advice, Entry, LedgerSink, Outbox, Owner, Publication, Target, failpoint
 from springtide.query.errors import QueryError, SinkError, shown
+from springtide.query.usage import usage
 from springtide.sinks.databases import sql
-from springtide.sinks.databases.dialects import Dialect, dialect_of, unfit
+from springtide.sinks.databases.dialects import Dialect, declared_dialect, dialect_of, unfit
+from springtide.sinks.databases.outbox import TableFiles, without_key
 from springtide.sinks.databases.sql import ENTRY
 from springtide.tables.names import Table, listed, quoted
 
@@ -41,6 +43,14 @@ class DatabaseSink(LedgerSink):
     """Rows with the same keys replace each other; none: rows are appended."""
     create: bool = False
     dialect: Dialect | None = None
+
+    called: ClassVar[str] = "database_sink"
+    """What a user calls to get one, for messages."""
+
+    @property
+    def outbox(self) -> Outbox:
+        """Tasks write Arrow files, and refuse what the table will not take."""
+        return TableFiles(sink=self.called, keys=self.keys, dialect=self.dialect or declared_dialect(self.connection))
 
     @property
     def advice(self) -> Advice:  # type: ignore[override]
@@ -221,24 +231,17 @@ class DatabaseTarget(Target):
         if self.sink.keys:
             statement += f" {self.dialect.on_conflict(self.columns, self.sink.keys)}"
         frame = self.latest(publication.frame()) if self.sink.keys else publication.frame()
-        if not self.dialect.has_nan:
-            self._refuse_nan(frame)
+        if (why := self.dialect.unfit_value(frame)) is not None:  # tasks did not know which database it is
+            anyway = "to have null for it in rows that are committed: dialect=replace(SQLITE, has_nan=True)"
+            raise self.refused(why[0], f"{why[1]}; {anyway}")
         if frame.height:
             cursor.executemany(statement, self.dialect.values(frame))
 
     def latest(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Keep only the last of the rows with the same keys."""
-        for key in self.sink.keys:
-            if frame[key].null_count():
-                raise self.refused(f"got a row without a value for the key {key!r}", "filter such rows out")
+        if (why := without_key(frame, self.sink.keys)) is not None:
+            raise self.refused(*why)
         return frame.unique(list(self.sink.keys), keep="last", maintain_order=True)
-
-    def _refuse_nan(self, frame: pl.DataFrame) -> None:
-        for name, dtype in frame.schema.items():
-            if dtype.is_float() and frame[name].is_nan().any():
-                raise self.refused(
-                    f"cannot hold NaN, which is in {name!r}", "map it to null or a number: pl.col(…).fill_nan(None)"
-                )
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -290,6 +293,7 @@ def _line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
+@usage("st.database_sink(lambda: sqlite3.connect('shop.db'), 'calls')")
 def database_sink(
     connect: Callable[[], Any],
     table: str,

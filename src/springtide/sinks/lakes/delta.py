@@ -36,6 +36,7 @@ from springtide.connectors import (
     make_folder,
 )
 from springtide.query.errors import SinkError
+from springtide.query.usage import usage
 from springtide.sinks.lakes.columns import names_to_partition, unfit_for_lakes, unfit_to_partition
 from springtide.sinks.lakes.folders import folder_of
 from springtide.sinks.partitions import NULL, PartitionedFiles, key_of
@@ -303,6 +304,7 @@ def _partition_value(value: Any) -> str | None:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+@usage("st.delta_sink('out/')")
 def delta_sink(
     path: str | Path,
     *,

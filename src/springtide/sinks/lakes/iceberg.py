@@ -33,6 +33,7 @@ from springtide.connectors import (
 )
 from springtide.query.errors import SinkError
 from springtide.query.types import instance
+from springtide.query.usage import usage
 from springtide.sinks.lakes.columns import names_to_partition, unfit_for_lakes, unfit_to_partition
 from springtide.sinks.lakes.folders import short_folder_of
 from springtide.tables.iceberg import IcebergPlace, iceberg_place
@@ -331,6 +332,7 @@ def _kept_as(dtype: pl.DataType) -> pl.DataType:
     return dtype
 
 
+@usage("st.iceberg_sink('shop.calls', catalog='default')")
 def iceberg_sink(
     table: str, *, catalog: str | Mapping[str, str | Secret], partition_by: str | Sequence[str] = ()
 ) -> IcebergSink:

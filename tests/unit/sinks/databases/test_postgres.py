@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +18,7 @@ from springtide.runtime.engine import Options
 from springtide.runtime.inprocess import run
 from springtide.sinks.databases.postgres import POSTGRES, PostgresSink
 from springtide.sinks.databases.sink import table_and_keys
+from springtide.state.names import MANIFESTS
 from springtide.tables.postgres import server
 from springtide.testing import check_sink
 from tests.servers.postgres import Postgres
@@ -32,14 +33,15 @@ def sink(postgres: Postgres, **options: Any) -> PostgresSink:
 
 # runs that are killed leave connections open, as nobody is there to close them
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_it_passes_the_suite_for_sinks(postgres: Postgres) -> None:
+@pytest.mark.parametrize("keys", [(), ("x",)], ids=["appended", "by keys"])
+def test_it_passes_the_suite_for_sinks(keys: tuple[str, ...], postgres: Postgres) -> None:
     def read(name: str) -> pl.DataFrame:
         found = postgres.ask(f"SELECT to_regclass('{name}')") != [(None,)]
         rows = postgres.ask(f'SELECT x FROM "{name}"') if found else []
         return pl.DataFrame({"x": [x for (x,) in rows]}, schema={"x": pl.Int64})
 
     url = postgres.url.replace("tester@", "tester:hush-hush@")
-    check_sink(lambda name: st.postgres_sink(url, name, create=True), read, secrets=("hush-hush",))
+    check_sink(lambda name: st.postgres_sink(url, name, keys=keys, create=True), read, secrets=("hush-hush",))
     gc.collect()
 
 
@@ -111,6 +113,15 @@ def test_the_last_entry_was_deleted(tmp_path: Path, postgres: Postgres) -> None:
         runs.run(query_of(sink(postgres)))
 
 
+def test_with_keys_a_deleted_entry_is_made_anew(tmp_path: Path, postgres: Postgres) -> None:
+    runs = Runs(tmp_path / "ckpt")
+    for epochs in (2, 0, 1, None):
+        runs.run(query_of(sink(postgres, keys="x")), epochs=epochs)
+        there = xs(postgres)
+        postgres.ask("DELETE FROM springtide_ledger")
+    assert there == list(range(ROWS))
+
+
 @pytest.mark.parametrize(
     ("table", "keys", "reason"),
     [
@@ -118,6 +129,7 @@ def test_the_last_entry_was_deleted(tmp_path: Path, postgres: Postgres) -> None:
         ("x int8, ts timestamptz", (), "has no column 'key'"),
         ("x int4, ts timestamptz, key text", (), "has 'x' as int4, and rows have Int64; make it int8"),
         ("x int8, ts timestamptz(0), key text", (), "would round 'ts'"),
+        ("x numeric(3), ts timestamptz, key text", (), r"has 'x' as numeric\(3, 0\), .* make it numeric\(19, 0\)"),
         ("x int8, ts timestamptz, key text, more int NOT NULL", (), "needs a value for 'more'"),
         ("x int8, ts timestamptz, key text", ("key",), "cannot be upserted by key"),
     ],
@@ -130,6 +142,54 @@ def test_a_table_that_does_not_fit_is_refused_at_the_start(
     with pytest.raises(st.SinkError, match=reason):
         Runs(tmp_path / "ckpt").run(query_of(sink(postgres, keys=keys, create=False)))
     assert postgres.ask("SELECT to_regclass('springtide_ledger')") == [(None,)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "reason"),
+    [
+        ("interval(0)", pl.Duration("us"), "would round 'y'"),
+        ("interval(5)", pl.Duration("us"), "would round 'y'"),
+        ("interval(2)", pl.Duration("ms"), "would round 'y'"),
+        ("interval day to second(3)", pl.Duration("us"), "would round 'y'"),
+        ("interval hour", pl.Duration("us"), "would round 'y'"),
+        ("interval(3)", pl.Duration("ms"), None),
+        ("interval(6)", pl.Duration("us"), None),
+        ("timestamp(3)", pl.Datetime("us"), "would round 'y'"),
+        ("timestamp(3)", pl.Datetime("ms"), None),
+        ("numeric(4, 2)", pl.Decimal(9, 2), r"as numeric\(4, 2\), which is too small .*; make it numeric\(9, 2\)"),
+        ("numeric(9, 1)", pl.Decimal(9, 2), "would round 'y'"),
+        ("numeric(10, 3)", pl.Decimal(9, 2), None),
+        ("numeric(9, 2)", pl.Decimal(9, 2), None),
+        ("numeric(20, -1)", pl.Int16(), "would round 'y'"),
+        ("numeric(21, 2)", pl.Int64(), None),
+        ("numeric(20, 2)", pl.Int64(), "too small"),
+        ("numeric(9)", pl.Int32(), "too small"),
+        ("numeric(2)", pl.UInt8(), "too small"),
+        ("numeric(19)", pl.UInt64(), "too small"),
+        ("numeric", pl.UInt64(), None),
+    ],
+)
+def test_a_column_that_rounds_or_overflows_is_refused_at_the_start(
+    kind: str, dtype: pl.DataType, reason: str | None, tmp_path: Path, postgres: Postgres
+) -> None:
+    postgres.ask(f"CREATE TABLE numbers (y {kind})")
+    rows = st.source("rows", st.memory(pl.DataFrame({"y": pl.Series([None], dtype=dtype)})))
+    query = st.Query("types", rows.to(sink(postgres, create=False)))
+    with nullcontext() if reason is None else pytest.raises(st.SinkError, match=reason):
+        run(query.plan(), tmp_path / "ckpt", Options(1))
+
+
+def test_the_extremes_of_integers_fit_where_they_are_said_to(tmp_path: Path, postgres: Postgres) -> None:
+    kinds = {pl.Int8(): 3, pl.Int16(): 5, pl.Int32(): 10, pl.UInt32(): 10, pl.Int64(): 19, pl.UInt64(): 20}
+    columns = {f"c{n}": dtype for n, dtype in enumerate(kinds)}
+    ends = pl.DataFrame(
+        {name: pl.select(pl.concat_list(dtype.min(), dtype.max())).item() for name, dtype in columns.items()},
+        schema=columns,
+    )
+    postgres.ask(f"CREATE TABLE numbers ({', '.join(f'{n} numeric({kinds[t]})' for n, t in columns.items())})")
+    query = st.Query("ends", st.source("rows", st.memory(ends)).to(sink(postgres, create=False)))
+    run(query.plan(), tmp_path / "ckpt", Options(1))
+    assert sorted(postgres.ask(f"SELECT {', '.join(columns)} FROM numbers")) == ends.rows()
 
 
 def test_values_come_as_they_are(tmp_path: Path, postgres: Postgres) -> None:
@@ -158,10 +218,41 @@ def test_values_come_as_they_are(tmp_path: Path, postgres: Postgres) -> None:
 
 
 def test_rows_that_the_table_does_not_take_end_the_run_with_the_reason(tmp_path: Path, postgres: Postgres) -> None:
-    frame = numbers(2).with_columns(key=pl.lit("a\x00b"))
-    source = st.source("rows", st.memory(frame), ts="ts")
-    with pytest.raises(st.SinkError, match="does not take the rows: invalid byte sequence"):
-        run(st.Query("nul", source.to(sink(postgres))).plan(), tmp_path / "ckpt", Options(1, patience=600))
+    """When the table takes them, they come."""
+    postgres.ask("CREATE TABLE numbers (x int8 CONSTRAINT small CHECK (x < 5), ts timestamptz, key text)")
+    with pytest.raises(st.SinkError, match=r"does not take the rows: .* violates check constraint"):
+        run(query_of(sink(postgres)).plan(), tmp_path / "ckpt", Options(1, patience=600))
+    postgres.ask("ALTER TABLE numbers DROP CONSTRAINT small")
+    run(query_of(sink(postgres)).plan(), tmp_path / "ckpt", Options(1))
+    assert xs(postgres) == list(range(ROWS))
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        (pl.Series("y", ["a", "a\x00b"]), "the character NUL"),
+        (pl.Series("y", [["a\x00b"], None]), "the character NUL"),
+        (pl.Series("y", [{"f": [1.0]}, {"f": [float("nan")]}]), "NaN or infinity inside JSON"),
+        (pl.Series("y", [12_001, None]).cast(pl.Time), "times with nanoseconds"),
+        (pl.Series("y", [2_932_897, 0], dtype=pl.Int32).cast(pl.Date), "a year before 1 or after 9999"),
+        (pl.Series("y", [253_402_300_800_000_000]).cast(st.TIME), "a year before 1 or after 9999"),
+    ],
+    ids=["NUL", "NUL in JSON", "NaN in JSON", "nanoseconds", "a late day", "a late time"],
+)
+def test_values_that_no_table_takes_are_refused_while_nothing_is_committed(
+    column: pl.Series, reason: str, tmp_path: Path, postgres: Postgres
+) -> None:
+    query = st.Query("values", st.source("rows", st.memory(pl.DataFrame([column]))).to(sink(postgres)))
+    with pytest.raises(st.SinkError, match=f"cannot hold {reason}, which is in 'y'"):
+        run(query.plan(), tmp_path / "ckpt", Options(1, patience=600))
+    assert not [*(tmp_path / "ckpt" / MANIFESTS).glob("0*")]
+
+
+def test_rows_without_a_key_are_refused_while_nothing_is_committed(tmp_path: Path, postgres: Postgres) -> None:
+    rows = st.source("rows", st.memory(pl.DataFrame({"k": ["a", None], "x": [1, 2]})))
+    with pytest.raises(st.SinkError, match="got a row without a value for the key 'k'; filter such rows out"):
+        run(st.Query("keys", rows.to(sink(postgres, keys="k"))).plan(), tmp_path / "ckpt", Options(1))
+    assert not [*(tmp_path / "ckpt" / MANIFESTS).glob("0*")]
 
 
 def test_secrets_are_nowhere() -> None:

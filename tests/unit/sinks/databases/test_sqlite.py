@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 from contextlib import closing, suppress
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
@@ -18,7 +19,8 @@ import pytest
 import springtide as st
 from springtide.runtime.engine import Options
 from springtide.runtime.inprocess import run
-from springtide.sinks.databases.dialects import SQLITE
+from springtide.sinks.databases.dialects import SQLITE, Dialect
+from springtide.state.names import MANIFESTS
 from springtide.testing import check_sink
 from tests.unit.runtime.crashing import SCHEMA, numbers
 from tests.unit.sinks.databases.faults import BREAKS, Breaking
@@ -44,13 +46,14 @@ def xs(folder: Path) -> list[int]:
     return [x for (x,) in asked(folder, "SELECT x FROM numbers ORDER BY x")]
 
 
-def test_it_passes_the_suite_for_sinks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keys", [(), ("x",)], ids=["appended", "by keys"])
+def test_it_passes_the_suite_for_sinks(keys: tuple[str, ...], tmp_path: Path) -> None:
     def read(name: str) -> pl.DataFrame:
         if not asked(tmp_path, f"SELECT 1 FROM sqlite_master WHERE name = '{name}'"):
             return pl.DataFrame(schema=SCHEMA)
         return pl.DataFrame({"x": [x for (x,) in asked(tmp_path, f'SELECT x FROM "{name}"')]}, schema={"x": pl.Int64})
 
-    check_sink(lambda name: st.database_sink(partial(connect, tmp_path), name, create=True), read)
+    check_sink(lambda name: st.database_sink(partial(connect, tmp_path), name, keys=keys, create=True), read)
 
 
 def broken_at(breaking: Breaking, keys: tuple[str, ...] = ()) -> st.Query:
@@ -131,6 +134,16 @@ def test_a_ledger_without_its_entry_is_refused_while_nobody_can_tell(tmp_path: P
         connection.commit()
     runs.run(query_of(sink(tmp_path)))
     assert xs(tmp_path) == list(range(ROWS))
+
+
+def test_with_keys_a_ledger_without_its_entry_is_begun_anew(tmp_path: Path) -> None:
+    """Whether the last epoch is there does not matter: writing the same rows again changes nothing."""
+    runs = Runs(tmp_path / "ckpt")
+    for epochs in (2, 0, 1, None):
+        runs.run(query_of(sink(tmp_path, keys="x")), epochs=epochs)
+        there = xs(tmp_path)
+        asked(tmp_path, "DELETE FROM springtide_ledger")
+    assert there == list(range(ROWS))
 
 
 @pytest.mark.parametrize("keys", [(), ("x",)])
@@ -237,7 +250,6 @@ def test_values_come_as_they_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "reason"),
     [
-        (pl.Series("y", [float("nan")]), "cannot hold NaN, which is in 'y'"),
         (pl.Series("y", [1], dtype=pl.UInt64), "'y' is UInt64, for which this database has no type"),
         (pl.Series("y", [1]).cast(pl.Datetime("ns")), "'y' has nanoseconds"),
     ],
@@ -247,3 +259,62 @@ def test_what_would_be_lost_is_refused(column: pl.Series, reason: str, tmp_path:
     source = st.source("rows", st.memory(frame, schema={**SCHEMA, "y": column.dtype}), ts="ts")
     with pytest.raises(st.SinkError, match=reason):
         run(st.Query("values", source.to(sink(tmp_path))).plan(), tmp_path / "ckpt", Options(1))
+
+
+def annotated() -> sqlite3.Connection:
+    return sqlite3.connect("rows.db")
+
+
+def unknown():  # type: ignore[no-untyped-def]
+    return sqlite3.connect("rows.db")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"connect": annotated},
+        {"connect": partial(sqlite3.connect, "rows.db")},
+        {"connect": unknown, "dialect": SQLITE},
+    ],
+    ids=["annotated", "the driver's own", "given"],
+)
+def test_nan_is_refused_while_nothing_is_committed(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = st.source("rows", st.memory(pl.DataFrame({"y": [1.0, float("nan")]})))
+    query = st.Query("nan", rows.to(st.database_sink(table="numbers", create=True, **options)))
+    with pytest.raises(st.SinkError, match="cannot hold NaN, which is in 'y'; map it to null"):
+        run(query.plan(), tmp_path / "ckpt", Options(1))
+    assert not [*(tmp_path / "ckpt" / MANIFESTS).glob("0*")]
+
+
+def test_nan_that_is_found_too_late_can_become_null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks do not know what a function connects to that does not say it; the advice then leads out."""
+    monkeypatch.chdir(tmp_path)
+
+    def query(**options: Any) -> st.Query:
+        rows = st.source("rows", st.memory(pl.DataFrame({"y": [1.0, float("nan"), 2.0]})))
+        return st.Query("nan", rows.to(st.database_sink(unknown, "numbers", create=True, **options), name="out"))
+
+    with pytest.raises(st.SinkError, match=r"cannot hold NaN.*rows that are committed: dialect=replace\(SQLITE, has_n"):
+        run(query().plan(), tmp_path / "ckpt", Options(1, rows_per_epoch=2))
+    run(query(dialect=replace(SQLITE, has_nan=True)).plan(), tmp_path / "ckpt", Options(1, rows_per_epoch=2))
+    assert asked(tmp_path, "SELECT y FROM numbers ORDER BY y") == [(None,), (1.0,), (2.0,)]
+
+
+def test_rows_without_a_key_are_refused_while_nothing_is_committed(tmp_path: Path) -> None:
+    rows = pl.DataFrame({"k": ["a", None], "x": [1, 2]})
+    query = st.Query("keys", st.source("rows", st.memory(rows)).to(sink(tmp_path, keys=["x", "k"])))
+    with pytest.raises(st.SinkError, match="got a row without a value for the key 'k'; filter such rows out"):
+        run(query.plan(), tmp_path / "ckpt", Options(1))
+    assert not [*(tmp_path / "ckpt" / MANIFESTS).glob("0*")]
+
+
+def test_years_that_python_has_none_for_are_refused_where_they_would_pass_through_it() -> None:
+    late = pl.DataFrame({"day": pl.Series([2_932_897], dtype=pl.Int32).cast(pl.Date)})
+    assert SQLITE.unfit_value(late) is None
+    why = Dialect().unfit_value(late)
+    assert why is not None
+    assert why[0] == "this database cannot hold a year before 1 or after 9999, which is in 'day'"
+    assert SQLITE.unfit_value(late.select(pl.col("day").implode())) is not None
