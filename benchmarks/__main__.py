@@ -32,12 +32,12 @@ BENCHMARKS = {
     "linear-road": (
         "benchmarks.linear_road.rating",
         "main",
-        'the L-rating: expressways in real time, every row judged; ARGS="--expressways 128 --phase ahead|live|judge --trials 256,128"',
+        'the L-rating: expressways in real time, every row judged; ARGS="--expressways 128 --phase ahead|live|judge --trials 256,128 --input cardata.dat"',
     ),
     "linear-road-elastic": (
         "benchmarks.linear_road.elastic",
         "main",
-        "from one instance of everything along the rising traffic; thresholds, and allocations by hand, in the simulator",
+        'from one instance of everything along the rising traffic, beside allocations by hand; thresholds in the simulator; ARGS="--expressways 96 --allocations 1 cars=2,accounts=2 2"',
     ),
     "user-operator": (
         "benchmarks.operators.fold",

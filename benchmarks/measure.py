@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -88,11 +88,21 @@ def result(name: str, **figures: Any) -> None:
         "machine": _machine(),
         "revision": revision(),
     }
-    folder = ROOT / "benchmarks" / "results"
-    folder.mkdir(exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(line, indent=1) + "\n")
-    figures_page.write()
+    keep(name, line)
     print(json.dumps(line))
+
+
+def kept(name: str) -> dict[str, Any]:
+    """Return what was kept of a benchmark; nothing if it has not been run."""
+    path = figures_page.RESULTS / f"{name}.json"
+    return dict(json.loads(path.read_text("utf-8"))) if path.exists() else {}
+
+
+def keep(name: str, line: Mapping[str, Any]) -> None:
+    """Keep a result as it is, and write the table of all anew."""
+    figures_page.RESULTS.mkdir(exist_ok=True)
+    (figures_page.RESULTS / f"{name}.json").write_text(json.dumps(line, indent=1) + "\n", "utf-8")
+    figures_page.write()
 
 
 def _round(value: float) -> float:

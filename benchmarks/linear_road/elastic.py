@@ -1,6 +1,8 @@
 """Linear Road with instances that follow the load (SEEP, figures 6, 9 and 10; SE-10).
 
-live      from one instance of everything, the rate of an expressway up to its highest, in real time on two cores; every row is judged. Figure 6
+live      from one instance of everything, the rate of an expressway up to its highest, in real time on two cores; every row is judged. Figure 6.
+          Then the same with as many instances as `--allocations` say from the beginning to the end: "2" of everything, or "cars=2,accounts=2" and one of
+          the rest. The best of these is the one with the fewest instances whose 95th percentile is at most half as long again as the shortest
 model     the simulator with what a row, an epoch and a change cost in that run, on a cluster with a slot for every instance, where the load is so high that
           twenty instances are just enough: two cores cannot show what a threshold does to twenty instances. Figures 9 and 10
 """
@@ -32,6 +34,9 @@ from springtide.elastic.snapshot import Snapshot
 
 EXPRESSWAYS = 96
 RAMP, FULL = 240, 60
+PARTS = ("traffic", "cars", "tolls", "accounts")
+ALLOCATIONS = ("1", "cars=2,accounts=2", "2")
+"""By hand, live: from too few to one for each core."""
 DELTA = 0.7
 NEEDED = 20
 """Instances that are just enough in the model, at the highest rate."""
@@ -39,6 +44,8 @@ LENGTH, PLATEAU = 1_200, 300
 """Seconds of the model's ramp, and of the highest rate after it."""
 STARTUP = 5.0
 """Seconds until a new instance is there: SEEP has a pool of virtual machines for that."""
+Outcome = tuple[list[Snapshot], Sequence[Decision], dict[str, Any]]
+"""What a run measured, what was decided, and what was judged."""
 THRESHOLDS = tuple(range(10, 91, 10))
 
 
@@ -47,8 +54,13 @@ def main(*arguments: str) -> None:
     parser.add_argument("--expressways", type=int, default=EXPRESSWAYS)
     parser.add_argument("--ramp", type=int, default=RAMP)
     parser.add_argument("--full", type=int, default=FULL)
+    parser.add_argument(
+        "--allocations", nargs="*", type=allocation_of, default=[allocation_of(text) for text in ALLOCATIONS]
+    )
     given = parser.parse_args(arguments)
-    snapshots, decisions, live = _live(given.expressways, given.ramp, given.full)
+    spark = session()
+    snapshots, decisions, live = _dynamic_live(spark, given.expressways, given.ramp, given.full)
+    by_hand = [_fixed_live(spark, given.expressways, given.ramp, given.full, parts) for parts in given.allocations]
     model = replace(calibrated(snapshots, decisions), slots=None, startup=STARTUP, rows_per_epoch=None)
     rate = model.rate(NEEDED)
     climbs = np.linspace(rate * LOWEST / HIGHEST, rate, LENGTH)
@@ -62,6 +74,7 @@ def main(*arguments: str) -> None:
     result(
         "linear-road-elastic",
         live=live,
+        **_compared(live, by_hand),
         model={
             "expressways": round(rate / HIGHEST),
             "cost_us": {name: round(step.cost * 1e6, 3) for name, step in model.steps.items()},
@@ -81,28 +94,57 @@ def main(*arguments: str) -> None:
 # ── live ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _live(expressways: int, ramp: int, full: int) -> tuple[list[Snapshot], Sequence[Decision], dict[str, Any]]:
+def allocation_of(text: str) -> dict[str, int]:
+    """Read how many instances there are to be of each part of the query."""
+    try:
+        pairs = [part.split("=") for part in text.split(",")]
+        given = dict.fromkeys(PARTS, int(text)) if "=" not in text else {name: int(n) for name, n in pairs}
+        if not given.keys() <= set(PARTS) or min(given.values()) < 1:
+            raise ValueError(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f'"{text}" is no allocation: write "2", or "cars=2,accounts=2"; the parts are {", ".join(PARTS)}'
+        ) from None
+    return dict.fromkeys(PARTS, 1) | given
+
+
+def _dynamic_live(spark: Any, expressways: int, ramp: int, full: int) -> Outcome:
+    policy = st.Elastic(policy=st.Bottleneck(delta=DELTA, k=2), every=5.0, max=4, balancing=None)
+    snapshots, decisions, found = _live(spark, expressways, ramp, full, instances=1, elastic=policy)
+    _draw_live(snapshots, expressways)
+    return snapshots, decisions, found | {"changes": [str(d.change) for d in decisions]}
+
+
+def _fixed_live(spark: Any, expressways: int, ramp: int, full: int, parts: Mapping[str, int]) -> dict[str, Any]:
+    """Run with the same instances from the beginning to the end."""
+    _, _, found = _live(spark, expressways, ramp, full, instances=dict(parts))
+    say(f"by hand, {found['instances']}: p95 {found['p95_ms']:.0f} ms, {found['late_answers']} late")
+    return found
+
+
+def _live(spark: Any, expressways: int, ramp: int, full: int, **options: Any) -> Outcome:
     recording = Recording.of(DATA / "linear-road", SEED, highest=HIGHEST, seconds=ramp + full, ramp=ramp)
     with scratch() as folder:
         case = Case(folder, recording, expressways, 0, 0, ramp + full)
-        policy = st.Elastic(policy=st.Bottleneck(delta=DELTA, k=2), every=5.0, max=4, balancing=None)
-        run = case.start(session(), None, instances=1, elastic=policy)
+        run = case.start(spark, None, **options)
         run.wait()
         snapshots, decisions = run.snapshots(), run.decisions()
         began = run.epochs()[-1].sources["traffic"].position["zero"]
-        _draw_live(snapshots, expressways)
         found = verdict_of(case.out, expected_of(recording, case.end), recording, expressways, Live(0, case.end, began))
-    last = snapshots[-1].subqueries
-    return (
-        snapshots,
-        decisions,
-        found
-        | {
-            "expressways": expressways,
-            "changes": [str(d.change) for d in decisions],
-            "instances": {name: own.instances for name, own in last.items()},
-        },
-    )
+    instances = {name: own.instances for name, own in snapshots[-1].subqueries.items()}
+    return snapshots, decisions, found | {"expressways": expressways, "instances": instances}
+
+
+def _compared(live: Mapping[str, Any], by_hand: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Say how many instances more there were in the end than in the best of the allocations by hand."""
+    if not by_hand:
+        return {}
+    best = _best({sum(f["instances"].values()): {"p95_s": f["p95_ms"] / 1000} for f in by_hand})
+    return {
+        "live_manual": list(by_hand),
+        "live_best_manual_instances": best,
+        "live_over_manual_pct": 100 * (sum(live["instances"].values()) / best - 1),
+    }
 
 
 def _draw_live(snapshots: Sequence[Snapshot], expressways: int) -> None:

@@ -63,8 +63,8 @@ def expected_of(recording: Recording, end: int) -> dict[str, pl.DataFrame]:
 
 
 def _expenditures(asked: pl.DataFrame, recording: Recording, way: int) -> pl.DataFrame:
-    """Let the oracle answer the questions for past days of another expressway, whose cars have spent something else; numbers are those of the one."""
-    shifted = road.shifted(asked, way, recording.vids, recording.qids)
+    """Let the oracle answer the questions for past days of another copy, whose cars have spent something else; numbers are those of the one."""
+    shifted = road.shifted(asked, way, recording.vids, recording.qids, recording.xways)
     answers = frames(Oracle().run(shifted))["expenditures"]
     return answers.with_columns(pl.col("vid") - way * recording.vids, pl.col("qid") - way * recording.qids)
 

@@ -74,10 +74,10 @@ def read(path: Path) -> pl.DataFrame:
     return pl.read_csv(path, has_header=False, new_columns=list(COLUMNS), schema_overrides=dict(SCHEMA))
 
 
-def shifted(messages: pl.DataFrame, xway: int, vids: int, qids: int) -> pl.DataFrame:
-    """Make another expressway with the same traffic: the same cars and requests under other numbers, as SEEP did."""
+def shifted(messages: pl.DataFrame, copy: int, vids: int, qids: int, xways: int = 1) -> pl.DataFrame:
+    """Make more expressways with the same traffic: the same cars and requests under other numbers, as SEEP did. Copy 0 is what is there; `xways` is how many expressways it has."""
     return messages.with_columns(
-        vid=pl.col("vid") + xway * vids,
-        xway=pl.when(pl.col("xway") == ABSENT).then(ABSENT).otherwise(xway).cast(pl.Int32),
-        qid=pl.when(pl.col("qid") == ABSENT).then(ABSENT).otherwise(pl.col("qid") + xway * qids).cast(pl.Int32),
+        vid=pl.col("vid") + copy * vids,
+        xway=pl.when(pl.col("xway") == ABSENT).then(ABSENT).otherwise(pl.col("xway") + copy * xways).cast(pl.Int32),
+        qid=pl.when(pl.col("qid") == ABSENT).then(ABSENT).otherwise(pl.col("qid") + copy * qids).cast(pl.Int32),
     ).cast(SCHEMA)  # type: ignore[arg-type]

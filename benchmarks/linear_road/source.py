@@ -1,4 +1,7 @@
-"""The messages of L expressways as a source: kept as one, multiplied when they are read, at the pace of a clock where that is wanted."""
+"""The messages of L expressways as a source: kept as one, multiplied when they are read, at the pace of a clock where that is wanted.
+
+The one is made up, or comes from a file in the benchmark's own format, which may have several expressways: then all of them are multiplied together.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,19 @@ ROWS, SECONDS = "messages.arrow", "seconds.arrow"
 USED = tuple(name for name in road.COLUMNS if name not in ("s_init", "s_end", "dow", "tod"))
 
 
+KINDS = (road.REPORT, road.BALANCE, road.EXPENDITURE)
+
+
 @dataclass(frozen=True)
 class Recording:
-    """The messages of one expressway in files."""
+    """The messages of one expressway, or of all those of somebody's file, in files."""
 
     folder: Path
     vids: int
-    """More than the number of any of its cars: the distance between two expressways' numbers."""
+    """More than the number of any of its cars: the distance between two copies' numbers."""
     qids: int
+    xways: int = 1
+    """How many expressways it has."""
 
     @staticmethod
     def of(folder: Path, seed: int, *, highest: int, seconds: int, ramp: int) -> Recording:
@@ -40,14 +48,31 @@ class Recording:
         if not (found / SECONDS).exists():
             found.mkdir(parents=True, exist_ok=True)
             way = Expressway(seed, highest=highest, seconds=seconds, ramp=ramp)
-            messages = pl.concat([*way.minutes()])
-            messages.write_ipc(found / ROWS, compression="uncompressed")
-            before = np.searchsorted(messages["time"].to_numpy(), np.arange(seconds + 1))
-            counts = pl.DataFrame({"before": before, "vids": way.vids, "qids": way.qids})
-            counts.write_ipc(found / ".partial", compression="uncompressed")
-            (found / ".partial").rename(found / SECONDS)
-        last = pl.read_ipc(found / SECONDS).row(0, named=True)
-        return Recording(found, last["vids"], last["qids"])
+            _write(found, pl.concat([*way.minutes()]), seconds, {"vids": way.vids, "qids": way.qids, "xways": 1})
+        return Recording._found(found)
+
+    @staticmethod
+    def of_file(folder: Path, file: Path) -> Recording:
+        """Take the messages of a file in the benchmark's own format; what it asks about travel times is left out."""
+        is_now = file.stat()
+        found = folder / f"{file.stem}-{is_now.st_size}-{is_now.st_mtime_ns}"
+        if not (found / SECONDS).exists():
+            messages = road.read(file).filter(pl.col("type").is_in(KINDS)).sort("time", maintain_order=True)
+            _check(file, messages)
+            found.mkdir(parents=True, exist_ok=True)
+            highest = {name: _most(messages[name]) + 1 for name in ("time", "vid", "qid", "xway")}
+            _write(found, messages, highest.pop("time"), {f"{name}s": value for name, value in highest.items()})
+        return Recording._found(found)
+
+    @staticmethod
+    def _found(folder: Path) -> Recording:
+        last = pl.read_ipc(folder / SECONDS).row(0, named=True)
+        return Recording(folder, last["vids"], last["qids"], last.get("xways", 1))
+
+    @property
+    def seconds(self) -> int:
+        """How long it is."""
+        return len(self.before()) - 1
 
     def before(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Give for each second how many messages there are before it."""
@@ -58,9 +83,31 @@ class Recording:
         return pl.read_ipc(self.folder / ROWS)
 
 
+def _write(folder: Path, messages: pl.DataFrame, seconds: int, numbers: dict[str, int]) -> None:
+    messages.write_ipc(folder / ROWS, compression="uncompressed")
+    before = np.searchsorted(messages["time"].to_numpy(), np.arange(seconds + 1))
+    pl.DataFrame({"before": before, **numbers}).write_ipc(folder / ".partial", compression="uncompressed")
+    (folder / ".partial").rename(folder / SECONDS)
+
+
+def _most(numbers: pl.Series) -> int:
+    return int(numbers.max() or 0)  # type: ignore[call-overload]
+
+
+def _check(file: Path, messages: pl.DataFrame) -> None:
+    """Refuse what the query cannot do: it looks for a car among those that reported 30 seconds before."""
+    reports = messages.filter(pl.col("type") == road.REPORT)
+    if reports.is_empty():
+        raise ValueError(f"{file} has no position reports; give a file with lines of 15 integers, type 0 among them")
+    again = reports.select("vid", since=pl.col("time").diff().over("vid")).filter(pl.col("since") < road.EVERY)
+    if again.height:
+        vid, since = again.row(0)
+        raise ValueError(f"in {file} car {vid} reports again after {since} s; cars have to report every {road.EVERY} s")
+
+
 @dataclass(frozen=True, eq=False)
 class Traffic(Source):
-    """Messages of `expressways` expressways with the same traffic under other numbers, as SEEP had them. Each physical stream has some of them.
+    """Messages of `expressways` copies of a recording, with the same traffic under other numbers, as SEEP had them. Each physical stream has some of them.
 
     Up to second `ahead` messages come as fast as they are taken. Then all messages of a second are there when the clock shows it: those of second `ahead`
     when they are first asked for. A position is the next second, and when second `ahead` was.
@@ -124,7 +171,9 @@ class Traffic(Source):
         way = np.tile(ways, rows.height)
         copies["vid"] += way * self.recording.vids
         copies["qid"] = np.where(copies["qid"] == road.ABSENT, road.ABSENT, copies["qid"] + way * self.recording.qids)
-        copies["xway"] = np.where(copies["xway"] == road.ABSENT, road.ABSENT, way)
+        copies["xway"] = np.where(
+            copies["xway"] == road.ABSENT, road.ABSENT, copies["xway"] + way * self.recording.xways
+        )
         copies["ts"] = (copies["time"].astype(np.int64) + road.BEGIN) * 1_000_000
         return Read(pl.LazyFrame(copies, schema=self.schema()))
 

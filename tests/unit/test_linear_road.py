@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import time
+from argparse import ArgumentTypeError
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +13,8 @@ import polars as pl
 import pytest
 
 import springtide as st
-from benchmarks.linear_road import road
+from benchmarks import figures
+from benchmarks.linear_road import elastic, rating, road
 from benchmarks.linear_road.judging import Live, Timed, expected_of, verdict_of
 from benchmarks.linear_road.oracle import Answers, Oracle
 from benchmarks.linear_road.query import linear_road
@@ -17,7 +22,7 @@ from benchmarks.linear_road.source import Recording, Traffic
 from benchmarks.linear_road.traffic import Expressway
 from benchmarks.linear_road.validator import NAMES, Verdict, judge
 from springtide.runtime import inprocess
-from springtide.runtime.engine import Options
+from springtide.runtime.engine import Engine, Options
 
 ASKS = 1000
 """The number of the question in the roads below."""
@@ -66,13 +71,15 @@ SLOW_CAR = [
 ]
 
 
-def run(messages: pl.DataFrame, folder: Path, **options: Any) -> dict[str, pl.DataFrame]:
+def run(
+    messages: pl.DataFrame, folder: Path, between: Callable[[Engine], bool] | None = None, **options: Any
+) -> dict[str, pl.DataFrame]:
     """Run the query over messages, in this process."""
     time = pl.from_epoch(pl.col("time").cast(pl.Int64) + road.BEGIN, time_unit="s")
     rows = messages.with_columns(ts=time.dt.replace_time_zone("UTC").cast(st.TIME))
     sinks = {name: st.memory_sink() for name in NAMES}
     query = linear_road(st.source("traffic", st.memory(rows), ts="ts"), sinks)
-    inprocess.run(query.plan(buckets=16), folder, Options(**options))
+    inprocess.run(query.plan(buckets=16), folder, Options(**options), between=between)
     return {name: sink.rows() for name, sink in sinks.items()}
 
 
@@ -147,7 +154,8 @@ def test_an_accident_ahead_makes_driving_free() -> None:
 def busy() -> pl.DataFrame:
     """A road with everything in it: tolls, accidents that clear, exits, cars that come back, questions."""
     traffic = pl.concat([*Expressway(1, highest=20, seconds=420).minutes()])
-    other = road.shifted(traffic, 1, 100_000, 100_000)
+    other = road.shifted(pl.concat([*Expressway(2, highest=20, seconds=420).minutes()]), 1, 100_000, 100_000)
+    assert not traffic.drop("vid", "qid", "xway").equals(other.drop("vid", "qid", "xway"))
     stays = message(120, 1, seg=7, lane=road.EXIT)
     made = [
         *crowd(60, seg=7),
@@ -174,6 +182,25 @@ def test_the_query_gives_what_the_oracle_gives(busy: pl.DataFrame, tmp_path: Pat
     assert sum(row[3] > 0 for row in expected.balances) > 10
     verdict = judge(run(busy, tmp_path, **options), expected)
     assert verdict == Verdict(verdict.rows, 0, 0, 0)
+
+
+def test_instances_that_change_in_mid_run_give_what_the_oracle_gives(busy: pl.DataFrame, tmp_path: Path) -> None:
+    """SE-10: everything begins with one instance, and each of the three has more and then fewer."""
+    changes = {2: ("cars", 3), 3: ("tolls", 2), 4: ("accounts", 4), 6: ("cars", 1), 7: ("accounts", 2), 8: ("tolls", 1)}
+    made: list[dict[str, int]] = []
+
+    def between(engine: Engine) -> bool:
+        epoch = engine.manifest.epoch
+        made.append({name: owners.instances for name, owners in engine.manifest.maps.items() if name != "traffic"})
+        if epoch in changes:
+            engine.scale(*changes.pop(epoch))
+        return True
+
+    verdict = judge(run(busy, tmp_path, between, instances=1, rows_per_epoch=1_500), Oracle().run(busy))
+    assert verdict == Verdict(verdict.rows, 0, 0, 0)
+    assert not changes, "all of them were made"
+    for cars, tolls, accounts in ((1, 1, 1), (3, 2, 4), (1, 1, 2)):
+        assert {"cars": cars, "tolls": tolls, "accounts": accounts} in made
 
 
 def test_the_validator_finds_what_is_wrong(busy: pl.DataFrame, tmp_path: Path) -> None:
@@ -231,6 +258,84 @@ def test_copies_of_an_expressway_are_answered_as_the_one(recording: Recording, t
     assert found["rows"] == 3 * sum(answers.height for answers in expected.values())
     assert found["late_answers"] == found["rows"], "by a clock that began in 1970 all of them are"
     assert verdict_of(tmp_path, expected, recording, 2, Live(180, 180, 0.0))["wrong_rows"] == found["rows"] // 3
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Somebody else's messages: two expressways, in lines of 15 integers, with a question about a travel time and some that came out of order."""
+    ways = [pl.concat([*Expressway(seed, highest=25, seconds=150, ramp=90).minutes()]) for seed in (11, 12)]
+    travel = message(70, 5, road.EXPENDITURE) | {"type": 4, "xway": 0, "qid": 999_999, "s_init": 3, "s_end": 9}
+    messages = pl.concat(
+        [ways[0], road.shifted(ways[1], 1, 50_000, 50_000), pl.DataFrame([travel], schema=road.SCHEMA)]
+    )
+    road.write(messages, tmp_path / "cardata.dat")
+    return tmp_path / "cardata.dat"
+
+
+def test_messages_of_somebody_else_are_answered_and_judged(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SE-8: a file, the query, the oracle; with copies of both of its expressways."""
+    given = Recording.of_file(tmp_path / "roads", file)
+    messages = given.messages()
+    assert (given.xways, given.seconds) == (2, 150)
+    assert given == Recording.of_file(tmp_path / "roads", file), "read once"
+    assert (given.vids, given.qids) == (messages["vid"].max() + 1, messages["qid"].max() + 1)
+    assert 999_999 not in messages["qid"]
+    place = tmp_path / "case"
+    source = st.source("traffic", Traffic(given, 2, 2, 0, 150, 150), ts="ts")
+    query = linear_road(source, {name: Timed(str(place / "out" / name)) for name in NAMES})
+    inprocess.run(query.plan(buckets=16), place / "checkpoint", Options(instances=2, rows_per_epoch=3_000))
+    (place / "live.json").write_text(json.dumps({"end": 150, "began": time.time()}))
+    (place / "ahead.json").write_text(json.dumps({"rows": 1, "seconds": 1}))
+    found: dict[str, Any] = {}
+    monkeypatch.setattr(rating, "result", lambda name, **figures: found.update(figures, name=name))
+    rating.judged(rating.Case(place, given, 2, 0, 150, 150), file)
+    assert found["name"] == "linear-road-input", "the rating is of our own traffic"
+    assert (found["wrong_rows"], found["expressways"]) == (0, 4)
+    assert found["rows"] == 2 * sum(answers.height for answers in expected_of(given, 150).values()) > 500
+    assert found["rows_by_answer"]["expenditures"] > 2, "they differ from one expressway to the other"
+
+
+def test_cars_that_report_too_often_are_refused(tmp_path: Path) -> None:
+    road.write(frame(message(0, 1), message(30, 1), message(50, 1)), tmp_path / "often.dat")
+    with pytest.raises(ValueError, match="car 1 reports again after 20 s"):
+        Recording.of_file(tmp_path / "roads", tmp_path / "often.dat")
+
+
+def test_a_rating_that_fails_does_not_replace_a_better_one(
+    recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was tried is noted beside it."""
+    found = {"late_answers": 0, "wrong_rows": 0, "p99_ms": 1_000.0}
+    monkeypatch.setattr(figures, "RESULTS", tmp_path)
+    monkeypatch.setattr(figures, "write", lambda: None)
+    monkeypatch.setattr(rating, "expected_of", lambda *_: {})
+    monkeypatch.setattr(rating, "verdict_of", lambda *_: dict(found))
+    (tmp_path / "ahead.json").write_text(json.dumps({"rows": 1, "seconds": 1}))
+
+    def judged(expressways: int, late: int = 0, seconds: int = 600) -> Any:
+        found["late_answers"] = late
+        (tmp_path / "live.json").write_text(json.dumps({"end": 600 + seconds, "began": 0.0}))
+        rating.judged(rating.Case(tmp_path, recording, expressways, 0, 600, 1_200))
+        return json.loads((tmp_path / "linear-road.json").read_text())
+
+    assert judged(128, late=1)["L"] == 0
+    best = judged(64)
+    assert (best["L"], len(best["tried"])) == (64, 2)
+    for after in (judged(96, late=7), judged(256, seconds=60), judged(32)):
+        assert {**after, "tried": best["tried"]} == best
+    assert [tried["expressways"] for tried in after["tried"]] == [128, 64, 96, 256, 32]
+    assert judged(96)["L"] == 96
+
+
+def test_allocations_by_hand_are_numbers_for_every_part() -> None:
+    """SE-10."""
+    assert elastic.allocation_of("2") == {"traffic": 2, "cars": 2, "tolls": 2, "accounts": 2}
+    assert elastic.allocation_of("cars=3,accounts=2") == {"traffic": 1, "cars": 3, "tolls": 1, "accounts": 2}
+    for wrong in ("cars", "wheels=2", "cars=0", ""):
+        with pytest.raises(ArgumentTypeError, match="cars=2"):
+            elastic.allocation_of(wrong)
 
 
 def test_messages_come_when_the_clock_shows_their_second(recording: Recording) -> None:
