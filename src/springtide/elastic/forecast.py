@@ -16,6 +16,8 @@ from warnings import warn
 import numpy as np
 import numpy.typing as npt
 
+from springtide.query.usage import usage_of
+
 Floats = npt.NDArray[np.float64]
 
 
@@ -104,6 +106,7 @@ QUIET = 0.01
 """The minimum noise that is assumed, as a share of the rate."""
 
 
+@usage_of("st.Trend(window=120)", "(trend)")
 @dataclass(frozen=True)
 class Trend:
     """A line through everything since the last break.
@@ -127,7 +130,7 @@ class Trend:
     def __post_init__(self, memory: float | None) -> None:
         """Accept the old name as well."""
         if memory is not None:
-            warn("st.Trend(memory=…) is called lookback= now", DeprecationWarning, stacklevel=3)
+            warn("st.Trend(memory=…) is called lookback= now", DeprecationWarning, stacklevel=4)
             object.__setattr__(self, "lookback", memory)
 
     def forecast(self, past: Series, times: Sequence[float]) -> Forecast:

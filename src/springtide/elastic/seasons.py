@@ -12,6 +12,7 @@ import numpy as np
 
 from springtide.elastic.forecast import Floats, Forecast, Series, Trend
 from springtide.query.errors import SpringtideError
+from springtide.query.usage import usage_of
 
 
 class MissingForecaster(SpringtideError):
@@ -26,6 +27,7 @@ SERIES = 8
 """How many series of rates can share a seasonal forecaster without each being refitted for every summary."""
 
 
+@usage_of("st.Seasonal(3600)", "(seasonal)")
 @dataclass
 class Seasonal:
     """Holt and Winters' exponential smoothing with a damped trend and an additive season, by statsmodels.

@@ -12,12 +12,14 @@ from springtide.elastic.policies.threshold import Threshold
 from springtide.elastic.protocols import ProtocolChoice, check_protocol
 from springtide.elastic.resources.sizing import Executors
 from springtide.query.errors import QueryError, shown
+from springtide.query.usage import usage_of
 from springtide.state.instructions import Instruction
 
 Veto = Callable[[Instruction], str | None]
 """Returns why an instruction must not be carried out, or None if it may."""
 
 
+@usage_of("st.Elastic(min=1, max=16, policy=st.Foresight())", "(elastic)")
 @dataclass(frozen=True)
 class Elastic:
     """The policy, and the bounds that apply to all its proposals.
@@ -59,7 +61,7 @@ class Elastic:
     def __post_init__(self, patience: int | None) -> None:
         """Refuse bounds that cannot be met."""
         if patience is not None:
-            warn("st.Elastic(patience=…) is called confirmations= now", DeprecationWarning, stacklevel=3)
+            warn("st.Elastic(patience=…) is called confirmations= now", DeprecationWarning, stacklevel=4)
             object.__setattr__(self, "confirmations", patience)
         for name, (least, most) in {"": (self.min, self.max or self.min), **self.limits}.items():
             if not 1 <= least <= most:

@@ -18,8 +18,9 @@ from polars.exceptions import (
     StructFieldNotFoundError,
 )
 
+from springtide.query.as_aggregate import as_aggregate
 from springtide.query.errors import QueryError, brief, no_column, shown
-from springtide.query.rowwise import calls_python, check_row_wise, evaluate, made_up, null_row
+from springtide.query.rowwise import calls_python, check_row_wise, evaluate, looks_at_several_rows, made_up, null_row
 from springtide.query.spelling import spell_out
 from springtide.query.types import type_text
 
@@ -125,6 +126,9 @@ def name_hint(value: Any) -> str:
         column = value.meta.output_name(raise_if_undetermined=False)
         if column is not None and value.meta.eq(pl.col(column)):
             return f"write {column!r}"
+        if looks_at_several_rows(value):
+            aggregate = as_aggregate(value) or "st.sum('x')"
+            return f"aggregate with {aggregate}: n={aggregate}"
         return "make a column of it first, with .map(key=...), and write 'key'"
     if isinstance(value, list | tuple | set | frozenset):
         return "give the names one by one, or unpacked: *names"

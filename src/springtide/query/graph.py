@@ -10,6 +10,7 @@ from typing import TypeVar
 from springtide.query import steps
 from springtide.query.connectors import SinkConnector
 from springtide.query.errors import QueryError, article, nearest, shown
+from springtide.query.usage import usage
 
 StepType = TypeVar("StepType", bound=steps.Step)
 GraphType = TypeVar("GraphType", bound="Graph")
@@ -28,6 +29,7 @@ class Edge:
 class Graph:
     """A directed acyclic graph of steps. A step without a name is named after its kind, with a number if that name is taken."""
 
+    @usage("st.Query('hourly', stream.to(st.parquet_sink('out/')))", lambda *_: "(query)")
     def __init__(self, name: str, *sinks: steps.Sink) -> None:
         """Collect the steps that lead to `sinks`; refuse cycles, names used twice and a query without sinks."""
         if not isinstance(name, str) or not name.strip():

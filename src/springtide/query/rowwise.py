@@ -42,6 +42,11 @@ def check_row_wise(step: str, schema: pl.Schema, expr: pl.Expr) -> None:
         raise QueryError(step, f"{brief(expr)} gives other values when it is computed row by row", _hint(expr))
 
 
+def looks_at_several_rows(expr: pl.Expr) -> bool:
+    """Return whether Polars says that an expression's value depends on other rows."""
+    return any(_row_wise(part) is False for part in _parts(expr))
+
+
 def calls_python(expr: pl.Expr) -> bool:
     """Return whether the expression calls Python functions."""
     return "python_udf(" in str(expr)

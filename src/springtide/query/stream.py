@@ -357,6 +357,15 @@ class Stream:
         hint = f"in an expression write pl.col({column!r}); to keep only this column write .select({column!r})"
         raise QueryError(label_of(self), "a stream cannot be indexed", hint)
 
+    def __len__(self) -> NoReturn:
+        """Refuse `len(calls)`."""
+        hint = "count the tuples of a window with .aggregate(window=st.tumbling('1m'), n=st.count()), or look at the first rows with .head(20)"
+        raise QueryError(label_of(self), "a stream has no length, because it need not end", hint)
+
+    def __bool__(self) -> bool:
+        """Return true, although a stream has no length."""
+        return True
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:

@@ -12,7 +12,7 @@ from springtide.query.errors import QueryError
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-Function = Callable[Parameters, Result]
+Class = TypeVar("Class")
 
 
 def usage(
@@ -43,6 +43,26 @@ def usage(
             return function(*args, **kwargs)
 
         return checked
+
+    return decorate
+
+
+def usage_of(example: str, where: str) -> Callable[[type[Class]], type[Class]]:
+    """Refuse calls of a class that do not fit its parameters, in the same way; `where` is what the message calls it.
+
+    >>> from dataclasses import dataclass
+    >>> @usage_of("Point(x=1)", "(point)")
+    ... @dataclass
+    ... class Point:
+    ...     x: int
+    >>> Point(y=1)
+    Traceback (most recent call last):
+    springtide.query.errors.QueryError: step (point): 'x' is missing; write for example Point(x=1)
+    """
+
+    def decorate(cls: type[Class]) -> type[Class]:
+        cls.__init__ = usage(example, lambda *_: where)(cls.__init__)  # type: ignore[method-assign]
+        return cls
 
     return decorate
 

@@ -12,6 +12,7 @@ from warnings import warn
 from springtide.query.errors import QueryError
 from springtide.query.places import local, without_secrets
 from springtide.query.types import Length, micros_of
+from springtide.query.usage import usage_of
 from springtide.state import private
 from springtide.state.caches import LIMIT, Cache
 from springtide.state.checkpoint import Checkpoint
@@ -23,6 +24,7 @@ RETAIN = 10
 _WHERE = "(durability)"
 
 
+@usage_of("st.Durability(every='5s', backup='backup/')", "(durability)")
 @dataclass(frozen=True)
 class Durability:
     """When the state of a query is made durable, and where. Whatever is chosen, every row comes out exactly once.
@@ -60,7 +62,7 @@ class Durability:
     def __post_init__(self, memory: str | Path | None) -> None:
         """Refuse what makes no sense."""
         if memory is not None:
-            warn("st.Durability(memory=…) is called shared_memory= now", DeprecationWarning, stacklevel=3)
+            warn("st.Durability(memory=…) is called shared_memory= now", DeprecationWarning, stacklevel=4)
             object.__setattr__(self, "shared_memory", memory)
         if self.every not in (EPOCH, NEVER) and not micros_of(_WHERE, self.every, "every") > 0:
             raise QueryError(_WHERE, f"every={self.every!r} is not longer than zero", 'write it like "5s", or "epoch"')

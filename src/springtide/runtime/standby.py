@@ -18,6 +18,7 @@ from springtide.compiler.pipeline import compile
 from springtide.compiler.plan import Plan
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.types import Length, micros_of
+from springtide.query.usage import usage_of
 from springtide.runtime.durability import Durability
 from springtide.runtime.identity import identity
 from springtide.runtime.options import Options
@@ -42,6 +43,7 @@ class StandbyEnded(SpringtideError):
     """Raised when a run that stood by is not needed: somebody stopped the query, or the waiting."""
 
 
+@usage_of("st.Standby(after='5s')", "(standby)")
 @dataclass(frozen=True)
 class Standby:
     """How a run stands by, and how the run at work lets others do so. Both are started in the same way; the first one works.

@@ -12,6 +12,7 @@ import polars as pl
 
 from springtide.query.errors import QueryError, shown
 from springtide.query.types import TIME, whole
+from springtide.query.usage import usage
 
 CALL_RECORD = pl.Schema(
     {
@@ -81,6 +82,7 @@ class CallRecords:
         return bits.astype(np.float64) * np.float64(2.0**-53)
 
 
+@usage("st.call_records(callers=1000)")
 def call_records(
     *, callers: int = 10_000, per_second: float = 1000, begin: datetime | None = None, seed: int = 1
 ) -> CallRecords:

@@ -15,6 +15,7 @@ from springtide.connectors import Read, Slice
 from springtide.query.errors import QueryError, nearest, shown
 from springtide.query.plurals import plural
 from springtide.query.types import schema_from
+from springtide.query.usage import usage
 from springtide.sources.files import judged
 from springtide.sources.line_files import BOM, LineSource, first_line, raw
 from springtide.sources.places import place_of
@@ -55,6 +56,7 @@ class Csv(LineSource):
         )
 
 
+@usage("st.csv('calls/', schema={'src': pl.String, 'ts': st.TIME})")
 def csv(
     path: str | Path,
     *,

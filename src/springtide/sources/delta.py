@@ -13,6 +13,7 @@ import polars as pl
 
 from springtide.connectors import Feed, Owner, Read, Secret, Slice, Source
 from springtide.query.errors import QueryError, shown
+from springtide.query.usage import usage
 from springtide.sources.delta_feed import DeltaFeed, lost
 from springtide.sources.delta_log import columns_of, unreadable
 from springtide.tables.delta import DeltaPlace, delta_place
@@ -121,6 +122,7 @@ def _value(text: str | None, dtype: pl.DataType) -> pl.Expr:
     return pl.lit(text).cast(dtype)
 
 
+@usage("st.delta('calls/')")
 def delta(
     path: str | Path,
     *,

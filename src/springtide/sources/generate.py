@@ -15,6 +15,7 @@ from springtide.query.connectors import Rows
 from springtide.query.errors import QueryError, UserCodeError, shown
 from springtide.query.plurals import plural
 from springtide.query.types import END_OF_TIME, schema_from, whole
+from springtide.query.usage import usage
 from springtide.sources.profiles import Profile, constant
 
 MakeRows = Callable[[int, int, int], pl.DataFrame]
@@ -120,6 +121,7 @@ class Generator(Source):
         return made
 
 
+@usage("st.generate(st.call_records(), rate=1000)")
 def generate(
     rows: MakeRows,
     *,

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from springtide.connectors import Read, Slice
 from springtide.query.types import schema_from
+from springtide.query.usage import usage
 from springtide.sources.files import judged
 from springtide.sources.json_objects import ObjectReader, row_of
 from springtide.sources.line_files import LineSource
@@ -33,6 +34,7 @@ class Json(LineSource):
         return judged(part, rows, numbers.gather(fits), rejected)
 
 
+@usage("st.json('calls/', schema={'src': pl.String, 'ts': st.TIME})")
 def json(
     path: str | Path,
     *,

@@ -15,6 +15,7 @@ from springtide.query.connectors import ONE_STREAM, Marker, Rows
 from springtide.query.errors import QueryError, shown
 from springtide.query.plurals import plural
 from springtide.query.types import END_OF_TIME, schema_from
+from springtide.query.usage import usage
 from springtide.values.row_checks import Misfit, frame_of_row, frame_of_rows, row_text
 
 
@@ -109,6 +110,7 @@ def _placed(frame: pl.DataFrame, position: int) -> pl.DataFrame:
     return frame.hstack([pl.int_range(position, position + frame.height, dtype=pl.Int64, eager=True).alias(POSITION)])
 
 
+@usage("st.memory([{'src': 'A', 'ts': 1}])")
 def memory(
     rows: Rows | Mapping[str, Rows] = (),
     *,

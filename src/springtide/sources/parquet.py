@@ -18,6 +18,7 @@ from springtide.connectors import CheckpointError, Read, Slice, rows_as_json
 from springtide.connectors.file_ledger import Found
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.types import FIRST_TIME, LAST_TIME, schema_from, type_text
+from springtide.query.usage import usage
 from springtide.sources.files import FileSource, Piece
 from springtide.sources.places import Bucket, Place, place_of
 from springtide.sources.row_groups import footer, scanned
@@ -115,6 +116,7 @@ class Parquet(FileSource):
         return wrong + [f"there is no column {n!r} in the source's schema" for n in found if n not in columns]
 
 
+@usage("st.parquet('calls/')")
 def parquet(
     path: str | Path,
     *,

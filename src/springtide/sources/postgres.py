@@ -17,6 +17,7 @@ import polars as pl
 from springtide.connectors import Feed, Owner, Read, Secret, Slice, Source
 from springtide.query.errors import QueryError, shown
 from springtide.query.types import schema_from, type_text
+from springtide.query.usage import usage
 from springtide.sources.postgres_feed import PostgresFeed, seen_by
 from springtide.sources.postgres_types import Column, may_be_read_as, native, selected
 from springtide.tables.names import Table, quoted
@@ -112,6 +113,7 @@ class PostgresTable(Source):
         return QueryError(_STEP, f"{self.describe()} {problem}", hint)
 
 
+@usage("st.postgres('postgresql://localhost/shop', 'calls')")
 def postgres(
     url: str,
     table: str,

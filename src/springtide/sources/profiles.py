@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from springtide.query.errors import QueryError, shown
 from springtide.query.types import Length, length_text, micros
+from springtide.query.usage import usage
 
 _ROUNDING = 1e-6
 """A row is due when the integral of the rate has reached it, apart from rounding."""
@@ -93,6 +94,7 @@ class Sine:
         return f"{self.mean:g} ± {self.amplitude:g} rows/s every {length_text(round(self.period * 1e6))}"
 
 
+@usage("st.constant(1000)")
 def constant(rate: float) -> Constant:
     """Produce `rate` rows per second.
 
@@ -102,6 +104,7 @@ def constant(rate: float) -> Constant:
     return Constant(_rate("constant", rate))
 
 
+@usage("st.steps([(60, 1000), (60, 5000)])")
 def steps(parts: Sequence[tuple[float | Length, float]]) -> Steps:
     """Produce one rate after the other: seconds (or a length such as "1m") and rows per second of each. The last one continues.
 
@@ -119,6 +122,7 @@ def steps(parts: Sequence[tuple[float | Length, float]]) -> Steps:
     return Steps(tuple(made))
 
 
+@usage("st.sine(1000, 500, '10m')")
 def sine(mean: float, amplitude: float, period: float | Length) -> Sine:
     """Produce a rate that goes up and down around `mean` once per `period`, rising first.
 
@@ -132,6 +136,7 @@ def sine(mean: float, amplitude: float, period: float | Length) -> Sine:
     return Sine(mean, amplitude, _seconds("sine", period))
 
 
+@usage("st.trace([1000, 2000, 1500], every='1m')")
 def trace(rates: Sequence[float], *, every: float | Length = "1s") -> Steps:
     """Produce the rates of a recorded load, each for the time `every`. The last one continues.
 

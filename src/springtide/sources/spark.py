@@ -12,6 +12,7 @@ import pyarrow as pa
 from springtide.connectors import MISFIT
 from springtide.query.connectors import Rows, SourceConnector
 from springtide.query.errors import QueryError
+from springtide.query.usage import usage
 from springtide.sources.unicode import checked
 from springtide.sparks import arrow_schema
 
@@ -71,6 +72,7 @@ class SparkSource(SourceConnector):
         return {"frame": None, "columns": self.columns, "stream": self.stream, "position": self.position}
 
 
+@usage("st.spark(spark.readStream.format('rate').load())")
 def spark(frame: DataFrame, *, stream: str | Sequence[str] | None = None, position: str | None = None) -> SparkSource:
     """Read a streaming DataFrame.
 

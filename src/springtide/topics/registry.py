@@ -16,6 +16,7 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Re
 
 from springtide.connectors import Secret
 from springtide.query.errors import QueryError, SpringtideError, shown
+from springtide.query.usage import usage
 
 _STEP = "(schema_registry)"
 _ANSWER = 10.0
@@ -147,6 +148,7 @@ def _opener(ca: str | None) -> OpenerDirector:
     return build_opener(_Stay, HTTPSHandler(context=ssl.create_default_context(cafile=ca)))
 
 
+@usage("st.schema_registry('http://localhost:8081')")
 def schema_registry(
     url: str,
     *,

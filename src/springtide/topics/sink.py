@@ -17,6 +17,7 @@ import polars as pl
 
 from springtide.connectors import Advice, Entry, LedgerSink, Owner, Publication, Target, failpoint, refusal
 from springtide.query.errors import QueryError, SinkError, shown
+from springtide.query.usage import usage
 from springtide.sources.csv import check_separator
 from springtide.topics.client import ANSWER, Client, asking, describe, offsets
 from springtide.topics.encoding import FORMATS, Coding, encoded, unfit
@@ -308,6 +309,7 @@ class KafkaTarget(Target):
         return False
 
 
+@usage("st.kafka_sink('localhost:9092', 'calls')")
 def kafka_sink(
     servers: str | Sequence[str],
     topic: str,

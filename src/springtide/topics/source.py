@@ -15,6 +15,7 @@ from springtide.connectors import POSITION, Feed, Owner, Read, Slice, Source
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.errors import shown as shown_value
 from springtide.query.types import TIME, micros, schema_from
+from springtide.query.usage import usage
 from springtide.sources.csv import check_separator
 from springtide.sources.text_columns import check_types
 from springtide.topics import records, values
@@ -180,6 +181,7 @@ def _offsets(found: Sequence[Any]) -> pl.Series:
     return pl.Series(POSITION, [m.offset() for m in found], dtype=pl.Int64)
 
 
+@usage("st.kafka('localhost:9092', 'calls', schema={'src': pl.String, 'ts': st.TIME})")
 def kafka(
     servers: str | Sequence[str],
     topic: str | Sequence[str] | None = None,

@@ -208,7 +208,7 @@ def test_separators_that_are_none(separator: Any) -> None:
 
 
 def test_a_schema_must_be_declared() -> None:
-    with pytest.raises(TypeError, match="schema"):
+    with pytest.raises(st.QueryError, match="'schema' is missing"):
         st.csv("a.csv")  # type: ignore[call-arg]
 
 

@@ -12,10 +12,12 @@ from springtide.elastic.loads import steady_loads
 from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.snapshot import Snapshot
 from springtide.query.plurals import plural
+from springtide.query.usage import usage_of
 from springtide.state.bucket_map import BucketMap
 from springtide.state.instructions import Trigger
 
 
+@usage_of("st.Balancing(uit=0.05, mit=0.1)", "(balancing)")
 @dataclass(frozen=True)
 class Balancing:
     """Move buckets if the standard deviation of the utilisation exceeds UIT and would fall by at least MIT."""

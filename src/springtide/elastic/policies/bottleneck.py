@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.snapshot import Snapshot
 from springtide.query.plurals import plural
+from springtide.query.usage import usage_of
 from springtide.state.instructions import Trigger
 
 
+@usage_of("st.Bottleneck(delta=0.7, k=2)", "(bottleneck)")
 @dataclass(frozen=True)
 class Bottleneck:
     """Split every instance of the bottleneck that was over δ in k consecutive summaries; never remove instances.

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from springtide.elastic import sizing
 from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.snapshot import Snapshot
+from springtide.query.usage import usage_of
 from springtide.state.instructions import Trigger
 
 
+@usage_of("st.DS2()", "(ds2)")
 @dataclass(frozen=True)
 class DS2:
     """Give each subquery the fewest instances that reach its target rate, given the true rate of an instance.

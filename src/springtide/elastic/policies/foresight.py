@@ -18,6 +18,7 @@ from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.sizing import Work
 from springtide.elastic.snapshot import Snapshot
 from springtide.query.plurals import plural
+from springtide.query.usage import usage_of
 from springtide.state.instructions import Trigger
 
 POINTS = 8
@@ -32,6 +33,7 @@ JUMP = 8.0
 These are deviations of a summary; a single epoch fluctuates more than the average of several."""
 
 
+@usage_of("st.Foresight(delay=30, drain=30)", "(foresight)")
 @dataclass(frozen=True)
 class Foresight:
     """Scale out when waiting for one more summary would be too late; scale in when it is worthwhile.

@@ -11,11 +11,13 @@ from springtide.elastic.policies.foresight import Foresight
 from springtide.elastic.policies.policy import Policy, Proposal
 from springtide.elastic.snapshot import Snapshot
 from springtide.query.plurals import plural
+from springtide.query.usage import usage_of
 
 NOTHING = 0.25
 """A scale-out that achieves less than this share of the expected gain has achieved nothing."""
 
 
+@usage_of("st.Learned(st.Foresight())", "(learned)")
 @dataclass(frozen=True)
 class Learned:
     """Let a policy propose, and hold back what experience speaks against.

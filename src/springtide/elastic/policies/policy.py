@@ -8,9 +8,11 @@ from typing import Protocol
 
 from springtide.elastic.snapshot import Snapshot
 from springtide.query.plurals import plural
+from springtide.query.usage import usage_of
 from springtide.state.instructions import Trigger
 
 
+@usage_of("st.Proposal('step', 'too much to do', instances=4)", "(proposal)")
 @dataclass(frozen=True)
 class Proposal:
     """What a policy would like for one subquery. The manager may refuse it.

@@ -17,6 +17,7 @@ from springtide.elastic.forecast import Forecaster, Linear, Series
 from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.snapshot import Snapshot
 from springtide.query.plurals import plural
+from springtide.query.usage import usage_of
 from springtide.state.instructions import Trigger
 
 Activity = Literal["low", "medium", "high", "critical"]
@@ -66,6 +67,7 @@ class Estimate:
         return min(self.input, self.now) * self.selectivity
 
 
+@usage_of("st.Predictive(theta_min=0.3)", "(predictive)")
 @dataclass(frozen=True)
 class Predictive:
     """Decide by the expected activity, not by the measured one.

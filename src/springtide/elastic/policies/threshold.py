@@ -10,12 +10,14 @@ from typing import Literal
 from springtide.elastic.policies.policy import Proposal
 from springtide.elastic.snapshot import Snapshot
 from springtide.query.plurals import plural
+from springtide.query.usage import usage_of
 from springtide.state.instructions import Trigger
 
 ROUNDING = 1e-9
 """Exceeding a whole number by less than this is treated as a rounding error."""
 
 
+@usage_of("st.Threshold(lut=0.5, uut=0.9)", "(threshold)")
 @dataclass(frozen=True)
 class Threshold:
     """Scale out above UUT and in below LUT, directly to the number of instances at which the utilisation is TUT.

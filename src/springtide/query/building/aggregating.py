@@ -9,6 +9,7 @@ import polars as pl
 
 from springtide.query import steps
 from springtide.query.aggregates import Aggregate
+from springtide.query.as_aggregate import as_aggregate
 from springtide.query.building.checks import check_timed, check_unique, check_window, keys_of
 from springtide.query.building.labels import label_after
 from springtide.query.errors import QueryError, shown
@@ -36,7 +37,9 @@ def aggregate_step(
     for column, aggregate in aggregates.items():
         if not isinstance(aggregate, Aggregate):
             problem = f"{column}={shown(aggregate)} is not an aggregate"
-            raise QueryError(label, problem, "use st.count(), st.mean('x') and the like")
+            same = as_aggregate(aggregate) if isinstance(aggregate, pl.Expr) else None
+            hint = f"write {column}={same}" if same else "use st.count(), st.mean('x') and the like"
+            raise QueryError(label, problem, hint)
     check_unique(label, [TS, *keys, WINDOW_START, WINDOW_END, *aggregates])
     bound = tuple(a.bind(label, column, stream.schema) for column, a in aggregates.items())
     schema = pl.Schema(

@@ -10,12 +10,14 @@ from typing import Any
 
 from springtide.query.errors import QueryError
 from springtide.query.types import Length, micros_of
+from springtide.query.usage import usage_of
 from springtide.state.stores import Store
 
 AFTER = "1s"
 _WHERE = "(replicas)"
 
 
+@usage_of("st.Replicated('group/', name='a')", "(replicated)")
 @dataclass(frozen=True)
 class Replicated:
     """One of several replicas of a query, which share a group: the log of what each epoch reads, and of who publishes it.
