@@ -134,13 +134,13 @@ def demo(
         ("", f"{program} scale {ckpt} heavy 5"),
     ]
     options = RunOptions(
-        SessionOptions(f"local[{_SLOTS},4]"),
-        str(ckpt),
-        ("calls=2", "heavy=3"),
-        "1s",
-        _HIGH,
-        plain,
-        elastic,
+        session=SessionOptions(f"local[{_SLOTS},4]"),
+        checkpoint=str(ckpt),
+        instances=("calls=2", "heavy=3"),
+        trigger="1s",
+        rows_per_epoch=_HIGH,
+        plain=plain,
+        elastic=elastic,
         ui=is_installed(),
     )
     finished = launch(query, options, console, tips)

@@ -56,7 +56,7 @@ _LOOK = 0.2
 """Seconds between two looks at a run."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """How a person wants a query to run: the options of `springtide run`."""
 

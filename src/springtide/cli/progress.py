@@ -23,7 +23,7 @@ _TREND = 12
 """Bars of the instances."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SubqueryProgress:
     """One subquery now."""
 
@@ -187,13 +187,13 @@ class Tracker:
         segments = manifest.state[name].segments if name in manifest.state else ()
         used = seen.utilisation(name) if seen is not None and name in seen.subqueries else ()
         return SubqueryProgress(
-            name,
-            manifest.maps[name].instances,
-            sum(sum(m.rows_in) for m in measured) / span if measured else None,
-            sum(sum(m.rows_out) for m in measured) / span if measured else None,
-            fmean(used) if used else None,
-            max(used) if used else None,
-            sum(s.rows for s in segments),
-            sum(s.bytes for s in segments),
-            tuple(self._trends.get(name, {}).values()),
+            name=name,
+            instances=manifest.maps[name].instances,
+            rate_in=sum(sum(m.rows_in) for m in measured) / span if measured else None,
+            rate_out=sum(sum(m.rows_out) for m in measured) / span if measured else None,
+            utilisation=fmean(used) if used else None,
+            highest=max(used) if used else None,
+            state_rows=sum(s.rows for s in segments),
+            state_bytes=sum(s.bytes for s in segments),
+            trend=tuple(self._trends.get(name, {}).values()),
         )

@@ -203,21 +203,21 @@ def run(
         )
     replica = _replica(replica_of, name, checkpoint)
     options = RunOptions(
-        spark,
-        checkpoint,
-        instances or (),
-        trigger,
-        rows_per_epoch,
-        plain,
-        settings,
-        metrics,
-        durable,
-        savepoint,
-        ui,
-        standing,
-        replica,
-        QueryFile(file, policy, elasticity, history=history),
-        reload,
+        session=spark,
+        checkpoint=checkpoint,
+        instances=instances or (),
+        trigger=trigger,
+        rows_per_epoch=rows_per_epoch,
+        plain=plain,
+        elastic=settings,
+        metrics=metrics,
+        durability=durable,
+        savepoint=savepoint,
+        ui=ui,
+        standby=standing,
+        replica=replica,
+        file=QueryFile(file, policy, elasticity, history=history),
+        reload=reload,
     )
     finished = launch(query, options, console, module=module)
     summary(query, finished, console)

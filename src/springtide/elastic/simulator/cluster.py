@@ -27,7 +27,7 @@ from springtide.state.instructions import Instruction
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SimulatedEpoch:
     """The results of one epoch."""
 
@@ -128,7 +128,18 @@ class _Cluster:
                 seconds += max(0.0, self.failure - start) + RECOVERY
                 self.failure = self._next_failure(start + seconds)
             end = start + seconds
-            self._measure(number, start, end, before, looked, taken, rows, loads, times, failed)
+            self._measure(
+                number=number,
+                start=start,
+                end=end,
+                before=before,
+                looked=looked,
+                taken=taken,
+                rows=rows,
+                loads=loads,
+                times=times,
+                failed=failed,
+            )
             taken += rows
             before, looked, number = end, start, number + 1
             # Rows that were there but were not taken need not wait for the pace.
@@ -157,6 +168,7 @@ class _Cluster:
 
     def _measure(
         self,
+        *,
         number: int,
         start: float,
         end: float,
@@ -176,16 +188,16 @@ class _Cluster:
             paid[instruction.subquery] = max(paid[instruction.subquery], instruction.after.instances)
         self.result.epochs.append(
             SimulatedEpoch(
-                start,
-                end,
-                rows,
-                end - oldest,
-                p99,
-                waiting,
-                {name: m.instances for name, m in self.maps.items()},
-                sum(paid.values()),
-                sum(times.values()) / rows if rows else 0.0,
-                failed,
+                start=start,
+                end=end,
+                rows=rows,
+                first=end - oldest,
+                p99=p99,
+                waiting=waiting,
+                degrees={name: m.instances for name, m in self.maps.items()},
+                paid=sum(paid.values()),
+                work=sum(times.values()) / rows if rows else 0.0,
+                failed=failed,
             )
         )
         # As in a real run, sources are looked at when an epoch begins: at its end, it is not known what has arrived since.
