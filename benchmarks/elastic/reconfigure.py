@@ -179,10 +179,22 @@ def _springtide(
     return pl.read_parquet(folder / "out" / "*.parquet"), metrics
 
 
-def epochs_more(run: Any, count: int) -> None:
-    until = len(run.epochs()) + count
-    while run.active and len(run.epochs()) < until:
+def epochs_more(run: Any, count: int, longest: float = 300.0) -> None:
+    """Wait until a run has made so many more epochs, or has ended."""
+    limit, made, last = time.monotonic() + longest, 0, _newest(run)
+    while run.active and made < count:
+        if time.monotonic() > limit:
+            raise TimeoutError(f"{made} of {count} epochs in {longest:.0f} s; what happened last: {run.events()[-3:]}")
         time.sleep(0.005)
+        newest = _newest(run)
+        made += newest - last if last >= 0 else int(newest >= 0)
+        last = newest
+
+
+def _newest(run: Any) -> int:
+    """Return the number of the last epoch; a run remembers only so many of them."""
+    epochs = run.epochs()
+    return int(epochs[-1].epoch) if epochs else -1
 
 
 def different(one: pl.DataFrame, other: pl.DataFrame) -> int:

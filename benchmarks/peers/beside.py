@@ -16,7 +16,6 @@ what was found for them before; each has the revision that it was measured at.
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import time
 import traceback
@@ -28,7 +27,7 @@ from typing import Any
 import polars as pl
 
 import springtide as st
-from benchmarks.measure import ROOT, result, revision, say, scratch, session, summary
+from benchmarks.measure import kept, result, revision, say, scratch, session, summary
 from benchmarks.peers import data, flink, picture, ratios, rows
 from benchmarks.peers import spark as spark_side
 from benchmarks.peers.queries import QUERIES
@@ -127,9 +126,7 @@ def _beside(name: str, runners: Mapping[str, Runner], given: argparse.Namespace,
 
 def _keep(found: dict[str, Any]) -> None:
     """Keep what was found, with what is known of the other queries, and draw it."""
-    kept = ROOT / "benchmarks" / "results" / "peers.json"
-    before = json.loads(kept.read_text("utf-8"))["queries"] if kept.exists() else {}
-    together = before | found
+    together = kept("peers").get("queries", {}) | found
     queries = {name: together[name] for name in QUERIES if name in together}
     picture.draw(queries)
     result("peers", **ratios.of_all(queries), flink=flink.VERSION, queries=queries)

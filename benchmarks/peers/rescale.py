@@ -34,7 +34,7 @@ import polars as pl
 import springtide as st
 from benchmarks.elastic.reconfigure import CALLERS, FULL, PER_SECOND, different
 from benchmarks.latency.windows import reading, times
-from benchmarks.measure import DATA, ROOT, result, revision, say, scratch, session, summary
+from benchmarks.measure import DATA, kept, result, revision, say, scratch, session, summary
 from benchmarks.peers import flink
 from benchmarks.peers.queries import QUERIES
 from benchmarks.peers.rows import uniform
@@ -148,8 +148,7 @@ def together(runs: Sequence[Figures]) -> Figures:
 
 def _keep(load: Load, found: dict[str, Figures]) -> None:
     """Keep what was found for this size, with what is known of others."""
-    kept = ROOT / "benchmarks" / "results" / "rescale.json"
-    sizes = json.loads(kept.read_text("utf-8")).get("sizes", {}) if kept.exists() else {}
+    sizes = kept("rescale").get("sizes", {})
     name = f"{load.callers}-{load.per_second}"
     sides = {side: run | {"revision": revision()} for side, run in found.items()}
     sizes[name] = {

@@ -10,7 +10,7 @@ some seconds each, with at most `MOST_WAITING` seconds of calls waiting: the pap
 cores, the queue is what waited at the end of the step.
 
 The join is also measured with 4 instances, more than there are cores (figure 18). What 4 to 40 instances could do with a core each is modelled, not measured: the
-simulator's costs of a row, an epoch and an instance, found in the run of 2.
+simulator's costs of a row, an epoch and an instance, found in the run of 2. A second picture has what was measured by the number of instances and, dashed, what was modelled.
 """
 
 import argparse
@@ -175,6 +175,7 @@ def main(*args: str) -> None:
         for name in given.operators:
             found[name] = _operator(spark, CASES[name], name, file, folder, given)
     _draw(found)
+    _draw_modelled(found)
     result(
         "operators",
         speedup={name: f["speedup"] for name, f in found.items()},
@@ -330,6 +331,27 @@ def compared(case: Case, calls: Calls, total: int, folder: Path) -> tuple[int, i
     if not wanted.height:
         raise AssertionError("there is not one row to compare")
     return different(given, wanted), wanted.height
+
+
+def _draw_modelled(found: dict[str, Any]) -> None:
+    """Draw throughput by instances: what was measured on these cores, and, dashed, what is modelled for a core each."""
+    title = "single operators by instances: measured on two cores, and (dashed) modelled for a core each"
+    with picture("operators-modelled", [1.0] * len(found), title=title) as panels:
+        for axes, (name, by) in zip(panels, found.items(), strict=True):
+            measured = {int(n): rate for n, rate in sorted(by["as_fast_as_it_goes"].items())}
+            modelled = {int(n): rate for n, rate in by["modelled"].items()}
+            axes.plot(list(measured), list(measured.values()), color=COLOURS[0], marker="o", label="measured")
+            axes.plot(
+                list(modelled),
+                list(modelled.values()),
+                color=COLOURS[1],
+                marker="o",
+                linestyle="--",
+                fillstyle="none",
+                label="modelled",
+            )
+            axes.set(ylabel=f"{name}\n{by['unit']}", ylim=(0, None))
+        panels[-1].set(xlabel="instances")
 
 
 def _draw(found: dict[str, Any]) -> None:

@@ -33,7 +33,7 @@ SIZES, CALLERS, RATE = (1, 5, 10), (1_000, 10_000, 100_000), 20_000
 AT_LEAST = 0.5
 """Seconds between a change and the next one."""
 LONG = 60.0
-"""Seconds after which a change is not waited for."""
+"""Seconds after which a change, or the epochs after it, are not waited for."""
 BEGIN = 1_700_000_000_000_000
 
 
@@ -112,10 +112,10 @@ def _run(spark: Any, folder: Path, size: int, callers: int) -> tuple[list[dict[s
         for protocol in PROTOCOLS:
             if len(run.last_snapshot.subqueries["windows"].busy) != before:
                 run.scale("windows", before)
-                epochs_more(run, 4)
+                epochs_more(run, 4, LONG)
             time.sleep(AT_LEAST)
             found.append(_change(run, before, after, protocol))
-            epochs_more(run, 2)
+            epochs_more(run, 2, LONG)
     run.stop()
     return found, rate
 
@@ -123,15 +123,23 @@ def _run(spark: Any, folder: Path, size: int, callers: int) -> tuple[list[dict[s
 def _change(run: Any, before: int, after: int, protocol: Protocol) -> dict[str, Any]:
     asked = time.time()
     run.scale("windows", after, protocol=protocol)
-    while run.active and run.last_snapshot.subqueries["windows"].instances != after:
+    while run.last_snapshot.subqueries["windows"].instances != after:
+        if not run.active:
+            run.wait()  # raises what went wrong
+            raise RuntimeError(f"the run ended before it went from {before} to {after} instances")
+        if time.time() > asked + LONG:
+            there = run.last_snapshot.subqueries["windows"].instances
+            raise TimeoutError(f"{before} → {after} by {protocol}: still {there} instances after {LONG:.0f} s")
         time.sleep(0.002)
     done, over = time.time(), list[float]()
     recreated = run.decisions(1)[-1].protocol == "window"
-    while recreated and run.active and not over and time.time() < asked + LONG:
+    while recreated and run.active and not over:
+        if time.time() > asked + LONG:
+            raise TimeoutError(f"{before} → {after} by {protocol}: old windows are still open after {LONG:.0f} s")
         over = _done_since(asked, run)
         time.sleep(0.002)
     done = over[0] if over else done
-    epochs_more(run, 1)  # the decision's outcome is written down
+    epochs_more(run, 1, LONG)  # the decision's outcome is written down
     last = run.decisions(1)[-1]
     moved = last.outcome.bytes_moved if protocol == "state" and last.outcome else 0
     return {
