@@ -155,7 +155,7 @@ class Manager:
         return tuple(decided.values())
 
     def _limited(self, summary: Snapshot) -> Snapshot:
-        """Tell policies the user's limits: what one subquery may not have would not help if another got it instead."""
+        """Give policies the user's limits, so that they do not rely on instances that they cannot get."""
         if self.elastic.max is None and not self.elastic.limits:
             return summary
         bounds = {name: self.elastic.bounds(name, own.most)[1] for name, own in summary.subqueries.items()}

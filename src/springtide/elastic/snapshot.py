@@ -308,7 +308,7 @@ class Snapshot:
     def from_json(data: dict[str, Any]) -> Snapshot:
         """Read what `to_json` wrote, even after a round trip through JSON."""
         if data["format"] != FORMAT:
-            raise ValueError(f"a snapshot of format {data['format']}, this version of Springtide reads {FORMAT}")
+            raise ValueError(f"a snapshot of format {data['format']}, but this version of Springtide reads {FORMAT}")
         plain = {key: value for key, value in data.items() if key != "format"}
         return Snapshot(
             **plain

@@ -31,7 +31,7 @@ _THETA_JOINS = {steps.Within: TimeThetaOperator, LastN: LastThetaOperator}
 
 
 def register_window(window: type[Window], make: MakeOperator) -> None:
-    """Say which operator runs aggregates over a type of window.
+    """Register which operator runs aggregates over a type of window.
 
     Call it in the module that defines the window: every process that receives a query with such a window has imported that module.
     """

@@ -292,7 +292,7 @@ class Checkpoint:
                 "has a damaged springtide.json", "restore that file from a copy, or start with a new checkpoint"
             ) from None
         if version != FORMAT:
-            raise self._error(f"has format {version}, this version of Springtide reads {FORMAT}", NEWER)
+            raise self._error(f"has format {version}, but this version of Springtide reads {FORMAT}", NEWER)
         return data
 
     def in_use(self) -> bool:

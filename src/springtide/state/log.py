@@ -97,7 +97,7 @@ class Claim:
         """Read what `encode` wrote."""
         body = parsed(data)
         if body["format"] != _FORMAT:
-            raise NewerFormat(f"has format {body['format']}, this version of Springtide reads {_FORMAT}")
+            raise NewerFormat(f"has format {body['format']}, but this version of Springtide reads {_FORMAT}")
         manifest = body["manifest"]
         return Claim(**body["claim"], manifest=None if manifest is None else Manifest.decode(manifest.encode()))
 

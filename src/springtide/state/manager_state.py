@@ -106,7 +106,7 @@ def check_manager_state(where: str, value: Any) -> None:
         return
     record(format=whole())(where, value)
     if value["format"] != FORMAT:
-        raise NewerFormat(f"has {where} of format {value['format']}, this version of Springtide reads {FORMAT}")
+        raise NewerFormat(f"has {where} of format {value['format']}, but this version of Springtide reads {FORMAT}")
     _STATE(where, value)
 
 

@@ -227,7 +227,7 @@ class Manifest:
         if not isinstance(outer, dict) or "format" not in outer:
             raise ValueError("it is not a manifest")
         if outer["format"] != FORMAT:
-            raise NewerFormat(f"has format {outer['format']}, this version of Springtide reads {FORMAT}")
+            raise NewerFormat(f"has format {outer['format']}, but this version of Springtide reads {FORMAT}")
         body: Any = outer.get("body")
         if zlib.crc32(json.dumps(body, separators=(",", ":"), sort_keys=True).encode()) != outer.get("crc"):
             raise ValueError("its checksum does not fit")

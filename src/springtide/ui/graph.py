@@ -92,5 +92,5 @@ def _box(name: str) -> dict[str, Any]:
 
 
 def _what(said: str, kind: str) -> str:
-    """Say what a step does; for a source that would be the types of its columns, which do not help here."""
+    """Return what a step does; for a source that would be the types of its columns, which do not help here."""
     return "" if kind == "source" else said.removeprefix(f"{kind}: ")

@@ -64,7 +64,7 @@ class No(NamedTuple):
 
 
 def judge(asked: Asked, rules: Rules) -> No | None:
-    """Say why a request is refused; None if it is not.
+    """Return why a request is refused; None if it is not.
 
     >>> rules = Rules(frozenset(LOOPBACK), "word")
     >>> judge(Asked("GET", "/", {"host": "127.0.0.1:8080"}), rules)

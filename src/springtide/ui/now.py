@@ -70,7 +70,7 @@ def now_of(seen: Seen) -> dict[str, Any]:
 
 
 def state_of(seen: Seen) -> State:
-    """Say whether a query runs."""
+    """Return whether a query runs, waits, has ended, was stopped, or is gone."""
     if seen.gone is not None:
         return "gone"
     last = seen.kept[-1] if seen.kept else None
@@ -187,7 +187,7 @@ def _source(name: str, state: SourceState, measured: Snapshot | None) -> dict[st
 
 
 def held_by(state: SourceState) -> dict[str, Any] | None:
-    """Say which physical stream holds the merged time of a source back, and by how much; None if none does."""
+    """Return which physical stream holds the merged time of a source back, and by how much; None if none does."""
     times = {n: t for n, t in state.times.items() if t != END_OF_TIME}
     if len(times) < 2:
         return None

@@ -93,7 +93,7 @@ def open_browser(url: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach an address.
+    """Return whether only this machine can reach an address.
 
     >>> is_loopback("localhost"), is_loopback("127.0.0.2"), is_loopback("0.0.0.0"), is_loopback("example.org")
     (True, True, False, False)

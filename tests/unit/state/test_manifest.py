@@ -78,7 +78,7 @@ def test_what_is_no_manifest(data: bytes) -> None:
 
 def test_a_newer_format_is_told_before_anything_else() -> None:
     data = altered(lambda d: (d.update(format=FORMAT + 1), d.pop("crc"), d.pop("body")))
-    with pytest.raises(ValueError, match="format 2, this version of Springtide reads 1"):
+    with pytest.raises(ValueError, match="format 2, but this version of Springtide reads 1"):
         Manifest.decode(data)
 
 
