@@ -5,8 +5,9 @@ take slices → plan (pure) → run the tasks → manifest (pure) → commit (at
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from springtide.elastic.snapshot import Snapshot
 from springtide.query.errors import SpringtideError
 from springtide.query.ids import EpochNumber, Generation
 from springtide.query.plurals import plural
@@ -39,6 +40,8 @@ class Epochs:
         self.context, self.form = context, form
         self.failure: BaseException | None = None
         """The error that occurred during or after the commit of a new form's first epoch, or when one was taken back: this run cannot continue."""
+        self.expected: list[Callable[[Snapshot], None]] = []
+        """Called with what is measured of the next epoch."""
         self._begins: Manifest | None = None
         """What the next epoch begins with if that is not the last manifest: while the query is being replaced."""
 
@@ -116,6 +119,8 @@ class Epochs:
         failpoint("after-clean")
         snapshot = context.observer.epoch(epoch, reports, context.manifest, context.storage, started, backlogs)
         form.reconfiguring.measured(snapshot)
+        while self.expected:
+            self.expected.pop()(snapshot)
         return manifest
 
     def release(self) -> None:
@@ -165,7 +170,7 @@ class Epochs:
             sources=form.ledgers.settled(sources),
             batch=batch,
             metrics=self._metrics(reports, started),
-            elastic=form.reconfiguring.remembered(),
+            elastic=form.remembered(),
             log=log,
         )
         if storage.in_background and (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from springtide.compiler.plan import Plan
 from springtide.elastic.settings import Elastic
@@ -12,6 +13,8 @@ from springtide.runtime.intake import Intake
 from springtide.runtime.ledgers import Ledgers
 from springtide.runtime.publishing import Publishing
 from springtide.runtime.reconfiguring import Reconfiguring
+from springtide.runtime.settings import Settings, digest_of, settings_of
+from springtide.state.manager_state import ManagerState
 
 Execute = Callable[[Epoch], Sequence[TaskReport]]
 """Runs the tasks of an epoch and returns their reports."""
@@ -28,6 +31,16 @@ class Form:
     publishing: Publishing
     reconfiguring: Reconfiguring
     elastic: Elastic | None
+
+    @cached_property
+    def settings(self) -> Settings:
+        """What `elastic` says, as it was to begin with: what a policy keeps while it runs is no part of that."""
+        return settings_of(self.elastic)
+
+    def remembered(self) -> ManagerState | None:
+        """Return what the manager must know when the run starts again; nothing without one."""
+        manager = self.reconfiguring.manager
+        return None if manager is None else replace(manager.state, settings=digest_of(self.settings))
 
     def take_the_place_of(self, before: Form) -> None:
         """Open what is new, and close what it replaces; what stays is taken over as it is."""

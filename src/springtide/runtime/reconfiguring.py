@@ -20,7 +20,6 @@ from springtide.runtime.planning import Ownership
 from springtide.runtime.reconfiguration import Reconfiguration
 from springtide.state.bucket_map import BucketMap
 from springtide.state.instructions import Instruction
-from springtide.state.manager_state import ManagerState
 from springtide.state.manifest import Manifest
 
 
@@ -69,10 +68,6 @@ class Reconfiguring:
     def ownership(self, manifest: Manifest) -> Ownership:
         """Return who owns what in the epoch after a manifest."""
         return self._decisions.ownership(manifest)
-
-    def remembered(self) -> ManagerState | None:
-        """Return what the manager must know when the run starts again; nothing without one."""
-        return self.manager.state if self.manager else None
 
     def replaced(
         self,

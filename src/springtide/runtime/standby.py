@@ -22,6 +22,7 @@ from springtide.query.usage import usage_of
 from springtide.runtime.durability import Durability
 from springtide.runtime.identity import identity
 from springtide.runtime.options import Options
+from springtide.runtime.settings import digest_of, settings_of
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.claims import Sighting
 from springtide.state.errors import AnotherFormError, CheckpointError
@@ -35,6 +36,8 @@ AFTER = "5s"
 STOPPED = "somebody stopped the query while this run stood by; start it again to continue"
 _AWAY = "standing by; the store cannot be read"
 _WHERE = "(standby)"
+_NOTHING = "nothing"
+"""In the place of a digest: nothing decides about instances."""
 _LOOKS = 5
 """How many looks, and signs of life, there are in the time after which a run is presumed dead."""
 
@@ -131,6 +134,7 @@ class Successor:
         self._checkpoint, self._tell, self._told = checkpoint, standby.say, ""
         self._store = checkpoint.remote or options.durability.store or checkpoint.store
         self._check(plan)
+        self._settings = self._settings_there()
 
     def look(self) -> bool:
         """Keep up with the run at work while it is there; return whether this run has another form now. What is wrong is told, and the waiting continues."""
@@ -139,18 +143,17 @@ class Successor:
         except OSError:
             return False
         except SpringtideError as error:
-            if str(error) != self._told:
-                self._told = str(error)
-                self._tell(self._told)
+            self._tell_once(str(error))
             return False
 
     def follow(self) -> bool:
         """Have the form that the run at work had last; return whether that is another one than before. Raise an error if this run cannot have it."""
         try:
             self._check(self.plan)
-            return False
         except AnotherFormError as error:
             url, why = error.path, error.problem
+        else:
+            return self._follow_settings()
         if self.options.reload is None:
             then = "start it again with the new form"
             raise AnotherFormError(url, f"{why}. This run stood by with the query as it was", then)
@@ -166,7 +169,40 @@ class Successor:
                 what = f"{why}. The query that this run stood by with cannot be read again: {error}"
             raise AnotherFormError(url, what, "bring its file up to date here, and start this run again") from None
         self.plan, self.options = plan, replace(self.options, elastic=elastic)
+        self._settings = self._settings_there()
         return True
+
+    def _follow_settings(self) -> bool:
+        """Have what decides about instances read again if that was changed in the run at work. Nobody is refused for it: what cannot be had is told."""
+        now = self._settings_there()
+        if now is None or self._settings in (None, now):
+            self._settings = now if now is not None else self._settings
+            return False
+        try:
+            if self.options.reload is None:
+                raise QueryError(_WHERE, "it has what it was started with", "start it again with the new settings")
+            elastic = self.options.read_again()[1]
+            self.options = replace(self.options, elastic=elastic)
+            if (digest_of(settings_of(elastic)) or _NOTHING) != now:
+                raise QueryError(_WHERE, "what was read again is something else", "bring its file up to date here")
+        except SpringtideError as error:
+            self._tell_once(f"what decides about instances was changed in the run at work: {error}")
+            return False
+        self._settings = now
+        return False
+
+    def _settings_there(self) -> str | None:
+        """Return a digest of what decides about instances in the run at work; None if it has not said so yet."""
+        found = Log(self._store).tail().manifests()
+        if not found:
+            return None
+        state = found[-1].elastic
+        return _NOTHING if state is None else state.settings or None
+
+    def _tell_once(self, what: str) -> None:
+        if what != self._told:
+            self._told = what
+            self._tell(what)
 
     def _check(self, plan: Plan) -> None:
         if self._store.exists(MARKER):

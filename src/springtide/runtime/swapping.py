@@ -23,6 +23,7 @@ from springtide.runtime.epochs import Epochs
 from springtide.runtime.form import Execute, Form
 from springtide.runtime.recovering import lost
 from springtide.runtime.replacing import Replacement, replacement, with_history
+from springtide.runtime.settings import differences
 from springtide.runtime.storage import Storage
 from springtide.state.bucket_map import BucketMap
 from springtide.state.errors import LostError
@@ -95,8 +96,10 @@ class Swapping:
         """Replace the form of the query in an epoch of its own; see `Engine.replace`."""
         self._check_replaceable(plan)
         try:
+            self._want_executors(elastic)
             manifest = self._replace(plan, execute, elastic, backfill)
         except BaseException:
+            self._want_executors(self._epochs.form.elastic)
             if backfill is not None and self._epochs.failure is None:
                 backfill.close(adopted=False)
             raise
@@ -107,11 +110,25 @@ class Swapping:
     def change_elasticity(self, elastic: Elastic | None) -> None:
         """From now on let another policy decide, or the same one within other limits, or none. Changes that are under way continue."""
         context, form = self._context, self._epochs.form
-        other = form.reconfiguring.replaced(
-            form.plan, context.manifest, elastic, context.options.usual, context.past(elastic)
-        )
+        self._want_executors(elastic)
+        try:
+            other = form.reconfiguring.replaced(
+                form.plan, context.manifest, elastic, context.options.usual, context.past(elastic)
+            )
+        except BaseException:
+            self._want_executors(form.elastic)
+            raise
         self._epochs.form = replace(form, reconfiguring=other, elastic=elastic)
-        context.note("elasticity is over" if elastic is None else "elasticity goes on with other settings")
+        what = "; ".join(differences(form.settings, self._epochs.form.settings)) or "elasticity is as it was"
+        change = Change.of(context.query, what, context.observer.now(), context.manifest.epoch)
+        context.remember_decision(change.decision())
+        self._epochs.expected.append(
+            lambda first: context.remember_decision(change.outcome(first, form.reconfiguring.usual))
+        )
+        context.note(change.told.as_event())
+
+    def _want_executors(self, elastic: Elastic | None) -> None:
+        self._context.resources.want(elastic.executors if elastic else None)
 
     def _check_replaceable(self, plan: Plan) -> None:
         """Refuse to replace the query in a run that cannot go on, or in a replica."""
@@ -139,10 +156,10 @@ class Swapping:
         manifest = self._first_epoch(swap, started)
         swap.after.let_go(swap.before)
         assert context.observer.snapshot is not None
-        told, decisions = swap.told(context.observer.snapshot)
-        context.note(told.as_event())
-        for decision in decisions:
-            context.remember_decision(decision)
+        change = swap.change(context.observer.snapshot)
+        context.note(change.told.as_event())
+        context.remember_decision(change.decision())
+        context.remember_decision(change.outcome(context.observer.snapshot, swap.usual))
         return manifest
 
     def _first_epoch(self, swap: Swap, started: float) -> Manifest:
@@ -204,26 +221,43 @@ class Swap:
             with suppress(SpringtideError, OSError):  # then it stays, and takes up some space
                 release(storage.checkpoint.store, self.saved)
 
-    def told(self, first: Snapshot) -> tuple[Instruction, list[dict[str, Any]]]:
-        """Return what was changed and what that cost, as for a scaling: as an instruction, and as records of the history of decisions."""
-        name, key = self.after.plan.graph.name, uuid.uuid4().hex[:12]
-        whole = BucketMap(0, 1, ())
-        what = "; ".join(self.found.changes) or "nothing that has a state of its own"
+    def change(self, first: Snapshot) -> Change:
+        """Return what was changed, once its first epoch was measured."""
+        differ = [*self.found.changes, *differences(self.before.settings, self.after.settings)]
+        what = "; ".join(differ) or "nothing that has a state of its own"
         kept = f"; what {', '.join(self.found.leaving)} had is in the savepoint {self.saved}" if self.saved else ""
-        told = Instruction(first.time, first.epoch - 1, "replace", name, whole, whole, (), what + kept)
-        extra = 0.0 if self.usual is None else first.seconds - self.usual
-        return told, [
-            {"id": key, "what": str(told), "protocol": "virtual", "waited": 0.0} | told.to_json(),
-            {
-                "id": key,
-                "subquery": name,
-                "done": first.time,
-                "in_epoch": first.epoch,
-                "seconds": first.seconds,
-                "extra_seconds": round(extra, 6),
-                "bytes_moved": 0,
-            },
-        ]
+        return Change.of(self.after.plan.graph.name, what + kept, first.time, first.epoch - 1)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What was changed in a query and what that cost, as for a scaling."""
+
+    id: str
+    told: Instruction
+
+    @staticmethod
+    def of(query: str, what: str, time: float, epoch: int) -> Change:
+        """Say that something was changed after an epoch."""
+        whole = BucketMap(0, 1, ())
+        return Change(uuid.uuid4().hex[:12], Instruction(time, epoch, "replace", query, whole, whole, (), what))
+
+    def decision(self) -> dict[str, Any]:
+        """Return the record that says what was decided."""
+        return {"id": self.id, "what": str(self.told), "protocol": "virtual", "waited": 0.0} | self.told.to_json()
+
+    def outcome(self, first: Snapshot, usual: float | None) -> dict[str, Any]:
+        """Return the record that says what it cost: how much longer the first epoch with it took than is usual."""
+        extra = 0.0 if usual is None else first.seconds - usual
+        return {
+            "id": self.id,
+            "subquery": self.told.subquery,
+            "done": first.time,
+            "in_epoch": first.epoch,
+            "seconds": first.seconds,
+            "extra_seconds": round(extra, 6),
+            "bytes_moved": 0,
+        }
 
 
 def refuse_replica(plan: Plan) -> NoReturn:

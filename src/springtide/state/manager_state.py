@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from springtide.state.instructions import Instruction, Refusal, check_instruction, check_refusal
 from springtide.state.parsing import NewerFormat
-from springtide.state.shapes import anything, each, flag, known, listed, record, whole
+from springtide.state.shapes import anything, each, flag, known, listed, may, record, text, whole
 
 Value = TypeVar("Value")
 
@@ -31,6 +31,8 @@ class ManagerState:
     """Subquery → the fewer instances that the last summaries asked for, one after the other."""
     refusals: tuple[Refusal, ...] = ()
     """The last ones, oldest first."""
+    settings: str = ""
+    """A digest of what the manager decides by; empty where a version before this one wrote it."""
 
     def told(self, instruction: Instruction) -> ManagerState:
         """Remember an instruction until a snapshot shows that it is done."""
@@ -77,7 +79,7 @@ class ManagerState:
             "changed": dict(self.changed),
             "wishes": {name: list(wanted) for name, wanted in self.fewer_wanted.items()},
             "refusals": [vars(r) for r in self.refusals],
-        }
+        } | ({"settings": self.settings} if self.settings else {})
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> ManagerState:
@@ -88,6 +90,7 @@ class ManagerState:
             changed=data["changed"],
             fewer_wanted={name: tuple(wanted) for name, wanted in data["wishes"].items()},
             refusals=tuple(known(Refusal, r) for r in data["refusals"]),
+            settings=data.get("settings", ""),
         )
 
 
@@ -97,6 +100,7 @@ _STATE = record(
     changed=each(anything),
     wishes=each(listed(whole())),
     refusals=listed(check_refusal),
+    settings=may(text),
 )
 
 

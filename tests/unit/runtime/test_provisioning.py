@@ -32,6 +32,7 @@ class Toy:
     have: int = 1
     asked: list[int] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
+    wanted: list[st.Executors | None] = field(default_factory=list)
 
     def slots(self) -> int:
         return self.have
@@ -50,6 +51,9 @@ class Toy:
     def release(self, slots: int) -> None:
         self.kept.append(slots)
         self.have = min(self.have, slots)
+
+    def want(self, executors: st.Executors | None) -> None:
+        self.wanted.append(executors)
 
     def close(self) -> None:
         self.asked.append(0)
@@ -295,3 +299,20 @@ def test_a_command_for_which_no_executor_comes_fails(tmp_path: Path, clock: Hand
         clock.now += 12.0
         epoch(engine)
         assert answered(engine, command) == ("failed", True, None)
+
+
+def test_executors_follow_the_settings(tmp_path: Path) -> None:
+    """A run that was started without elasticity gets executors once it has it; a change that is refused leaves them alone."""
+    toy, hand = Toy(), Hand()
+    with running(tmp_path, toy, hand) as engine:
+        before, more = engine.form.elastic, st.Elastic(executors=st.Executors(warm=3))
+        assert before is not None
+        engine.change_elasticity(None)
+        engine.change_elasticity(more)
+        with pytest.raises(st.QueryError, match="no such step"):
+            engine.change_elasticity(st.Elastic(limits={"nobody": (1, 2)}))
+        plan = counting()[0].plan(buckets=8)
+        with pytest.raises(st.QueryError, match="not 16"):
+            engine.replace(plan, lambda epoch: execute(plan, epoch), None)
+        assert toy.wanted == [None, more.executors, st.Executors(), more.executors, None, more.executors]
+        engine.change_elasticity(before)

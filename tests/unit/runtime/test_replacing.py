@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -780,6 +781,41 @@ def test_another_policy_decides_from_now_on(running: Callable[..., Running]) -> 
     assert r.engine.manifest.maps["counts"].instances == 3
     r.engine.change_elasticity(None)
     r.engine.scale("counts", 4)
+
+
+class Mine:
+    """A policy that wants nothing."""
+
+    patience = 1
+
+    def decide(self, snapshot: st.Snapshot, history: Any) -> list[st.Proposal]:
+        return []
+
+
+def test_the_history_says_what_was_changed_about_elasticity(running: Callable[..., Running]) -> None:
+    r = running(counted())
+    r.add("feed", ("a", 1))
+    r.engine.change_elasticity(Elastic(max=2))
+    r.add("feed", ("a", 2))
+    first = r.engine.manifest
+    r.engine.change_elasticity(Elastic(max=2))
+    r.engine.change_elasticity(Elastic(max=3, policy=Mine()))
+    changed = Mine()
+    changed.patience = 2
+    r.swap(counted(pl.col("k") == "a"), Elastic(max=3, policy=changed))
+    r.engine.change_elasticity(None)
+    begun, same, other, swapped, over = r.engine.decisions()
+    assert begun.instruction.reason == "elasticity begins"
+    assert begun.outcome is not None
+    assert begun.outcome.epoch == first.epoch
+    assert same.instruction.reason == "elasticity is as it was"
+    assert "elasticity: max: 2 → 3; elasticity: policy: Threshold" in other.instruction.reason
+    assert re.search(r"filter is new; elasticity: policy: Mine \(\w+\) → Mine \(\w+\)", swapped.instruction.reason)
+    assert over.instruction.reason == "elasticity is over"
+    assert over.outcome is None
+    r.add("feed", ("a", 3))
+    assert all(d.outcome is not None for d in r.engine.decisions())
+    assert any(note == "replaced swapped: elasticity is over" for note in r.notes)
 
 
 def test_the_history_says_what_it_cost(running: Callable[..., Running]) -> None:

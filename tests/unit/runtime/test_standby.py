@@ -7,7 +7,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -151,13 +151,15 @@ def test_what_makes_no_sense_is_refused() -> None:
 # ── a query that was replaced meanwhile ───────────────────────────────────────────────────────────────────────────
 
 
-def leader(folder: Path, epochs: int, *, replaces: bool = False) -> None:
-    """Run some epochs of a query, which may be replaced then."""
+def leader(folder: Path, epochs: int, *, replaces: bool = False, elastic: st.Elastic | None = None) -> None:
+    """Run some epochs of a query, which may be replaced then; or what decides about its instances may be."""
     old, new = (form(folder).plan(buckets=8) for form in (swapping.first, swapping.replaced))
     seen = list[int]()
 
     def between(engine: Engine) -> bool:
         seen.append(engine.manifest.epoch)
+        if elastic is not None and engine.form.elastic != elastic:
+            engine.change_elasticity(elastic)
         if len(seen) > epochs and replaces:
             engine.replace(new, lambda epoch: inprocess.execute(new, epoch), None)
         return len(seen) <= epochs
@@ -234,6 +236,30 @@ def test_a_run_that_stands_by_reads_its_file_again_when_the_query_was_replaced(
     copied = pl.read_parquet(tmp_path / "copy" / "*.parquet").sort("x")
     assert (copied["double"] / copied["x"]).to_list()[1:] == [2.0] * 19 + [3.0] * 40
     compare(pl.read_parquet(tmp_path / "sums" / "*.parquet"), swapping.first(tmp_path).run_reference().rows("sums"))
+
+
+def test_a_run_that_stands_by_has_the_policy_that_the_run_at_work_was_given(tmp_path: Path) -> None:
+    write_input(tmp_path)
+    leader(tmp_path, 1)
+    told, now = list[str](), [st.Elastic(max=2)]
+    one, helpless = successor(tmp_path, told, None), successor(tmp_path, told, None)
+    one.options = replace(one.options, reload=lambda: (swapping.first(tmp_path), now[0]))
+    leader(tmp_path, 1, elastic=st.Elastic(max=3))
+    assert not one.look()
+    assert one.options.elastic == st.Elastic(max=2), "what its file has now"
+    assert not helpless.look()
+    assert not helpless.follow(), "it is refused to nobody"
+    assert helpless.options.elastic is None
+    now[0] = st.Elastic(max=3)
+    assert not one.look(), "the query is what it was"
+    assert one.options.elastic == st.Elastic(max=3)
+    now[0] = st.Elastic(max=4)
+    assert not one.look()
+    assert one.options.elastic == st.Elastic(max=3), "it is read again only if the run at work has something else"
+    assert [text.partition(": step (standby): ")[2] for text in told] == [
+        "what was read again is something else; bring its file up to date here",
+        "it has what it was started with; start it again with the new settings",
+    ]
 
 
 def broken() -> st.Query:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from springtide.elastic.resources.sizing import Executors
+
 
 @dataclass(frozen=True)
 class LocalSlots:
@@ -36,6 +38,9 @@ class LocalSlots:
 
     def release(self, slots: int) -> None:
         """Keep all slots."""
+
+    def want(self, executors: Executors | None) -> None:
+        """Do nothing."""
 
     def close(self) -> None:
         """Do nothing."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from springtide.elastic.resources.sizing import Executors
+
 
 class Resources(Protocol):
     """Slots for tasks, and their provider. Nothing here blocks: what was requested is there when `slots` says so.
@@ -33,6 +35,10 @@ class Resources(Protocol):
 
     def release(self, slots: int) -> None:
         """Release, between two epochs, everything that is not needed for this number of slots plus the warm pool."""
+        ...
+
+    def want(self, executors: Executors | None) -> None:
+        """From now on request executors by other settings, or none."""
         ...
 
     def close(self) -> None:

@@ -48,7 +48,7 @@ def resources_of(
     java: Any = context._jsc.sc()
     if java.isLocal():
         return LocalSlots(int(java.maxNumConcurrentTasks(java.resourceProfileManager().defaultResourceProfile())))
-    return SparkExecutors(context, wanted if java.executorAllocationManager().isEmpty() else None, warm_up)
+    return SparkExecutors(context, wanted, warm_up)
 
 
 class SparkExecutors:
@@ -60,7 +60,8 @@ class SparkExecutors:
         """Only look around; nothing is requested before `request`."""
         self._jvm: Any = context._jvm
         self._java: Any = context._jsc.sc()
-        self._wanted, self._warm_up = wanted, warm_up
+        self._wanted: Executors | None = None
+        self._warm_up = warm_up
         self._profile = self._java.resourceProfileManager().defaultResourceProfile()
         self._decommission = context.getConf().get("spark.decommission.enabled", "false") == "true"
         self._each = _slots_of_each(context)
@@ -71,8 +72,17 @@ class SparkExecutors:
         """Slots whose workers have started, and slots whose workers have at least been asked to start."""
         self._warmed: Callable[[], bool] = bool
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        if wanted is not None:
-            threading.Thread(target=self._run, name="springtide-executors", daemon=True).start()
+        self._thread: threading.Thread | None = None
+        self.want(wanted)
+
+    def want(self, executors: Executors | None) -> None:
+        """From now on request executors by other settings, or none; where Spark allocates them itself, none are requested."""
+        self._wanted = executors if self._java.executorAllocationManager().isEmpty() else None
+        self._target = None  # the same number of slots may now mean another number of executors
+        if self._wanted is not None and self._thread is None:
+            self._ready = self._begun = self._all()  # the query uses them already
+            self._thread = threading.Thread(target=self._run, name="springtide-executors", daemon=True)
+            self._thread.start()
 
     def slots(self) -> int:
         """Count the slots of all executors that are ready and not about to be released, without those that other queries use."""
