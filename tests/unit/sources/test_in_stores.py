@@ -272,17 +272,11 @@ def test_options_from_the_environment(s3: str, s3_server: str, drain: Drain, mon
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        (
-            "hdfs://host/in",
-            r"step \(csv\): hdfs://host/in is in .* kind of store: hdfs://; use a folder",
-        ),
-        ("s3:///in", r"names no bucket; write it like s3://BUCKET/FOLDER"),
-        (
-            "s3://bucket/in/a?.csv",
-            r"what follows the \? in s3://bucket/in/a is not an option; .* write \* in a pattern",
-        ),
-        ("s3://bucket/a#b", r"has a # in it; write %23"),
-        (Path("s3://bucket/a"), r"is an address, not a path; give it as a string"),
+        ("hdfs://host/in", r"step \(csv\): hdfs://host/in .*; use a folder"),
+        ("s3:///in", r"no bucket; .*s3://BUCKET/FOLDER"),
+        ("s3://bucket/in/a?.csv", r"\? in s3://bucket/in/a .*option; .* \* in a pattern"),
+        ("s3://bucket/a#b", r"#.*; write %23"),
+        (Path("s3://bucket/a"), r"address.*; .*a string"),
     ],
 )
 def test_addresses_that_mean_nothing_are_refused_when_the_query_is_built(path: Any, said: str) -> None:
@@ -291,7 +285,7 @@ def test_addresses_that_mean_nothing_are_refused_when_the_query_is_built(path: A
 
 
 def test_options_of_a_folder_are_refused() -> None:
-    with pytest.raises(st.QueryError, match=r"in/ is a path.*; leave storage_options out"):
+    with pytest.raises(st.QueryError, match=r"in/ .*; leave storage_options out"):
         st.csv("in/", schema=COLUMNS, storage_options={"region": "r"})
 
 

@@ -181,20 +181,20 @@ REFUSED: dict[str, tuple[Callable[[], st.Query], int, str]] = {
     "buckets": (
         lambda: query(st.memory_sink()),
         64,
-        "256 buckets and cannot be redistributed to 64; start with buckets=256",
+        "256 buckets .*64; .*buckets=256",
     ),
-    "a source that is gone": (renamed_source, 256, "the source numbers is gone, and its state would be lost"),
-    "a source with other columns": (wider_source, 256, "the source numbers was .*, and now is .*'y'.*; keep numbers"),
-    "another window": (lambda: window_of("1s"), 256, "the step sums was aggregate: .*; keep sums as it was"),
+    "a source that is gone": (renamed_source, 256, "source numbers is gone"),
+    "a source with other columns": (wider_source, 256, "source numbers .*'y'.*; keep numbers"),
+    "another window": (lambda: window_of("1s"), 256, "step sums .*aggregate: .*; keep sums"),
     "another type": (
         lambda: query(st.memory_sink(), lambda s: s.map(x=pl.col("x").cast(pl.Float64))),
         256,
-        "the step sums was .*total:i64, and now is .*total:f64; keep sums as it was",
+        "step sums .*total:i64.*total:f64; keep sums",
     ),
     "another step": (
         lambda: query(st.memory_sink(), after=counted),
         256,
-        "the step more is new.*; give more a query of its own",
+        "step more is new.*; .*a query of its own",
     ),
 }
 
@@ -217,7 +217,7 @@ def test_a_step_that_is_no_more(tmp_path: Path) -> None:
         between=lambda engine: engine.manifest.epoch < 2,
     )
     savepoint = state.save(tmp_path / "ckpt", "one")
-    with pytest.raises(CheckpointError, match=r"the step more is .* would be lost; keep more"):
+    with pytest.raises(CheckpointError, match=r"step more .* lost; keep more"):
         begin_from(savepoint, query(sink).plan(), tmp_path / "new")
 
 

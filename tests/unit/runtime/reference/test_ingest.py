@@ -142,9 +142,9 @@ def test_pause_and_fail_change_nothing_and_rows_after_end_are_an_error() -> None
     rows = table("ts x \n 1s 1 \n 2s 2")
     marked = taken([PAUSE, rows[0], FAIL, PAUSE, rows[1], END, PAUSE])
     compare(marked.rows(), taken(rows).rows())
-    with pytest.raises(st.QueryError, match=r"step events \(source\): the physical stream '0' has rows after END"):
+    with pytest.raises(st.QueryError, match=r"step events \(source\): .*'0' .* after END"):
         taken([END, *rows])
-    with pytest.raises(st.QueryError, match="unknown marker STOP"):
+    with pytest.raises(st.QueryError, match="STOP"):
         taken([Marker("STOP")])
 
 
