@@ -4,7 +4,7 @@ Row number i is due, and has the time, i milliseconds after the start. So the ro
 folder can first be seen. A window counts once, by its last file; those of the first seconds are warm-up. Every window's rows are compared with what they must be.
 
 Flink runs a DataStream program that is set for the shortest latency, with state on the heap and a checkpoint every 200 ms; the sides take turns. Its rows can be seen after a checkpoint, and
-200 ms divide a second: so all windows of a run wait about as long for one. How long that is, Flink leaves to chance when a job starts; so there are several runs.
+200 ms divide a second: so all windows of a run wait about as long for one. How long that is, Flink leaves to chance when a job starts; so there are many short runs.
 """
 
 import math
@@ -29,9 +29,9 @@ RATE = 1_000
 KEYS = 17
 WARM_UP = 15
 """Seconds, and so windows, that do not count."""
-SECONDS = 60
+SECONDS = 25
 """Windows of a run that count."""
-ROUNDS = 5
+ROUNDS = 12
 CHECKPOINT_MS = 200
 """Between two checkpoints of Flink."""
 AHEAD = 6.0
