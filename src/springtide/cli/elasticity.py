@@ -41,17 +41,21 @@ def parse_elastic(
     protocol: ProtocolChoice | None = None,
     *,
     folder: Path | None = None,
+    base: Elastic | None = None,
 ) -> Elastic | None:
-    """Return the settings, None if no option was given. A policy of the user's own is looked for in `folder`, and wherever Python finds modules.
+    """Return the settings: those of `base`, but for what options say; None if there is neither. A policy of the user's own is looked for in `folder`, and wherever Python finds modules.
 
     >>> parse_elastic(False, most=16, policy="sc-10").max, parse_elastic(False)
     (16, None)
     """
-    if not wanted and (least, most, policy, protocol) == (None, None, None, None):
+    given: dict[str, Any] = {"min": least, "max": most, "policy": policy, "protocol": protocol}
+    given = {name: value for name, value in given.items() if value is not None}
+    if not wanted and not given and base is None:
         return None
-    chosen = _policy(policy or "threshold", folder)
+    if policy is not None:
+        given["policy"] = _policy(policy, folder)
     try:
-        found = Elastic(min=least or 1, max=most, policy=chosen, protocol=protocol or Elastic.protocol)
+        found = replace(base or Elastic(), **given)
     except ValueError as error:
         raise CommandError(f"--min and --max: {error}") from None
     return replace(found, balancing=None) if policy == "manual" else found

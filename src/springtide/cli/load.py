@@ -1,4 +1,4 @@
-"""Finds the query in a Python file, and whatever else a person names: a policy, a session function."""
+"""Finds the query in a Python file, its elasticity, and whatever else a person names: a policy, a session function."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from springtide.cli.errors import CommandError
+from springtide.elastic.settings import Elastic, elastic_of
 from springtide.query.errors import QueryError, nearest
 from springtide.runtime.query import Query
 
@@ -34,6 +35,12 @@ def load_query(where: str) -> Query:
 def module_of(where: str) -> ModuleType:
     """Return the module that `load_query` made from `FILE` or `FILE:NAME`."""
     return sys.modules[_module_name(_parts(where)[0])]
+
+
+def elastic_in(where: str) -> Elastic | None:
+    """Return what the module that `load_query` made says about elasticity: `elastic = st.Elastic(…)`, a policy or True."""
+    found = vars(module_of(where)).get("elastic")
+    return None if isinstance(found, ModuleType) else elastic_of(found)
 
 
 def file_of(where: str) -> Path:

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib.util import cache_from_source
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from springtide.cli.load import file_of, load_query, module_of
@@ -31,12 +33,18 @@ class QueryFile:
         self._where, self._settings, self._reading = where, settings, threading.Lock()
         module, colon, _ = (policy or "").rpartition(":")
         self._policy = module if colon else None
+        policies = [getattr(sys.modules.get(module), "__file__", None)] if colon else []
+        self._files = [file_of(where), *(Path(file) for file in policies if file is not None)]
         self._seen = self._digest()
 
     def read(self) -> tuple[Query, Elastic | None]:
         """Read it again; what is wrong with it is told, and then everything is as before."""
         with self._reading, _kept(module_of(self._where).__name__, self._policy):
             self._seen = self._digest() or self._seen
+            for policy in self._files[
+                1:
+            ]:  # no bytecode of before: it may be as long as it was, and changed in the same second
+                Path(cache_from_source(str(policy))).unlink(missing_ok=True)
             return load_query(self._where), self._settings()
 
     def replace_if_changed(self, run: Run) -> None:
@@ -45,19 +53,21 @@ class QueryFile:
             return
         try:
             query, elastic = self.read()
-            run.replace(query, elastic=elastic, history=self.history)
+            run.replace(query, elastic=elastic or False, history=self.history)
         except Exception as error:  # user code may raise anything
             why = str(error) if isinstance(error, SpringtideError) else said(error)
-            run.note(f"{file_of(self._where).name} has changed, and the query goes on as it was: {why}")
+            run.note(
+                f"{' or '.join(file.name for file in self._files)} has changed, and the query goes on as it was: {why}"
+            )
 
     def has_changed(self) -> bool:
         """Return whether there is another text than the one that was read last."""
         return self._digest() not in (self._seen, None)
 
-    def _digest(self) -> bytes | None:
+    def _digest(self) -> tuple[bytes, ...] | None:
         """Return what tells one text from another; None while there is none, as when an editor is about to put another one in its place."""
         try:
-            return hashlib.sha256(file_of(self._where).read_bytes()).digest()
+            return tuple(hashlib.sha256(file.read_bytes()).digest() for file in self._files)
         except OSError:
             return None
 

@@ -12,7 +12,7 @@ from springtide.cli.elasticity import POLICIES, parse_elastic
 from springtide.cli.errors import CommandError
 from springtide.cli.formatting import count, rate, seconds
 from springtide.cli.launch import LOOPBACK, Finished, RunOptions, launch, places
-from springtide.cli.load import file_of, load_query, module_of
+from springtide.cli.load import elastic_in, file_of, load_query, module_of
 from springtide.cli.reloading import QueryFile
 from springtide.cli.sessions import MASTER, parse_session
 from springtide.cli.tables import table_of
@@ -189,7 +189,7 @@ def run(
     folder = file_of(file).parent
 
     def elasticity() -> Elastic | None:
-        return parse_elastic(elastic, least, most, policy, protocol, folder=folder)
+        return parse_elastic(elastic, least, most, policy, protocol, folder=folder, base=elastic_in(file))
 
     settings = elasticity()
     metrics = None if metrics_port is None else (metrics_host, metrics_port)

@@ -12,10 +12,11 @@ import pytest
 from rich.console import Console
 
 import springtide as st
+from springtide.cli.elasticity import parse_elastic
 from springtide.cli.errors import CommandError
 from springtide.cli.interrupts import Interrupts
 from springtide.cli.launch import _follow
-from springtide.cli.load import load_query
+from springtide.cli.load import elastic_in, load_query
 from springtide.cli.plain_view import PlainView
 from springtide.cli.progress import Tracker
 from springtide.cli.reloading import FileChanges, QueryFile
@@ -38,11 +39,11 @@ class Run:
     """Takes note of what it is told."""
 
     def __init__(self) -> None:
-        self.forms: list[tuple[st.Query, Elastic | None]] = []
+        self.forms: list[tuple[st.Query, Elastic | bool]] = []
         self.notes: list[str] = []
         self.refuses: Exception | None = None
 
-    def replace(self, query: st.Query, *, elastic: Elastic | None, history: bool) -> None:
+    def replace(self, query: st.Query, *, elastic: Elastic | bool, history: bool) -> None:
         if self.refuses is not None:
             raise self.refuses
         self.forms.append((query, elastic))
@@ -109,7 +110,7 @@ class Stuck(Run):
     def active(self) -> bool:
         return not self._stopped.is_set()
 
-    def replace(self, query: st.Query, *, elastic: Elastic | None, history: bool) -> None:
+    def replace(self, query: st.Query, *, elastic: Elastic | bool, history: bool) -> None:
         self.asked += 1
         self._interrupts.stop_wanted = True  # Ctrl-C, while it waits
         assert self._stopped.wait(LONG), "nobody told it to stop"
@@ -143,8 +144,6 @@ def test_a_stop_is_heard_while_the_query_is_replaced(program: Path) -> None:
 
 
 def test_a_policy_of_ones_own_is_read_again(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from springtide.cli.elasticity import parse_elastic
-
     policy = tmp_path / "mine_to_reload.py"
     policy.write_text("class Mine:\n    degree = 1\n    def decide(self, snapshot, history):\n        return []\n")
     load_query(str(program))
@@ -160,4 +159,41 @@ def test_a_policy_of_ones_own_is_read_again(program: Path, tmp_path: Path, monke
     edit(policy, "class Mine", "class Others")
     with pytest.raises(CommandError, match="is not a policy"):
         watched.read()
-    assert watched._policy == "mine_to_reload"
+    run = Run()
+    edit(policy, "class Others", "class Mine")
+    watched.replace_if_changed(cast(Any, run))
+    edit(policy, "degree = 22", "degree = 33")  # as long as before, and in the same second
+    watched.replace_if_changed(cast(Any, run))
+    watched.replace_if_changed(cast(Any, run))
+    policies: list[Any] = [elastic.policy for _, elastic in run.forms if isinstance(elastic, Elastic)]
+    assert [found.degree for found in policies] == [22, 33]
+    run.refuses = st.QueryError("x (source)", "it is another one", "keep it")
+    edit(policy, "degree = 33", "degree = 44")
+    watched.replace_if_changed(cast(Any, run))
+    assert run.notes[0].startswith("looked_at.py or mine_to_reload.py has changed, and the query goes on as it was")
+
+
+def test_the_file_says_what_decides_about_instances(program: Path) -> None:
+    """What options say comes first; without any of it nothing does."""
+    program.write_text(program.read_text() + "elastic = st.Elastic(min=2, max=8, protocol='window')\n")
+    load_query(str(program))
+
+    def settings() -> Elastic | None:
+        return parse_elastic(False, most=4, base=elastic_in(str(program)))
+
+    found = settings()
+    assert found is not None
+    assert (found.min, found.max, found.protocol) == (2, 4, "window")
+    watched, run = QueryFile(str(program), None, lambda: parse_elastic(False, base=elastic_in(str(program)))), Run()
+    for old, new in (
+        ("max=8", "max=9"),
+        ("elastic = st.Elastic(min=2, max=9, protocol='window')", ""),
+        ("", "elastic = 7\n"),
+    ):
+        edit(program, old, new) if old else program.write_text(program.read_text() + new)
+        watched.replace_if_changed(cast(Any, run))
+    assert [elastic and elastic.max for _, elastic in run.forms] == [9, False]
+    assert "7 says nothing about elasticity" in run.notes[0]
+    program.write_text(program.read_text().replace("elastic = 7", "import json as elastic"))
+    load_query(str(program))
+    assert elastic_in(str(program)) is None
