@@ -57,6 +57,7 @@ def _kills(folder: Path, kills: int, *, cold: bool) -> tuple[list[float], int]:
     found = []
     with _load(folder) as written:
         leads = _start(folder, 0, cold=cold)
+        until(lambda: _epoch(folder) >= 0, "the first epoch")  # else the second process might be the one at work
         waits = None if cold else _stands_by(folder, 1)
         for n in range(kills):
             until(lambda: _epoch(folder) >= 0, "the first epoch")
