@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from springtide.connectors import Lineage, Owner, Publication
 from springtide.query.types import TIME
 from springtide.runtime import inprocess
 from springtide.runtime.engine import Options
+from springtide.state.names import MANIFESTS
 from springtide.testing import check_sink, compare
 from tests.kafka.broker import Broker, Topics
 
@@ -119,9 +121,44 @@ def test_a_column_says_the_partition(topics: Topics, tmp_path: Path) -> None:
     write("ckpt", [2, 0, 1, 2, None])
     found = [(json.loads(m.value())["n"], m.partition()) for m in topics.get(name)]
     assert sorted(found, key=str)[:4] == [(0, 0), (1, 1), (2, 2), (2, 2)]
-    with pytest.raises(st.SinkError, match=r"partition 3 of .*, which has 3: 0 to 2"):
-        write("other", [0, 3], replace(sink, writer="other"))
+    other = replace(sink, writer="other")
+    with pytest.raises(st.SinkError, match=r"partition 3 of .*, which has 3: 0 to 2; give the topic more partitions"):
+        write("other", [0, 3], other)
     assert len(topics.get(name)) == 5
+    topics.grow(name, 4)
+    write("other", [0, 3], other)
+    assert [m.partition() for m in topics.get(name) if json.loads(m.value())["n"] == 3] == [3]
+
+
+def written(topics: Topics, topic: str, folder: Path, rows: pl.DataFrame, **options: Any) -> None:
+    sink = st.kafka_sink(topics.servers, topic, **options)
+    query = st.Query("odd", st.source("rows", st.memory(rows)).to(sink, name="out"))
+    inprocess.run(query.plan(), folder, Options(1, patience=600))
+
+
+def test_a_record_that_is_too_large_is_refused_and_sent_when_there_is_room(topics: Topics, tmp_path: Path) -> None:
+    """The producer's limit is known before the commit, the topic's is not: then the rows wait until it is raised."""
+    name, large = topics.new(max_message_bytes=2000), pl.DataFrame({"value": ["x" * 1_100_000]})
+    with pytest.raises(st.SinkError, match=r"a record has 1,100,012 bytes, and its producer takes 999,700"):
+        written(topics, name, tmp_path / "large", large, writer="large")
+    assert not [*(tmp_path / "large" / MANIFESTS).glob("0*")]
+    rows = pl.DataFrame({"value": [random.randbytes(3000).hex()]})  # nothing that could be compressed
+    with pytest.raises(st.SinkError, match=r"does not take the rows: .*; raise max.message.bytes of the topic"):
+        written(topics, name, tmp_path / "ckpt", rows)
+    topics.change(name, max_message_bytes="2000000")
+    written(topics, name, tmp_path / "ckpt", rows)
+    assert [json.loads(m.value()) for m in topics.get(name)] == rows.to_dicts()
+    written(topics, name, tmp_path / "large", large, writer="large", config={"message.max.bytes": "1500000"})
+    assert len(topics.get(name)) == 2
+
+
+def test_a_compacted_topic_takes_no_records_without_a_key(topics: Topics, tmp_path: Path) -> None:
+    name, rows = topics.new(cleanup_policy="compact"), pl.DataFrame({"x": [1, 2]})
+    with pytest.raises(st.SinkError, match=r"does not take the rows: .*; change the topic's settings: a compacted one"):
+        written(topics, name, tmp_path / "ckpt", rows)
+    topics.change(name, cleanup_policy="delete")
+    written(topics, name, tmp_path / "ckpt", rows)
+    assert xs(topics, name) == [1, 2]
 
 
 def test_the_fate_of_the_last_transaction_is_unknown(

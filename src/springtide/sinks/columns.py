@@ -25,7 +25,7 @@ def leaves(column: pl.Series) -> Iterator[pl.Series]:
     """Return what is in a column when all lists and structs are taken apart.
 
     >>> [part.to_list() for part in leaves(pl.Series([[{"a": 1, "b": "x"}], []]))]
-    [[1, None], ['x', None]]
+    [[1], ['x']]
     """
     if isinstance(column.dtype, pl.List | pl.Array):
         yield from leaves(column.explode())

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from springtide.connectors import Secret
-from springtide.query.errors import QueryError, shown
+from springtide.query.errors import QueryError, SpringtideError, shown
 
 _SILENT = logging.getLogger("springtide.topics")
 _SILENT.addHandler(logging.NullHandler())
@@ -85,7 +85,7 @@ def _ignore(_: object) -> None:
 
 @contextmanager
 def asking(what: str) -> Iterator[None]:
-    """Turn errors of the client library into temporary faults that say what was attempted."""
+    """Turn errors of the client library into temporary faults that say what was attempted, except for rights that the user does not have."""
     from confluent_kafka import KafkaException
 
     try:
@@ -93,9 +93,23 @@ def asking(what: str) -> Iterator[None]:
     except KafkaException as error:
         reason = error.args[0] if error.args else error
         text = reason.str() if hasattr(reason, "str") else str(reason)
+        if hasattr(reason, "code") and reason.code() in forbidden():
+            raise SpringtideError(f"{what}: {text}; give the user of this connection the right to do it") from None
         raise ConnectionError(f"{what}: {text}") from None
     except TimeoutError:
         raise ConnectionError(f"{what}: no answer in {ANSWER:g} s") from None
+
+
+def forbidden() -> tuple[int, ...]:
+    """Return the errors that say that a user lacks a right."""
+    from confluent_kafka import KafkaError
+
+    return (
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    )
 
 
 def describe(admin: Any, topics: Sequence[str]) -> dict[str, tuple[str, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -31,6 +32,9 @@ class Coding:
 
     def unfit(self, schema: pl.Schema) -> str | None:
         """Say why rows with these columns cannot be written; None if they can."""
+        cut = pl.Datetime | pl.Duration if self.format == "avro" else pl.Duration
+        if fine := [name for name, dtype in schema.items() if _has_nanoseconds(dtype, cut)]:
+            return f"the column {fine[0]!r} is {type_text(schema[fine[0]])}, whose nanoseconds would be lost: cast it to microseconds"
         if self.format == "protobuf":
             assert self.message is not None
             return self.message.unfit(schema)
@@ -89,8 +93,19 @@ def encoded(
     return column.cast(pl.Binary).to_list(), keys
 
 
+def _has_nanoseconds(dtype: pl.DataType, kinds: Any) -> bool:
+    if isinstance(dtype, pl.List | pl.Array):
+        return _has_nanoseconds(instance(dtype.inner), kinds)
+    if isinstance(dtype, pl.Struct):
+        return any(_has_nanoseconds(instance(f.dtype), kinds) for f in dtype.fields)
+    return isinstance(dtype, kinds) and dtype.time_unit == "ns"
+
+
 def json_objects(rows: pl.DataFrame) -> pl.Series:
-    """Write rows as JSON objects that `st.kafka` reads again: times as ISO 8601, decimals as text, bytes in base64.
+    """Write rows as JSON objects: times as ISO 8601, decimals as text, bytes in base64, lengths of time in microseconds.
+
+    `st.kafka` reads them again, though not all as the types that they had: bytes, and what is inside of lists and objects besides numbers, booleans
+    and text, as text; lengths of time as integers; arrays as lists.
 
     >>> json_objects(pl.DataFrame({"n": [1.5], "raw": [[b"k"]]}))[0]
     '{"n":1.5,"raw":["aw=="]}'
@@ -100,7 +115,7 @@ def json_objects(rows: pl.DataFrame) -> pl.Series:
 
 
 def csv_lines(rows: pl.DataFrame, separator: str) -> pl.Series:
-    """Write rows as CSV lines that `st.kafka` reads again: values as in JSON objects, null as nothing, an empty string in quotes.
+    """Write rows as CSV lines that `st.kafka` reads again as it does JSON objects: null is nothing, an empty string is in quotes.
 
     >>> csv_lines(pl.DataFrame({"n": [1, None], "s": ["a;b", ""]}), ";").to_list()
     ['1;"a;b"', ';""']

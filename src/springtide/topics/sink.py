@@ -10,27 +10,29 @@ import json
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any, Literal
 
 import polars as pl
 
-from springtide.connectors import Advice, Entry, LedgerSink, Owner, Publication, Target, failpoint, refusal
+from springtide.connectors import Advice, Entry, LedgerSink, Outbox, Owner, Publication, Target, failpoint, refusal
 from springtide.query.errors import QueryError, SinkError, shown
 from springtide.query.usage import usage
 from springtide.sources.csv import check_separator
-from springtide.topics.client import ANSWER, Client, asking, describe, offsets
+from springtide.topics.client import ANSWER, Client, asking, describe, forbidden, offsets
 from springtide.topics.encoding import FORMATS, Coding, encoded, unfit
+from springtide.topics.outbox import STEP, RecordFiles
 from springtide.topics.protobuf import Message, imports
 from springtide.topics.readers import check_avro
 from springtide.topics.records import Range, Reader
 from springtide.topics.registry import Refused, Registry, Unknown, registry_of
 
-_STEP = "(kafka_sink)"
 HEADER = "springtide"
 """The header of each record: query/sink/epoch/number."""
 _LONGEST = 300.0
 """Seconds that a transaction may take; the brokers give one up after that."""
+_LONGEST_RECORD = 1_000_000
+"""Bytes of a record that a producer takes, unless its setting message.max.bytes says otherwise."""
 _ANY = -1
 """The partition of a record that has none of its own."""
 _PARTITIONERS = {
@@ -65,6 +67,17 @@ class KafkaSink(LedgerSink):
     writer: str
 
     advice: Advice = field(default=_ADVICE, init=False, repr=False)
+
+    @property
+    def outbox(self) -> Outbox:
+        """Tasks write Arrow files, and refuse rows that cannot be records."""
+        longest = dict(self.client.config).get("message.max.bytes", "")
+        return RecordFiles(
+            coding=replace(self.coding, registry=None),
+            key=self.key,
+            partition=self.partition,
+            longest=int(longest) if isinstance(longest, str) and longest.isdecimal() else _LONGEST_RECORD,
+        )
 
     @property
     def ledger(self) -> str:
@@ -178,9 +191,13 @@ class KafkaTarget(Target):
             yield []
         except KafkaException as error:
             self.close()
-            if error.args[0].code() in fenced and self._settled() != before:
+            reason = error.args[0]
+            if reason.code() in fenced and self._settled() != before:
                 return
-            raise ConnectionError(f"writing to {self._sink.topic}: {error.args[0].str()}") from None
+            if (hint := _remedies().get(reason.code())) is not None:
+                problem = f"{self._sink.describe()} does not take the rows: {reason.str()}"
+                raise SinkError(self._owner.step, problem, f"{hint}; the rows wait for that") from None
+            raise ConnectionError(f"writing to {self._sink.topic}: {reason.str()}") from None
 
     def _produce(self, publication: Publication) -> None:
         prefix, number = f"{publication.query}/{publication.sink}/{publication.epoch}/", 0
@@ -203,7 +220,7 @@ class KafkaTarget(Target):
             raise SinkError(
                 self._owner.step,
                 f"a row is to go to the partition {wrong} of {topic}, which has {count}: 0 to {count - 1}",
-                f"change the column {self._sink.partition!r}, or leave it null for any partition",
+                f"give the topic more partitions, for which the rows wait; in later rows change {self._sink.partition!r}, or leave it null for any",
             )
         return wanted.fill_null(_ANY).to_list()
 
@@ -309,6 +326,21 @@ class KafkaTarget(Target):
         return False
 
 
+def _remedies() -> Mapping[int, str]:
+    """Return what to do about errors of brokers that come again however often a record is sent."""
+    from confluent_kafka import KafkaError
+
+    larger = "raise max.message.bytes of the topic, and config={'message.max.bytes': …} of this sink"
+    rights = "give the user of this sink the right to write to the topic, to its ledger and with its transactional id"
+    return dict.fromkeys(forbidden(), rights) | {
+        KafkaError.MSG_SIZE_TOO_LARGE: larger,
+        KafkaError.RECORD_LIST_TOO_LARGE: larger,
+        KafkaError.INVALID_RECORD: "change the topic's settings: a compacted one takes no records without a key, and some limit their times",
+        KafkaError.INVALID_TIMESTAMP: "change the topic's settings for the times of records",
+        KafkaError.POLICY_VIOLATION: "change the policy of the brokers",
+    }
+
+
 @usage("st.kafka_sink('localhost:9092', 'calls')")
 def kafka_sink(
     servers: str | Sequence[str],
@@ -345,13 +377,13 @@ def kafka_sink(
     >>> st.kafka_sink("localhost:9092", "heavy", key="src").describe()
     'the kafka topic heavy at localhost:9092'
     """
-    client = Client.of(_STEP, servers, config)
+    client = Client.of(STEP, servers, config)
     if not isinstance(topic, str) or not topic:
-        raise QueryError(_STEP, f"topic={shown(topic)}", "give the name of a topic")
+        raise QueryError(STEP, f"topic={shown(topic)}", "give the name of a topic")
     for option, given, choices in (("value", value, FORMATS), ("partitioner", partitioner, tuple(_PARTITIONERS))):
         if given not in choices:
-            raise QueryError(_STEP, f"{option}={shown(given)}", f"it is one of {', '.join(choices)}")
-    check_separator(_STEP, separator)
+            raise QueryError(STEP, f"{option}={shown(given)}", f"it is one of {', '.join(choices)}")
+    check_separator(STEP, separator)
     coding = _coding(value, registry_of(registry), subject or f"{topic}-value", message, separator)
     return KafkaSink(
         client=client,
@@ -366,15 +398,15 @@ def kafka_sink(
 
 def _coding(value: str, registry: Registry | None, subject: str, message: Any, separator: str) -> Coding:
     if value == "avro":
-        check_avro(_STEP)
+        check_avro(STEP)
     if registry is not None and value not in ("avro", "protobuf"):
-        raise QueryError(_STEP, f"registry= is for Avro and Protobuf, not for {value!r}", "leave it out")
+        raise QueryError(STEP, f"registry= is for Avro and Protobuf, not for {value!r}", "leave it out")
     if (message is not None) != (value == "protobuf"):
-        raise QueryError(_STEP, f"value={value!r}, message={shown(message)}", "give message= for value='protobuf' only")
-    kind = Message.of(_STEP, message) if message is not None else None
+        raise QueryError(STEP, f"value={value!r}, message={shown(message)}", "give message= for value='protobuf' only")
+    kind = Message.of(STEP, message) if message is not None else None
     if kind is not None and registry is not None and (other := imports(kind)):
         raise QueryError(
-            _STEP,
+            STEP,
             f"the file of {kind.name} imports {other[0]}, which would have to be registered too",
             "put the messages into one file, or write bare messages: leave registry= out",
         )

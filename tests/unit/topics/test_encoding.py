@@ -97,6 +97,52 @@ def test_what_is_inside_of_others_is_written_as_it_is_outside() -> None:
     ]
 
 
+def test_values_of_other_types_come_back_as_text_integers_and_lists() -> None:
+    moment = datetime(2024, 5, 1, tzinfo=UTC)
+    rows = pl.DataFrame(
+        {
+            "raw": [b"k"],
+            "took": [timedelta(seconds=1)],
+            "many": pl.Series([[1, 2]], dtype=pl.Array(pl.Int64, 2)),
+            "part": [{"ts": moment, "price": Decimal("1.5"), "raw": b"k", "took": timedelta(seconds=1)}],
+        }
+    )
+    part = {"ts": pl.String, "price": pl.String, "raw": pl.String, "took": pl.Int64}
+    schema = pl.Schema({"raw": pl.String, "took": pl.Int64, "many": pl.List(pl.Int64), "part": pl.Struct(part)})
+    values, _ = encoded(rows, Coding("json"), None, b"")
+    found = parser("json", schema, ",")(values)
+    assert found.faults == {}
+    assert found.rows.rows() == [
+        (
+            "aw==",
+            1_000_000,
+            [1, 2],
+            {"ts": "2024-05-01T00:00:00.000000Z", "price": "1.5", "raw": "aw==", "took": 1_000_000},
+        )
+    ]
+    for name, dtype in rows.schema.items():
+        if name != "many":
+            with pytest.raises(st.QueryError, match="cannot be read from such a file; declare it as"):
+                st.kafka("localhost:9092", "t", schema={name: dtype})
+
+
+@pytest.mark.parametrize("value", ["json", "csv", "avro"])
+@pytest.mark.parametrize(
+    "dtype", [pl.Duration("ns"), pl.List(pl.Duration("ns")), pl.Struct({"a": pl.Array(pl.Duration("ns"), 1)})], ids=str
+)
+def test_nanoseconds_that_would_be_lost_are_refused_when_the_query_is_built(value: Any, dtype: pl.DataType) -> None:
+    stream = st.source("rows", st.memory(pl.DataFrame(schema={"n": dtype})))
+    with pytest.raises(st.QueryError, match=r"'n' is .* whose nanoseconds would be lost: cast it to microseconds"):
+        stream.to(st.kafka_sink("localhost:9092", "t", value=value))
+
+
+def test_avro_has_no_nanoseconds_at_all() -> None:
+    stream = st.source("rows", st.memory(pl.DataFrame(schema={"n": pl.Datetime("ns")})))
+    with pytest.raises(st.QueryError, match="whose nanoseconds would be lost"):
+        stream.to(st.kafka_sink("localhost:9092", "t", value="avro"))
+    stream.to(st.kafka_sink("localhost:9092", "t"))
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

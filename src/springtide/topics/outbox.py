@@ -1,0 +1,82 @@
+"""What tasks do with rows for a topic: records that no broker takes are refused while nothing is committed.
+
+Later it would be too late: the rows of a committed epoch stay as they are, whatever becomes of the query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+from springtide.connectors import ArrowFiles
+from springtide.query.errors import SinkError
+from springtide.topics.encoding import Coding, encoded
+
+STEP = "(kafka_sink)"
+_AROUND = 300
+"""Bytes of a record that are left for its header, the id of a schema, and what the protocol adds."""
+_LAST = 2**31 - 1
+"""The greatest number that a partition can have."""
+
+
+@dataclass(frozen=True)
+class RecordFiles(ArrowFiles):
+    """Arrow files with rows that can be records."""
+
+    coding: Coding = field(default_factory=lambda: Coding("json"))
+    """How rows become records, without the registry: its secrets stay in the driver."""
+    key: str | None = None
+    partition: str | None = None
+    longest: int = 0
+    """Bytes of a record that the producer takes."""
+
+    def write(self, rows: pl.DataFrame, path: Path) -> None:
+        """Write an Arrow file."""
+        self._check_sizes(rows)
+        if self.partition is not None:
+            numbers = rows[self.partition]
+            if (wrong := numbers.filter(~numbers.is_between(0, _LAST))).len():
+                hint = f"change the column {self.partition!r} before this sink, or leave it null for any partition"
+                raise SinkError(STEP, f"a row is to go to the partition {wrong[0]}; they are numbered from 0", hint)
+        super().write(rows, path)
+
+    def _check_sizes(self, rows: pl.DataFrame) -> None:
+        longest = self.longest - _AROUND
+        if sum(_most(column) + _most(pl.Series([column.name])) for column in rows) <= longest:
+            return  # as nearly always: there is nothing to encode for it
+        values, keys = encoded(rows, self.coding, self.key, b"")
+        size = max(len(v or b"") + len(k or b"") for v, k in zip(values, keys, strict=True))
+        if size > longest:
+            raise SinkError(
+                STEP,
+                f"a record has {size:,} bytes, and its producer takes {longest:,} besides its header",
+                "make rows smaller before this sink, or set config={'message.max.bytes': …} and the topic's max.message.bytes",
+            )
+
+
+def _most(column: pl.Series) -> int:
+    """Return how many bytes a value of a column can have in a record at most.
+
+    >>> _most(pl.Series(["abc", None])), _most(pl.Series([[1, 2]]))
+    (22, 106)
+    """
+    dtype = column.dtype
+    if isinstance(dtype, pl.Array):
+        return _most(column.arr.to_list())
+    if isinstance(dtype, pl.List):
+        return 4 + _greatest(column.list.len()) * (_most(column.explode()) + 1)
+    if isinstance(dtype, pl.Struct):
+        names = pl.Series(column.struct.fields, dtype=pl.String)
+        return 4 + len(names) * _most(names) + sum(map(_most, column.struct.unnest()))
+    if isinstance(dtype, pl.Binary):
+        return 4 + 2 * _greatest(column.bin.size())
+    if isinstance(dtype, pl.String | pl.Categorical | pl.Enum):
+        return 4 + 6 * _greatest(column.cast(pl.String).str.len_bytes())
+    return 50
+
+
+def _greatest(numbers: pl.Series) -> int:
+    found = numbers.max()
+    return found if isinstance(found, int) else 0
