@@ -39,7 +39,6 @@ from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError
 from springtide.state.history import History
 from springtide.state.manifest import Manifest
-from springtide.state.spark_records import SparkRecords
 from springtide.state.stores import Store
 from springtide.state.tiers import Tiers
 
@@ -268,8 +267,7 @@ class Engine:
 
     def folder_for_spark(self) -> Path:
         """Return a folder with Spark's records of what it has read; what Spark writes there from now on is kept with every epoch that takes a micro-batch."""
-        self.storage.spark_records = SparkRecords(self.root, self.storage.lease)
-        return self.storage.spark_records.own
+        return self.storage.folder_for_spark()
 
     def check(self) -> None:
         """Refuse to continue if another run has taken the checkpoint."""

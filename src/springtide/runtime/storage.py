@@ -70,6 +70,7 @@ class Storage:
         """Files of epochs that were forgotten with the last one. The disk may still remember their records until the next one is made."""
         self.spark_records: SparkRecords | None = None
         """What Spark writes about what it reads, if it reads anything."""
+        self._begun = False
         if checkpoint.remote is not None:
             bring_history(checkpoint.remote, checkpoint.root)
         if self._signs is not None:  # from now on: others that stand by must see at once that there is a run again
@@ -113,6 +114,17 @@ class Storage:
         left = self.checkpoint.left(_needed(self.kept), self.manifest.epoch)
         self.check()  # after the listing: what a newer run writes is not in it, however late this is removed
         self.checkpoint.sweep(left)
+        self._begun = True
+
+    def folder_for_spark(self) -> Path:
+        """Return a folder with Spark's records of what it has read; what Spark writes there from now on is kept with every epoch that takes a micro-batch."""
+        if self._mirror is not None:
+            self._mirror.bring_records()
+        self.spark_records = SparkRecords(self.checkpoint.root, self.lease)
+        if self._mirror is not None and not self.spark_records.fit(self.manifest):
+            self._mirror.bring_records(again=True)
+            self.spark_records = SparkRecords(self.checkpoint.root, self.lease)
+        return self.spark_records.own
 
     def _make_whole(self, recover: Callable[[], None]) -> None:
         """Bring the state that the last run left in shared memory to the durable tiers."""
@@ -151,11 +163,8 @@ class Storage:
 
     def commit(self, manifest: Manifest) -> None:
         """Commit an epoch. Doing so again changes nothing."""
-        if self.spark_records is not None and manifest.batch is not None:
-            self.spark_records.keep(self.lease)
-            self.spark_records.forget(manifest.batch, self.lease)
-        if self._mirror is not None:
-            self._mirror.offsets(manifest, self.lease)
+        if self.spark_records is not None and manifest.batch is not None and manifest.batch != self.manifest.batch:
+            self._keep_records(self.spark_records, manifest.batch)
         try:
             self._flush_names(manifest)
         except FileNotFoundError:
@@ -166,6 +175,14 @@ class Storage:
             self._copy(manifest, data)
         if manifest.epoch > self.manifest.epoch:
             self.kept.append(manifest)
+
+    def _keep_records(self, records: SparkRecords, batch: int) -> None:
+        """Keep what Spark says of a micro-batch before its epoch is committed; now and then, forget what Spark has forgotten."""
+        records.keep(self.lease, batch)
+        records.forget(batch, self.lease)
+        if self._mirror is not None:
+            self._mirror.keep_records(records.files, self.lease)
+            self._mirror.forget_records(records.forgotten(self._mirror.records, batch), self.lease)
 
     @cached_property
     def lineage(self) -> Lineage:
@@ -333,11 +350,13 @@ class Storage:
         self.release(stopped=stopped)
 
     def _keep_last_records(self, records: SparkRecords) -> None:
-        """Keep Spark's own commit of the last micro-batch: without it, the next start has Spark begin that one again, and then skips it."""
-        with suppress(OSError, CheckpointError):
-            records.keep(self.lease)
-            if self._mirror is not None:
-                self._mirror.offsets(self.manifest, self.lease)
+        """Keep Spark's own commit of the last micro-batch: without it, the next start has Spark begin that one again, and then skips it.
+
+        A start that was refused keeps nothing: what is in the folder may be damaged, and in the backup whole.
+        """
+        if self._begun and self.manifest.batch is not None:
+            with suppress(OSError, CheckpointError):
+                self._keep_records(records, self.manifest.batch)
         records.close()
 
     def release(self, *, stopped: bool = False) -> None:

@@ -7,17 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from springtide.state.errors import CheckpointError
-from springtide.state.names import BUFFER, HISTORY, MANIFESTS, OUTBOX, SAVEPOINTS, STATE
+from springtide.state.names import BUFFER, HISTORY, MANIFESTS, OUTBOX, SAVEPOINTS, SPARK, SPARK_RUNS, STATE
 
-_FOLDERS = (STATE, BUFFER, OUTBOX, MANIFESTS, SAVEPOINTS, HISTORY)
-"""Folders in which files are removed. Spark manages its own folder; the control folder is checked with every command."""
-_DEPTH = 2
+_FOLDERS = dict.fromkeys((STATE, BUFFER, OUTBOX, MANIFESTS, SAVEPOINTS, HISTORY), 2) | {SPARK: 5, SPARK_RUNS: 1}
+"""Folders in which files are removed, and how deep they are. The control folder is checked with every command."""
 
 
 def refuse_links(root: Path) -> None:
     """Refuse a checkpoint in which a file or folder is a link. The checkpoint's folder itself may be one."""
-    for folder in _FOLDERS:
-        for link in _links(root / folder, _DEPTH):
+    for folder, depth in _FOLDERS.items():
+        for link in _links(root / folder, depth):
             raise CheckpointError(
                 str(root),
                 f"has a link at {link.relative_to(root)}, which leads to {os.readlink(link)}",

@@ -24,7 +24,7 @@ from springtide.state.errors import CheckpointError
 from springtide.state.log import Log, Records
 from springtide.state.manifest import Manifest
 from springtide.state.names import BUFFER, MANIFESTS, MARKER, OUTBOX, PUBLISHED, SPARK, STATE, epoch_of
-from springtide.state.spark_records import REMEMBERED, in_order, is_old, valid_files
+from springtide.state.spark_records import in_order, valid_files
 from springtide.state.stores import Store
 
 _SWEPT = (STATE, BUFFER, OUTBOX)
@@ -82,7 +82,8 @@ class Mirror:
         """Whether an empty folder was filled from the backup."""
         self._detached: Records | None = None
         """What the backup has, until it has what the folder has."""
-        self._there: set[str] = set()
+        self.records: set[str] = set()
+        """Files of Spark's own records that the backup has."""
         self._sweeper = ThreadPoolExecutor(1, "springtide-sweeper")
         """Removes files while the query goes on."""
         self._leaving: tuple[list[str], list[str]] = [], []
@@ -211,15 +212,15 @@ class Mirror:
         """Copy the backup's log to the folder, and Spark's offsets if the folder is out of date. What makes it a checkpoint comes last."""
         empty = self._checkpoint.found() is None
         folder, local = self._checkpoint.log, self._checkpoint.log.store
-        for slot, data in there.data.items():
-            if here.data.get(slot) != data:
-                local.write(slot.path, data)
-        folder.forget(slot for slot in here.data if slot not in there.data)
-        if empty or outdated:
+        if empty or outdated:  # before the log: with that, the folder counts as up to date
             self._fetch_offsets()
             (self._root / PUBLISHED).unlink(missing_ok=True)
             if self._store.exists(PUBLISHED):
                 self._store.fetch(PUBLISHED, self._root / PUBLISHED)
+        for slot, data in there.data.items():
+            if here.data.get(slot) != data:
+                local.write(slot.path, data)
+        folder.forget(slot for slot in here.data if slot not in there.data)
         if self._checkpoint.found() != marker:
             self._mark(marker)
         self.restored = self.restored or (empty and bool(there))
@@ -235,8 +236,16 @@ class Mirror:
         for file in self._checkpoint.log.store.list(SPARK):
             if file not in theirs and theirs:
                 (self._root / file).unlink(missing_ok=True)
-        for file in theirs:
-            self._store.fetch(file, self._root / file)
+        self.bring_records(again=True)
+
+    def bring_records(self, *, again: bool = False) -> None:
+        """Bring Spark's records that the folder lacks, or has with another length; `again`: all of them."""
+        if self._detached is not None:
+            return  # the folder knows more than its backup
+        here = {} if again else self._checkpoint.log.store.files(SPARK)
+        for file, size in self._store.files(SPARK).items():
+            if here.get(file) != size:
+                self._store.fetch(file, self._root / file)
 
     def _read(self, path: str) -> bytes | None:
         try:
@@ -248,10 +257,10 @@ class Mirror:
 
     def begin(self, lease: Lease, manifests: Iterable[Manifest], keep: Container[str]) -> Lease:
         """Copy to the backup what it lacks; from now on its log is the one that counts. Of its other files, only those in `keep` stay."""
+        self.records = set(self._store.list(SPARK))
         if self._detached is not None:
             lease = self._attach(lease, self._detached, [*manifests][-1:])
             self._detached = None
-        self._there = set(self._store.list(SPARK))
         useless = [f for folder in _SWEPT for f in self._store.list(folder) if f not in keep]
         self.remove(lease, useless)
         return lease
@@ -262,7 +271,7 @@ class Mirror:
         for file in files:
             self._store.put(self._root / file, file)
         self._store.flush_names([*files, *(f for m in newest for f in m.files())])
-        self._offsets(lease)
+        self.keep_records(valid_files(self._checkpoint.log.store.list(SPARK)).values(), lease)
         taken = attach(self.log, there, lease, newest[0] if newest else None)
         marker = self._checkpoint.found()
         assert marker is not None
@@ -290,16 +299,35 @@ class Mirror:
         self._cache(self._checkpoint.log.read(), self.log.read(), marker, outdated=True)
         return True
 
-    def offsets(self, manifest: Manifest, lease: Lease) -> None:
-        """Copy Spark's own records of its sources before their epoch is committed; forget those that Spark has forgotten."""
-        if manifest.batch is None:
-            return
-        self._offsets(lease)
-        if manifest.batch % REMEMBERED == 0:
-            old = {f for f in self._there if is_old(f, manifest.batch)}
-            gone = {f for f in old if not (self._root / f).exists()}
-            self.remove(lease, sorted(gone))
-            self._there -= gone
+    def keep_records(self, files: Iterable[str], lease: Lease) -> None:
+        """Copy Spark's own records to the backup before their epoch is committed, those last that refer to others.
+
+        A record of another run with the same name is never overwritten: the newest epoch may need it.
+        """
+        new = in_order(f for f in files if f not in self.records)
+        for file in new:
+            try:
+                data = (self._root / file).read_bytes()
+            except FileNotFoundError:
+                raise self._unusable(file, "is gone") from None
+            if not self._store.create(file, data):
+                lease.check()
+                raise self._unusable(file, f"is not the one in {self.url}")
+            self.records.add(file)
+        self._store.flush_names(new)
+
+    def forget_records(self, files: set[str], lease: Lease) -> None:
+        """Remove, soon, records of Spark's from the backup."""
+        if files:
+            self.remove(lease, sorted(files))
+            self.records -= files
+
+    def _unusable(self, file: str, problem: str) -> CheckpointError:
+        return CheckpointError(
+            str(self._root),
+            f"cannot copy Spark's record {file} to its backup: it {problem}",
+            "start again: the query continues from its last committed epoch",
+        )
 
     def put(self, file: str, lease: Lease) -> None:
         """Copy a file of the checkpoint to the backup as it is now, unless a newer run has taken over."""
@@ -342,14 +370,3 @@ class Mirror:
         """Finish what is under way."""
         self._let_go(lease)
         self._sweeper.shutdown(wait=True)
-
-    def _offsets(self, lease: Lease) -> None:
-        """Copy Spark's new records to the backup. A run that was taken over never overwrites those of a newer one."""
-        new = [f for f in valid_files(self._checkpoint.log.store.list(SPARK)).values() if f not in self._there]
-        for file in in_order(new):
-            data = (self._root / file).read_bytes()
-            if not self._store.create(file, data):
-                lease.check()
-                self._store.write(file, data)  # from a run of an older version, which ended before it could commit
-            self._there.add(file)
-        self._store.flush_names(new)

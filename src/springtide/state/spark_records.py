@@ -12,16 +12,20 @@ So a run that lost the checkpoint overwrites nothing of a newer one, however lat
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 
 from springtide.state import names
 from springtide.state.claims import Lease
+from springtide.state.errors import CheckpointError
 from springtide.state.log import FIRST
+from springtide.state.manifest import Manifest
 from springtide.state.stores import Store
 
 REMEMBERED = 100
@@ -41,32 +45,64 @@ class SparkRecords:
         for folder in left:
             shutil.rmtree(folder, ignore_errors=True)
         self._store, self.own = Store.at(root), runs / uuid.uuid4().hex
-        self._kept: set[str] = set()
+        self._seen: set[str] = set()
+        """What Spark had in its folder when it was last looked at."""
         self.own.mkdir(parents=True)
-        for record, file in valid_files(self._store.list(names.SPARK)).items():
+        self._files = valid_files(self._store.list(names.SPARK))
+        """The records that are kept, each with its file."""
+        for record, file in self._files.items():
             (self.own / record).parent.mkdir(parents=True, exist_ok=True)
             (self.own / record).write_bytes(self._store.read(file))
-            self._kept.add(record)
 
-    def keep(self, lease: Lease) -> None:
-        """Keep what Spark has written since the last time, durably."""
-        made = []
-        for record in in_order(self._written() - self._kept):
-            with suppress(FileNotFoundError):  # Spark has forgotten it meanwhile
-                data = (self.own / record).read_bytes()
-                made.append(names.spark_record(record, lease.generation))
-                self._store.write(made[-1], data)
-            self._kept.add(record)
-        self._store.flush_names(made)
+    @property
+    def files(self) -> list[str]:
+        """The files that are kept and count."""
+        return [*self._files.values()]
+
+    def fit(self, manifest: Manifest) -> bool:
+        """Return whether they are those with which the last micro-batch of a manifest was taken."""
+        if manifest.batch is None:
+            return True
+        found = digest(self.own, manifest.batch)
+        return found is not None and found == (manifest.offsets or found)
+
+    def keep(self, lease: Lease, batch: int) -> None:
+        """Keep what Spark has written up to a micro-batch, durably: none of it counts before what it refers to is there.
+
+        What it says of the micro-batch must be there, and nothing else may be lost: an epoch without it could be committed, but never be continued.
+        """
+        self._seen = self._written()
+        if not self._is_intact(batch):
+            raise self._lost(lease, batch)
+        for _, records in groupby(in_order(self._seen - self._files.keys()), _rank):
+            made = {}
+            for record in records:
+                try:
+                    data = (self.own / record).read_bytes()
+                except FileNotFoundError:
+                    if number_of(record) is None:
+                        continue  # Spark has forgotten it meanwhile
+                    raise self._lost(lease, batch) from None
+                made[record] = names.spark_record(record, lease.generation)
+                self._store.write(made[record], data)
+            self._store.flush_names(made.values())
+            self._files |= made
 
     def forget(self, batch: int, lease: Lease) -> None:
-        """Remove records from long before a micro-batch that Spark has forgotten; every hundred micro-batches."""
-        if batch % REMEMBERED:
-            return
-        written = self._written()
-        old = [f for f in self._store.list(names.SPARK) if is_old(f, batch) and record_of(f)[0] not in written]
-        lease.check()
-        self._store.delete(*old)
+        """Remove what Spark has forgotten."""
+        if old := self.forgotten(self._store.list(names.SPARK), batch):
+            lease.check()
+            self._store.delete(*old)
+            self._files = {record: file for record, file in self._files.items() if file not in old}
+
+    def forgotten(self, files: Iterable[str], batch: int) -> set[str]:
+        """Return those of some kept files whose records are from long before a micro-batch and that Spark had forgotten when they were last kept.
+
+        Every hundred micro-batches; at other times none.
+        """
+        if batch % REMEMBERED or not self._is_intact(batch):
+            return set()
+        return {f for f in files if is_old(f, batch) and self._has_forgotten(record_of(f)[0])}
 
     def close(self) -> None:
         """Remove the run's own folder: what counts of it is kept."""
@@ -77,6 +113,33 @@ class SparkRecords:
     def _written(self) -> set[str]:
         files = {f.relative_to(self.own).as_posix() for f in self.own.rglob("*") if f.is_file()}
         return {f for f in files if not _is_unfinished(f)}
+
+    def _is_intact(self, batch: int) -> bool:
+        """Return whether the run's folder has what Spark says of a micro-batch, and has lost nothing that Spark itself would not remove."""
+        return f"offsets/{batch}" in self._seen and _folders(self._files) <= _folders(self._seen)
+
+    def _lost(self, lease: Lease, batch: int) -> CheckpointError:
+        lease.check()  # a newer run removes the folder
+        return CheckpointError(
+            str(self.own),
+            f"has lost what Spark said of micro-batch {batch} or of earlier ones: somebody removed it while the query ran",
+            "start again: the query continues from its last committed epoch",
+        )
+
+    def _has_forgotten(self, record: str) -> bool:
+        """Return whether Spark itself has removed a record: it always leaves others in the same folder."""
+        return record not in self._seen and _folders([record]) <= _folders(self._seen)
+
+
+def digest(own: Path, number: int) -> str | None:
+    """Return a digest of Spark's record of a micro-batch, written before it ran to the run's own folder; None if there is none.
+
+    The offsets and the time of day are in it: a micro-batch that is repeated has the same, another one with its number has not.
+    """
+    try:
+        return hashlib.sha256((own / "offsets" / str(number)).read_bytes()).hexdigest()[:32]
+    except OSError:
+        return None
 
 
 def valid_files(files: Iterable[str]) -> dict[str, str]:
@@ -119,12 +182,7 @@ def in_order(files: Iterable[str]) -> list[str]:
     >>> in_order(["commits/6", "offsets/7", "sources/0/7"])
     ['sources/0/7', 'offsets/7', 'commits/6']
     """
-
-    def order(file: str) -> tuple[int, str]:
-        folder = record_of(file)[0].partition("/")[0]
-        return _LAST.index(folder) + 1 if folder in _LAST else 0, file
-
-    return sorted(files, key=order)
+    return sorted(files, key=lambda file: (_rank(file), file))
 
 
 def is_old(file: str, batch: int) -> bool:
@@ -135,6 +193,15 @@ def is_old(file: str, batch: int) -> bool:
     """
     number = re.match(r"\d+(?=\.|$)", record_of(file)[0].rpartition("/")[2])
     return number is None or int(number[0]) < batch - 2 * REMEMBERED
+
+
+def _rank(file: str) -> int:
+    folder = record_of(file)[0].partition("/")[0]
+    return _LAST.index(folder) + 1 if folder in _LAST else 0
+
+
+def _folders(records: Iterable[str]) -> set[str]:
+    return {record.rpartition("/")[0] for record in records}
 
 
 def _is_unfinished(record: str) -> bool:

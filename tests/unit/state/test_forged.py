@@ -135,11 +135,24 @@ def test_what_no_run_writes_is_refused(stopped: Path, change: Callable[[Any], An
         run(stopped)
 
 
-@pytest.mark.parametrize("place", ["state", "state/aggregate", "outbox", "manifests", "savepoints"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "state",
+        "state/aggregate",
+        "outbox",
+        "manifests",
+        "savepoints",
+        "spark",
+        "spark/sources/0",
+        "spark-runs",
+        "spark-runs/1a2b",
+    ],
+)
 def test_a_link_that_leads_out_is_refused(stopped: Path, place: str) -> None:
     """What is removed or moved behind it would be somebody else's."""
     root, elsewhere = stopped / "checkpoint", stopped / "elsewhere"
-    (root / place).mkdir(exist_ok=True)
+    (root / place).mkdir(parents=True, exist_ok=True)
     shutil.move(root / place, elsewhere)
     os.symlink(elsewhere, root / place)
     before = sorted(elsewhere.rglob("*"))

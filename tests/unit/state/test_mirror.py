@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from springtide.state.checkpoint import Checkpoint
 from springtide.state.claims import Lease
 from springtide.state.manifest import Manifest
 from springtide.state.mirror import Mirror
+from springtide.state.spark_records import valid_files
 from springtide.state.stores import Store
 
 IDENTITY = {"query": "q", "steps": {}, "buckets": 8, "hash": "h", "polars": "2"}
@@ -33,7 +36,7 @@ class Machine:
 
     def commit(self, epoch: int, batch: int | None = None) -> None:
         manifest = Manifest(epoch, self.lease.generation, batch=batch)
-        self.mirror.offsets(manifest, self.lease)
+        self.mirror.keep_records(valid_files(Store.at(self.checkpoint.root).list("spark")).values(), self.lease)
         self.mirror.copy(manifest, self.lease, self.lease.commit(manifest))
 
     def close(self) -> None:
@@ -97,20 +100,65 @@ def test_records_of_spark_are_not_overwritten_by_a_run_that_was_taken_over(tmp_p
     there.close()
 
 
-def test_records_that_spark_has_forgotten_are_forgotten_in_the_store(tmp_path: Path, store: Store) -> None:
+def test_records_are_forgotten_in_the_store(tmp_path: Path, store: Store) -> None:
     here = Machine(tmp_path / "here", store)
     offsets = here.checkpoint.root / "spark" / "offsets"
     offsets.mkdir(parents=True)
-    (here.checkpoint.root / "spark" / "metadata").write_text("{}")
-    for batch in range(250, 601):
+    for batch in range(3):
         (offsets / str(batch)).write_text(f"{batch}")
-    here.commit(0, batch=599)
-    for batch in range(250, 500):
-        (offsets / str(batch)).unlink()
-    here.commit(1, batch=600)
+    here.commit(0, batch=2)
+    here.mirror.forget_records({"spark/offsets/0", "spark/offsets/1"}, here.lease)
     here.close()
-    kept = {f"spark/offsets/{batch}" for batch in range(400, 601)}
-    assert set(store.list("spark")) == {"spark/metadata", *kept}
+    assert store.list("spark") == ["spark/offsets/2"]
+
+
+def test_a_start_that_is_cut_short_anywhere_leaves_nothing_that_is_out_of_date(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder whose log is that of its backup counts as up to date: so the log comes after all else."""
+    here = Machine(tmp_path / "here", store)
+    here.commit(0)
+    here.close()
+    there = Machine(tmp_path / "there", store)
+    records = there.checkpoint.root / "spark" / "offsets"
+    records.mkdir(parents=True)
+    (records / "0").write_text("newer")
+    there.commit(1, batch=0)
+    store.write("published", b"newer")
+    there.close()
+
+    left: list[None] = []
+
+    def dying(call: str) -> Callable[..., Any]:
+        act = getattr(Store, call)
+
+        def die(self: Store, *given: Any) -> Any:
+            if not left:
+                raise KeyboardInterrupt
+            left.pop()
+            return act(self, *given)
+
+        return die
+
+    moments = 0
+    while True:
+        folder, backup = tmp_path / f"here {moments}", Store.at(tmp_path / f"backup {moments}")
+        shutil.copytree(tmp_path / "here", folder)
+        shutil.copytree(tmp_path / "backup", tmp_path / f"backup {moments}")
+        left[:] = [None] * moments
+        with monkeypatch.context() as patched:
+            for call in ("write", "fetch"):
+                patched.setattr(Store, call, dying(call))
+            try:
+                Machine(folder, backup).close()
+                break
+            except KeyboardInterrupt:
+                pass
+        Machine(folder, backup).close()
+        assert (folder / "spark" / "offsets" / "0").read_text() == "newer", moments
+        assert (folder / "published").read_bytes() == b"newer", moments
+        moments += 1
+    assert moments > 3
 
 
 def test_two_first_starts_at_once(tmp_path: Path, store: Store) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,19 +10,9 @@ from typing import Any
 from springtide.state.errors import CheckpointError
 from springtide.state.manifest import Manifest
 from springtide.state.names import SPARK
+from springtide.state.spark_records import digest
 
 _REMEDY = f"put the folder {SPARK} back as it was, or start with a new checkpoint; nothing was read"
-
-
-def digest(own: Path, number: int) -> str | None:
-    """Return a digest of Spark's record of a micro-batch, written before it ran to the run's own folder; None if there is none.
-
-    The offsets and the time of day are in it: a micro-batch that is repeated has the same, another one with its number has not.
-    """
-    try:
-        return hashlib.sha256((own / "offsets" / str(number)).read_bytes()).hexdigest()[:32]
-    except OSError:
-        return None
 
 
 def check(root: Path, own: Path, manifest: Manifest) -> None:

@@ -47,6 +47,7 @@ from springtide.runtime.status import status_of
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.manifest import Manifest
 from springtide.state.savepoints import save
+from springtide.state.spark_records import digest
 from springtide.state.stores import Store
 
 if TYPE_CHECKING:
@@ -423,7 +424,7 @@ class Run:
     def _epoch_of_rows(self, rows: DataFrame, number: int) -> None:
         engine, own = self._engine, self._own
         assert own is not None
-        offsets = records.digest(own, number)
+        offsets = digest(own, number)
         if records.is_taken(engine.root, engine.manifest, number, offsets):
             return  # committed before a crash, and published again at the start
         if self._between_epochs():
