@@ -206,7 +206,7 @@ class Successor:
 
     def _check(self, plan: Plan) -> None:
         if self._store.exists(MARKER):
-            self._checkpoint.check(identity(plan), self._store.read(MARKER), Log(self._store))
+            self._checkpoint.check(identity(plan), self._store.read(MARKER), Log(self._store).tail())
 
 
 @dataclass(frozen=True)

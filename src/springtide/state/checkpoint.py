@@ -34,7 +34,7 @@ from springtide.state.caches import Cache
 from springtide.state.claims import Lease, Sighting, new_token, take
 from springtide.state.errors import AnotherFormError, CheckpointError
 from springtide.state.forms import changes, check_identity
-from springtide.state.log import NEWER, Log
+from springtide.state.log import NEWER, Log, Records
 from springtide.state.manifest import Manifest
 from springtide.state.names import BUFFER, LOCK, MANIFESTS, MARKER, OUTBOX, SAVEPOINTS, SPARK, STATE, numbered
 from springtide.state.parsing import content, is_for_good, parsed
@@ -137,8 +137,9 @@ class Checkpoint:
             if self.found() is None and self.log.store.create(MARKER, marker_of(identity, Lineage.new())):
                 lease = Lease.first(self.log, token)
             else:
-                self.check(identity)
-                lease = self.claim(token, sighting)
+                if sighting is None:
+                    self.check(identity)
+                lease = self.claim(token, sighting, identity)
                 self._renew(identity)
         except BaseException:
             os.close(descriptor)
@@ -155,13 +156,18 @@ class Checkpoint:
         finally:
             os.close(descriptor)
 
-    def claim(self, token: str, sighting: Sighting | None = None) -> Lease:
-        """Take over from the last run; with a `sighting`, only from the one that was seen."""
+    def claim(self, token: str, sighting: Sighting | None = None, identity: dict[str, Any] | None = None) -> Lease:
+        """Take over from the last run; with a `sighting`, only from the one that was seen.
+
+        With an `identity`, only for a query of the form of the very epoch that it continues from: the run at work may replace it at any time.
+        """
         while True:
             records = self.log.read()
             records.manifests()  # what is damaged is found before anything changes
             if sighting is not None:
                 sighting.check(records)
+            if identity is not None:
+                self.check(identity, records=records)
             lease = take(self.log, records, token)
             if lease is not None:
                 return lease
@@ -208,10 +214,10 @@ class Checkpoint:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
 
-    def check(self, identity: dict[str, Any], marker: bytes | None = None, log: Log | None = None) -> None:
-        """Refuse a query that the checkpoint does not belong to; `marker` and `log` say whose it is, if that is not recorded here."""
+    def check(self, identity: dict[str, Any], marker: bytes | None = None, records: Records | None = None) -> None:
+        """Refuse a query that the checkpoint does not belong to; `marker` and `records` of a log say whose it is, if that is not to be read here."""
         began = parsed(self._valid(marker) if marker is not None else self.marker())["identity"]
-        now = _form(log or self.log)
+        now = _form(self.log.tail() if records is None else records)
         found = began if now is None else now
         if found == identity:
             return
@@ -241,7 +247,7 @@ class Checkpoint:
 
         Where the query was replaced while it ran, its manifests say it.
         """
-        if _form(self.log) is not None:
+        if _form(self.log.tail()) is not None:
             return
         marker = self.marker()
         if (said := renewed(marker, identity)) != marker:
@@ -251,7 +257,7 @@ class Checkpoint:
         """Return which query this checkpoint belongs to: the form that made the newest epoch."""
         found = self.first_identity()
         with suppress(CheckpointError):  # damaged manifests are reported when they are needed
-            found = dict(_form(self.log) or found)
+            found = dict(_form(self.log.tail()) or found)
         return found
 
     def first_identity(self) -> dict[str, Any]:
@@ -373,9 +379,9 @@ class Checkpoint:
         return CheckpointError(self.store.url, problem, hint)
 
 
-def _form(log: Log) -> Mapping[str, Any] | None:
+def _form(records: Records) -> Mapping[str, Any] | None:
     """Return the form of the query that made the newest epoch, if the query was replaced while it ran."""
-    newest = log.tail().manifests()
+    newest = records.manifests()
     return newest[-1].form if newest else None
 
 

@@ -130,7 +130,7 @@ class Mirror:
 
     def _acquire(self, identity: dict[str, Any], token: str, sighting: Sighting | None) -> Lease:
         while True:
-            marker, own = self._marker(identity), self._checkpoint.found()
+            marker, own = self._marker(identity if sighting is None else None), self._checkpoint.found()
             here, there = self._checkpoint.log.read(), self.log.read()
             if marker is None and own is None:
                 if there:
@@ -147,10 +147,11 @@ class Mirror:
                 continue
             if marker is None or (found := self._related(here, there)) is Relation.AHEAD:
                 self._detached = there
-                return self._checkpoint.claim(token)
+                return self._checkpoint.claim(token, identity=identity)
             there.manifests()  # what is damaged is found before anything changes
             if sighting is not None:
                 sighting.check(there)
+            self._checkpoint.check(identity, marker, there)  # the run at work may have replaced the query just now
             lease = take(self.log, there, token)
             if lease is not None:
                 marker = self._renew(marker, identity, there)
@@ -171,16 +172,22 @@ class Mirror:
             pass  # what is damaged here is useless; what is damaged there is reported by the next reader
         cache.clear()
 
-    def _marker(self, identity: dict[str, Any]) -> bytes | None:
-        """Return the backup's springtide.json; None if there is none yet. Refuse one of another query."""
+    def _marker(self, identity: dict[str, Any] | None) -> bytes | None:
+        """Return the backup's springtide.json; None if there is none yet. With an `identity`, refuse one of another query."""
         theirs, ours = self._read(MARKER), self._checkpoint.found()
-        if theirs is not None or ours is not None:
-            self._checkpoint.check(identity, theirs, self.log if theirs is not None else None)
+        if identity is not None and (theirs is not None or ours is not None):
+            self._checkpoint.check(identity, theirs, self._newest() if theirs is not None else None)
         if theirs is not None and ours is not None and Lineage.of(theirs).id != Lineage.of(ours).id:
             raise CheckpointError(
                 str(self._root), f"is not the one whose backup is in {self.url}", "give it a backup of its own"
             )
         return theirs
+
+    def _newest(self) -> Records:
+        """Return the last records: those of the folder, if that went on without the backup; a cache never does."""
+        there = self.log.tail()
+        here = Records({}, "") if self._checkpoint.cache is not None else self._checkpoint.log.tail()
+        return here if here and (not there or here.last > there.last) else there
 
     def _renew(self, marker: bytes, identity: dict[str, Any], there: Records) -> bytes:
         if any(m.form is not None for m in there.manifests()[-1:]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
 import shutil
 import signal
@@ -27,11 +28,12 @@ from springtide.state.answers import read_answer
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.control import Command, send
 from springtide.state.copying import restore
-from springtide.state.errors import CheckpointError
+from springtide.state.errors import AnotherFormError, CheckpointError
 from springtide.state.manifest import Manifest
 from springtide.state.savepoints import release, savepoints
 from springtide.state.verifying import verify
 from springtide.testing import compare
+from tests.stores.misbehaving import Misbehaving, served
 from tests.unit.runtime import swapping
 from tests.unit.runtime.crashing import write_input
 from tests.unit.runtime.test_engine import Feed
@@ -43,7 +45,7 @@ Rows = list[tuple[str, int]]
 class Running:
     """A query at work whose form the test replaces; sources and sinks are kept by name."""
 
-    def __init__(self, root: Path, query: Callable[[Running], st.Query], options: Options | None = None) -> None:
+    def __init__(self, root: Path | str, query: Callable[[Running], st.Query], options: Options | None = None) -> None:
         self.root, self.options = root, options or Options(2)
         self.feeds: dict[str, Feed] = {}
         self.sinks: dict[str, Any] = {}
@@ -101,8 +103,8 @@ class Running:
 def running(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     made: list[Running] = []
 
-    def make(query: Callable[[Running], st.Query], options: Options | None = None) -> Running:
-        made.append(Running(tmp_path / "ckpt", query, options))
+    def make(query: Callable[[Running], st.Query], options: Options | None = None, root: str | None = None) -> Running:
+        made.append(Running(root or tmp_path / "ckpt", query, options))
         return made[-1]
 
     yield make
@@ -915,6 +917,59 @@ def test_a_backup_has_the_form_too(running: Callable[..., Running], tmp_path: Pa
     r.start(counted(pl.col("k") == "a"))
     r.end()
     assert r.rows("out") == [("a", 2), ("b", 1)]
+
+
+def test_a_folder_that_went_on_without_its_backup_has_a_form_of_its_own(
+    running: Callable[..., Running], tmp_path: Path
+) -> None:
+    backed = Options(2, durability=st.Durability(backup=tmp_path / "backup"))
+    r = running(counted(), backed)
+    r.add("feed", ("a", 1), ("b", 2))
+    r.options = Options(2)
+    r.restart(counted())
+    r.swap(counted(pl.col("k") == "a"))
+    r.add("feed", ("a", 3))
+    r.options = backed
+    with pytest.raises(AnotherFormError):
+        r.restart(counted())
+    r.start(counted(pl.col("k") == "a"))
+    r.add("feed", ("b", 4))
+    r.end()
+    assert r.rows("out") == [("a", 2), ("b", 1)]
+
+
+@pytest.mark.parametrize("place", ["folder", "backup", "store"])
+def test_whoever_takes_over_has_the_form_of_the_epoch_that_it_continues_from(
+    running: Callable[..., Running], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """The run at work replaces the query after somebody has looked which form it has, and before that one takes over."""
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)  # as on two machines
+    backup = tmp_path / "backup" if place == "backup" else None
+    root = "fake://bucket/ckpt" if place == "store" else tmp_path / ("other" if place == "backup" else "ckpt")
+    ours, theirs = (
+        Options(2, durability=st.Durability(backup=backup, cache=tmp_path / node)) for node in ("one", "two")
+    )
+    check, looks = Checkpoint.check, list[None]()
+    with served(bucket=Misbehaving(7, trouble=0.0)):
+        r = running(counted(), ours, root if place == "store" else None)
+        r.add("feed", ("a", 1), ("b", 2))
+        old = counted()(r).plan(buckets=8)
+
+        def checked(self: Checkpoint, *given: Any, **named: Any) -> None:
+            check(self, *given, **named)
+            if not looks:
+                looks.append(None)
+                r.swap(counted(pl.col("k") == "a"))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Checkpoint, "check", checked)
+            with pytest.raises(AnotherFormError):
+                Engine(old, theirs.durability.checkpoint(root), lambda epoch: execute(old, epoch), theirs)
+        assert looks
+        r.add("feed", ("a", 3), ("b", 4))  # nobody has taken over
+        r.end()
+        r.engine.close()
+        assert r.rows("out") == [("a", 2), ("b", 1)]
 
 
 class Died(BaseException):
