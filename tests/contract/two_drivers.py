@@ -4,8 +4,8 @@
     over one backup      machines with folders of their own, that take over from each other and come back
     over one store       nodes with nothing but their caches, and a store that misbehaves
 
-Whoever is woken up when is decided by the seed, at every write, removal and publication; what a driver does in the background is done in its turn. In the
-end one driver runs alone, and the sink has every row once.
+Whoever is woken up when is decided by the seed, at every write, removal and publication; what a driver does in the background is done in its turn. In some
+cases drivers replace the query between two epochs, by another form with the same rows for the sink. In the end one driver runs alone, and the sink has every row once.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ import springtide as st
 from springtide.query.errors import SpringtideError
 from springtide.runtime import inprocess, persisting
 from springtide.runtime.durability import Durability
-from springtide.runtime.engine import Options
+from springtide.runtime.engine import Engine, Options
 from springtide.sinks.memory import MemorySink
 from springtide.state.checkpoint import Checkpoint
+from springtide.state.errors import AnotherFormError
 from springtide.state.stores import Store
 from tests.contract.forgetful_disk import AtOnce
 from tests.stores.in_turn import in_turn
@@ -35,6 +36,8 @@ from tests.stores.misbehaving import Misbehaving, served
 
 STEPS = 400
 """Steps of drivers after which a case ends whatever they do."""
+SWAPPED = 0.4
+"""Of the cases: drivers replace the query."""
 
 
 class Turns:
@@ -91,11 +94,12 @@ def run_case(seed: int, folder: Path) -> str | None:
     random = Random(seed)
     how = random.choice(["folder", "backup", "store"])
     bucket = Misbehaving(seed, trouble=random.choice([0.0, 0.1, 0.3]))
+    swaps = Random(seed + 0.5)
     with served(bucket=bucket):
-        return _run_case(random, how, folder)
+        return _run_case(random, how, folder, swaps if swaps.random() < SWAPPED else None)
 
 
-def _run_case(random: Random, how: str, folder: Path) -> str | None:
+def _run_case(random: Random, how: str, folder: Path, swaps: Random | None) -> str | None:
     shared = how == "folder"
     every = random.choice(["epoch", "epoch", "never"]) if not shared else "epoch"
     rows = [
@@ -110,14 +114,15 @@ def _run_case(random: Random, how: str, folder: Path) -> str | None:
     backup = folder / "backup" if how == "backup" else None
 
     def driver(number: int) -> Callable[[], None]:
-        made, cut, memory = _query(rows, sink), random.randint(1, 5), folder / f"memory{number}"
+        forms = Forms(rows, sink, None if swaps is None else Random(swaps.random()))
+        cut, memory = random.randint(1, 5), folder / f"memory{number}"
         cache = folder / f"node{number % 2}"
         durability = Durability(every=every, backup=backup, shared_memory=memory, cache=cache)
         options = Options(random.randint(1, 2), rows_per_epoch=cut, durability=durability)
 
         def work() -> None:
             try:
-                inprocess.run(made.plan(buckets=4), roots[number % 2], options)
+                forms.run(roots[number % 2], options)
             except SpringtideError as error:
                 if "taken over" not in str(error) and "is in use" not in str(error):
                     wrong.append(f"driver {number}: {error}")
@@ -151,12 +156,45 @@ def _run_case(random: Random, how: str, folder: Path) -> str | None:
     return "; ".join(wrong) or None
 
 
-def _query(rows: list[dict[str, Any]], sink: MemorySink) -> st.Query:
+class Forms:
+    """The forms of the query that one driver knows, each with the same rows for the sink; by its `random` it goes from one to another."""
+
+    def __init__(self, rows: list[dict[str, Any]], sink: MemorySink, random: Random | None) -> None:
+        self._random = random
+        count = 1 if random is None else 3
+        self._plans = [_query(rows, sink, form).plan(buckets=4) for form in range(count)]
+
+    def run(self, root: Path | str, options: Options) -> None:
+        """Run in the form that the checkpoint has; another driver may replace it at any time."""
+        for plan in self._plans * 2:
+            try:
+                inprocess.run(plan, root, options, between=self._between)
+            except AnotherFormError:
+                continue
+            return
+        raise AssertionError("the checkpoint has none of the forms that there are")
+
+    def _between(self, engine: Engine) -> bool:
+        if self._random is not None and self._random.random() < 0.3:
+            plan = self._random.choice(self._plans)
+            engine.replace(plan, lambda epoch: inprocess.execute(plan, epoch), None)
+        return not engine.manifest.ended
+
+
+def _query(rows: list[dict[str, Any]], sink: MemorySink, form: int = 0) -> st.Query:
+    """Make a form of the query: as it is, with another step that has state, or with a filter and another sink."""
     schema = {"k": pl.String, "x": pl.Int64, "ts": st.TIME}
     frame = pl.DataFrame(rows, schema={"k": pl.String, "x": pl.Int64, "ts": pl.Int64}).cast({"ts": st.TIME})
     source = st.source("rows", st.memory(frame, schema=schema), ts="ts")
-    sums = source.aggregate(by="k", window=st.tumbling("5s"), total=st.sum("x"), name="sums")
-    return st.Query("two", sums.to(sink, name="out"))
+    kept = source.filter(pl.col("x") >= 0) if form == 2 else source
+    sums = kept.aggregate(by="k", window=st.tumbling("5s"), total=st.sum("x"), name="sums")
+    ends = [sums.to(sink, name="out")]
+    if form == 1:
+        counts = source.aggregate(window=st.tumbling("3s"), n=st.count(), name="counts")
+        ends.append(counts.to(st.memory_sink(), name="beside"))
+    if form == 2:
+        ends.append(source.to(st.memory_sink(), name="copy"))
+    return st.Query("two", *ends)
 
 
 class _paused:  # noqa: N801 - a context manager
