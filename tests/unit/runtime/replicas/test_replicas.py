@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 import pytest
@@ -147,6 +147,67 @@ def test_a_query_that_ran_alone_becomes_the_first_replica(tmp_path: Path) -> Non
     runs.check()
     with pytest.raises(st.CheckpointError, match=r"cannot take part .*; .*new checkpoint"):
         runs.run("empty")
+
+
+def test_code_is_changed_in_one_replica_after_the_other(tmp_path: Path) -> None:
+    """Each is stopped and started again while the other is at work; whether the rows are the same is compared."""
+    runs = Folds(tmp_path)
+    for name, epochs, code in (("a", 3, ByRow), ("b", 5, ByRow), ("a", 7, ByColumn), ("b", 9, ByColumn)):
+        runs.code = code
+        runs.run(name, epochs)
+    runs.code = Mistaken
+    with pytest.raises(st.OtherRows, match="replicas b and a made different rows"):
+        runs.run("a")
+    runs.code = ByColumn
+    runs.run("b")
+    assert runs.by() == ["a"] * 3 + ["b"] * 2 + ["a"] * 2 + ["b"] * (len(runs.by()) - 7)
+    found, wanted = pl.read_parquet(tmp_path / "out" / "*.parquet"), runs.query().run_reference().rows()
+    assert sorted(found.rows()) == sorted(wanted.select(found.columns).rows())
+
+
+class ByRow(st.KeyOperator):
+    """A running total for each key; who says its version says that any code of it gives the same."""
+
+    version = "1"
+    state: ClassVar = {"total": pl.Int64}
+    output: ClassVar = {"k": pl.Int64, "n": pl.Int64, "ts": st.TIME}
+
+    def init(self, key: tuple[Any, ...]) -> dict[str, Any]:
+        return {"total": 0}
+
+    def process(self, key: Any, state: dict[str, Any], tuples: pl.DataFrame, ready_ts: int) -> list[dict[str, Any]]:
+        rows = []
+        for ts, x in tuples.select("ts", "x").iter_rows():
+            state["total"] += x
+            rows.append({"k": key[0], "n": state["total"], "ts": ts})
+        return rows
+
+
+class ByColumn(ByRow):
+    def process(self, key: Any, state: dict[str, Any], tuples: pl.DataFrame, ready_ts: int) -> list[dict[str, Any]]:
+        before, state["total"] = state["total"], state["total"] + tuples["x"].sum()
+        return tuples.select(k=pl.lit(key[0]), n=before + pl.col("x").cum_sum(), ts="ts").to_dicts()
+
+
+class Mistaken(ByRow):
+    def process(self, key: Any, state: dict[str, Any], tuples: pl.DataFrame, ready_ts: int) -> list[dict[str, Any]]:
+        return [row | {"n": row["n"] + 1} for row in super().process(key, state, tuples, ready_ts)]
+
+
+for _code in (ByRow, ByColumn, Mistaken):  # one class, as a file has it before and after it was edited
+    _code.__name__ = _code.__qualname__ = "Fold"
+
+
+@dataclass
+class Folds(Runs):
+    """Replicas whose code a test changes."""
+
+    code: type[st.KeyOperator] = ByRow
+
+    def query(self) -> st.Query:
+        rows = st.source("rows", st.generate(numbers, rate=None, total=self.total, streams=2), ts="ts")
+        folded = rows.operator(self.code(), keys="k", name="fold")
+        return st.Query("q", folded.to(self.sink(), name="out"))
 
 
 # ── a publisher that does not come to the end ─────────────────────────────────────────────────────────────────────────
