@@ -191,11 +191,12 @@ def prepare(plan: Plan, options: RunOptions, root: str) -> Checkpoint:
         begin_from(options.savepoint, plan, checkpoint)
     if (store := checkpoint.remote or durability.store) is not None and options.standby is None:
         Mirror(checkpoint, store).fill(identity(plan))
-    if checkpoint.remote is not None or options.standby is not None:
+    if checkpoint.remote is not None:
         return checkpoint
     if options.savepoint is not None:
-        begin_from(options.savepoint, plan, checkpoint)
-    checkpoint.make(identity(plan))
+        begin_from(options.savepoint, plan, checkpoint, durability.store)
+    if options.standby is None:
+        checkpoint.make(identity(plan))
     return checkpoint
 
 

@@ -27,6 +27,7 @@ from springtide.runtime.state_description import state_description
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.forms import INPUTS, ORIGINS, Part
 from springtide.state.manifest import Manifest
+from springtide.state.names import MARKER
 from springtide.state.savepoints import adopt
 from springtide.state.stores import Store
 
@@ -36,10 +37,17 @@ _parts_known: WeakKeyDictionary[steps.Step, dict[str, Part]] = WeakKeyDictionary
 """Computed when a step is first asked for, before its code runs: what that caches must not count as a change."""
 
 
-def begin_from(savepoint: str | Path | Store, plan: Plan, checkpoint: str | Path | Checkpoint) -> int:
-    """Let a new checkpoint begin with a savepoint; return the epoch after which it continues. What does not fit is refused."""
+def begin_from(
+    savepoint: str | Path | Store, plan: Plan, checkpoint: str | Path | Checkpoint, backup: Store | None = None
+) -> int:
+    """Let a new checkpoint begin with a savepoint; return the epoch after which it continues. What does not fit is refused.
+
+    If another machine has begun already, and its `backup` is there, that is the checkpoint: the folder here is filled from it.
+    """
     names = {s for q in plan.subqueries for s in (q.name, at_old_owners(q.name))}
     target = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+    if backup is not None and target.found() is None and backup.exists(MARKER):
+        target = Checkpoint(backup)
     return adopt(savepoint, target, identity(plan), names)
 
 

@@ -208,7 +208,7 @@ class Query(Graph):
         )
         plan = self.plan(buckets=buckets)
         if savepoint is not None:
-            begin_from(savepoint, plan, place)
+            begin_from(savepoint, plan, place, durable.store)
 
         def begin(plan: Plan, options: Options, resign: Callable[[], None] | None = None) -> Run:
             exporter = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -232,3 +233,21 @@ def test_a_run_begins_with_a_savepoint_or_a_backup(run: Run, checkpoint: Make, q
     options = RunOptions(durability=st.Durability(backup=tmp_path / "node"))
     assert prepare(plan, options, tmp_path / "three").epochs() == [0, 1, 2]
     assert prepare(plan, options, tmp_path / "three").epochs() == [0, 1, 2]
+
+
+def test_a_run_that_stands_by_begins_with_a_savepoint_too(
+    run: Run, checkpoint: Make, query: st.Query, tmp_path: Path
+) -> None:
+    """Whoever is first makes the checkpoint of it; for the others that is the one that there is, on their machines too."""
+    root = checkpoint(3)
+    run("checkpoint", "save", root, "noon")
+    plan, options = query.plan(), RunOptions(savepoint=str(root / "savepoints" / "noon"), standby=st.Standby())
+    lock = prepare(plan, options, tmp_path / "one").lock()  # it is at work
+    assert prepare(plan, options, tmp_path / "one").epochs() == [2]
+    os.close(lock)
+    with pytest.raises(CheckpointError, match="has a state of its own, and is not to begin with"):
+        prepare(plan, options, root)
+    backed = replace(options, durability=st.Durability(backup=tmp_path / "backup"))
+    assert prepare(plan, backed, tmp_path / "here").epochs() == [2]
+    inprocess.run(plan, tmp_path / "here", Options(durability=st.Durability(backup=tmp_path / "backup")))
+    assert prepare(plan, backed, tmp_path / "there").epochs() == [], "it is filled when it takes over"
