@@ -10,7 +10,7 @@ commit nor publish (`springtide.state.claims`). Of several who stand by one has 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -168,9 +168,17 @@ class Successor:
             if not isinstance(error, AnotherFormError):
                 what = f"{why}. The query that this run stood by with cannot be read again: {error}"
             raise AnotherFormError(url, what, "bring its file up to date here, and start this run again") from None
-        self.plan, self.options = plan, replace(self.options, elastic=elastic)
+        self.plan, self.options = plan, replace(self.options, elastic=elastic, instances=self._instances(plan))
         self._settings = self._settings_there()
         return True
+
+    def _instances(self, plan: Plan) -> int | Mapping[str, int] | None:
+        """Return the instances that were asked for, without those of steps that another form does not have."""
+        wanted = self.options.instances
+        if not isinstance(wanted, Mapping):
+            return wanted
+        names = {*plan.graph.steps, *(q.name for q in plan.subqueries)}
+        return {step: number for step, number in wanted.items() if step in names}
 
     def _follow_settings(self) -> bool:
         """Have what decides about instances read again if that was changed in the run at work. Nobody is refused for it: what cannot be had is told."""

@@ -224,11 +224,13 @@ def test_a_run_that_stands_by_reads_its_file_again_when_the_query_was_replaced(
     leader(tmp_path, 1)
     told = list[str]()
     one = successor(tmp_path, told, lambda: swapping.replaced(tmp_path))
+    one.options = replace(one.options, instances={"numbers": 2, "counts-of": 3, "sums-of": 4})
     assert not one.look(), "the query is what it was"
     leader(tmp_path, 1, replaces=True)
     assert one.look()
     assert not one.look()
     assert one.options.elastic == st.Elastic(max=2)
+    assert one.options.instances == {"numbers": 2, "sums-of": 4}, "the new form has no other of these steps"
 
     engine = take_over(tmp_path, one, st.Standby(told=told.append), monkeypatch)
     assert engine.manifest.ended
