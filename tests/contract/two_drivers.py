@@ -5,7 +5,8 @@
     over one store       nodes with nothing but their caches, and a store that misbehaves
 
 Whoever is woken up when is decided by the seed, at every write, removal and publication; what a driver does in the background is done in its turn. In some
-cases drivers replace the query between two epochs, by another form with the same rows for the sink. In the end one driver runs alone, and the sink has every row once.
+cases drivers replace the query between two epochs, by another form with the same rows for the sink. In others they keep one or two epochs, so that whoever wakes
+up finds nothing of what it had read. In the end one driver runs alone, and the sink has every row once.
 """
 
 from __future__ import annotations
@@ -94,12 +95,13 @@ def run_case(seed: int, folder: Path) -> str | None:
     random = Random(seed)
     how = random.choice(["folder", "backup", "store"])
     bucket = Misbehaving(seed, trouble=random.choice([0.0, 0.1, 0.3]))
-    swaps = Random(seed + 0.5)
+    swaps, forgets = Random(seed + 0.5), Random(seed + 0.25)
+    retain, bucket.lag = forgets.choice([(10, 3), (10, 3), (1, 3), (2, 60)])
     with served(bucket=bucket):
-        return _run_case(random, how, folder, swaps if swaps.random() < SWAPPED else None)
+        return _run_case(random, how, folder, swaps if swaps.random() < SWAPPED else None, retain)
 
 
-def _run_case(random: Random, how: str, folder: Path, swaps: Random | None) -> str | None:
+def _run_case(random: Random, how: str, folder: Path, swaps: Random | None, retain: int) -> str | None:
     shared = how == "folder"
     every = random.choice(["epoch", "epoch", "never"]) if not shared else "epoch"
     rows = [
@@ -117,7 +119,7 @@ def _run_case(random: Random, how: str, folder: Path, swaps: Random | None) -> s
         forms = Forms(rows, sink, None if swaps is None else Random(swaps.random()))
         cut, memory = random.randint(1, 5), folder / f"memory{number}"
         cache = folder / f"node{number % 2}"
-        durability = Durability(every=every, backup=backup, shared_memory=memory, cache=cache)
+        durability = Durability(every=every, backup=backup, shared_memory=memory, cache=cache, retain=retain)
         options = Options(random.randint(1, 2), rows_per_epoch=cut, durability=durability)
 
         def work() -> None:

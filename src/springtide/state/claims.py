@@ -44,6 +44,8 @@ class Lease:
     token: str
     epochs: dict[int, list[Slot]] = field(default_factory=dict)
     """Where the manifests of the kept epochs are."""
+    ends: dict[int, int] = field(default_factory=dict)
+    """The last epoch of each earlier generation that has some left."""
     descriptor: int = -1
     """The lock of the folder on this machine."""
 
@@ -133,10 +135,20 @@ def new_token() -> str:
 
 
 def take(log: Log, records: Records, token: str) -> Lease | None:
-    """Take over a checkpoint whose log was read; None if something has happened since: then it must be read again."""
+    """Take over a checkpoint whose log was read; None if something has happened since: then it must be read again.
+
+    If that is long ago, the slot may have been taken and forgotten. A claim that was made there says nothing, and stays.
+    """
     slot, generation = records.next()
+    wanted = [slot, *records.last_claims()]
+    if wrong := next((s for s in records.data if any(s.is_beyond(claimed) for claimed in wanted)), None):
+        raise CheckpointError(
+            records.url,
+            f"has a record {wrong.name} of a run that had lost it before",
+            "restore the folder of manifests from a copy, or start with a new checkpoint",
+        )
     claim = Claim.of(generation, token)
-    if not log.make(slot, claim.encode()):
+    if log.went_on(wanted) or not log.make(slot, claim.encode()) or log.went_on(wanted):
         return None
     return held(log, records, Lease(log, generation, Slot(slot.epoch, generation), token))
 
@@ -148,6 +160,8 @@ def attach(log: Log, records: Records, lease: Lease, manifest: Manifest | None) 
     brought = replace(manifest, generation=Generation(generation)) if manifest is not None else None
     taken = Lease(log, generation, slot, lease.token)
     if not log.make(slot, Claim.of(generation, lease.token, brought).encode()) and not taken.is_own(slot):
+        return None
+    if log.went_on([slot, *records.last_claims()]):
         return None
     epoch = brought.epoch + 1 if brought is not None else slot.epoch
     taken.slot = Slot(epoch, generation)
@@ -162,8 +176,10 @@ def held(log: Log, records: Records, lease: Lease) -> Lease:
     for slot, data in records.data.items():
         if not is_claim(data):
             lease.epochs.setdefault(slot.epoch, []).append(slot)
+            lease.ends[slot.generation] = max(slot.epoch, lease.ends.get(slot.generation, -1))
     brought = records.brought()
     if brought is not None:
         lease.settle(brought)
-    log.forget(records.claims()[:-CLAIMS])
+    if old := records.claims()[:-CLAIMS]:
+        log.forget_claims(old)
     return lease

@@ -9,6 +9,12 @@ A run has one next slot: the next epoch under its own generation. Its commit and
 if the slot is empty. So one of them comes first, and the other finds out: a run that lost the checkpoint cannot commit, however late it wakes
 up, and a run that takes over knows every epoch that was committed before. (`docs/decisions/0007-claims.md`)
 
+A run forgets old records, and leaves their slots empty. Whoever read the log long ago may make a claim in such a slot, which fences nobody off: so whoever has made
+one looks whether records have come after it. In an object store, whose listings may be out of date, a note says so: it is made before a record is removed.
+
+    forgotten.2    the run of generation 2 has forgotten records of its own, up to this epoch
+    ended.1        the last epoch of generation 1: a later run forgets its records
+
 A claim may bring the last epoch's manifest in a new version: the run rebuilt lost state, or came with epochs that the store did not have.
 """
 
@@ -19,14 +25,14 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from springtide.state.errors import CheckpointError
 from springtide.state.manifest import Manifest
-from springtide.state.names import MANIFESTS, manifest
+from springtide.state.names import MANIFESTS, ended, forgotten, manifest
 from springtide.state.parsing import NewerFormat, content, is_for_good, parsed
 from springtide.state.stores import Store
 
@@ -60,6 +66,10 @@ class Slot(NamedTuple):
         'manifests/000000007.2'
         """
         return manifest(self.epoch, self.generation)
+
+    def is_beyond(self, claimed: Slot) -> bool:
+        """Return whether a run must have passed a slot to make a record here: nobody could, once the slot had been claimed."""
+        return self.epoch > claimed.epoch and self.generation <= claimed.generation
 
     @staticmethod
     def of(name: str) -> Slot | None:
@@ -160,6 +170,11 @@ class Records:
         """Return the slots with claims, oldest first."""
         return [slot for slot, data in self.data.items() if is_claim(data)]
 
+    def last_claims(self) -> list[Slot]:
+        """Return the slots of the claims that no epoch has followed."""
+        last = max((slot for slot, data in self.data.items() if not is_claim(data)), default=Slot(-1, FIRST))
+        return [slot for slot in self.claims() if slot > last]
+
     def tokens(self) -> list[str]:
         """Return the tokens of the runs that took over, oldest first."""
         found = (self.record(slot) for slot in self.claims())
@@ -215,6 +230,8 @@ class Log:
     def __init__(self, store: Store) -> None:
         """Name the store; nothing is touched yet."""
         self.store = store
+        self._noted: dict[str, int] = {}
+        """Notes that were made, with the epoch in each."""
 
     def slots(self) -> list[Slot]:
         """Return the slots that are taken, in order."""
@@ -273,10 +290,52 @@ class Log:
         """Return whether a slot is taken."""
         return self.store.exists(slot.path)
 
+    def went_on(self, slots: Sequence[Slot]) -> bool:
+        """Return whether the run that one of these slots was the next of has made a record in it, and later ones: it was empty because that was forgotten."""
+        if any(s.is_beyond(slot) for s in self.slots() for slot in slots):
+            return True
+        if self.store.local is not None:
+            return False
+        names = {name(slot.generation): slot.epoch for slot in slots for name in (forgotten, ended)}
+        with ThreadPoolExecutor(_AT_ONCE, "springtide-log") as pool:
+            return any(noted >= epoch for noted, epoch in zip(pool.map(self._note, names), names.values(), strict=True))
+
+    def note_forgotten(self, slots: Iterable[Slot], ends: Mapping[int, int]) -> None:
+        """Note that records will be forgotten. `ends` has the last epoch of each generation before this run's own.
+
+        Only the run of a generation makes the one note, and only later runs the other: so nobody who wakes up late replaces a note by an older one.
+        """
+        if self.store.local is not None:
+            return  # its listings are up to date
+        last: dict[str, int] = {}
+        for slot in slots:
+            name = ended(slot.generation) if slot.generation in ends else forgotten(slot.generation)
+            last[name] = max(last.get(name, -1), slot.epoch, ends.get(slot.generation, -1))
+        for name, epoch in last.items():
+            if name not in self._noted:
+                self._noted[name] = self._note(name)
+            if self._noted[name] < epoch:
+                self.store.write(name, b"%d" % epoch)
+                self._noted[name] = epoch
+
+    def _note(self, name: str) -> int:
+        try:
+            return int(self.store.read(name))
+        except (FileNotFoundError, ValueError):
+            return -1
+
     def forget_epoch(self, epoch: int) -> None:
         """Remove the manifest of an old epoch; claims stay."""
         records = self.of_epoch(epoch)
-        self.forget(slot for slot, data in records.data.items() if not is_claim(data))
+        slots = [slot for slot, data in records.data.items() if not is_claim(data)]
+        self.note_forgotten(slots, {})
+        self.forget(slots)
+
+    def forget_claims(self, slots: Sequence[Slot]) -> None:
+        """Remove old claims, and what was noted of the generations that they ended."""
+        self.forget(slots)
+        if self.store.local is None:
+            self.store.delete(*(name(slot.generation) for slot in slots for name in (forgotten, ended)))
 
     def forget(self, slots: Iterable[Slot]) -> None:
         """Remove old records."""

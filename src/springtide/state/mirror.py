@@ -21,7 +21,7 @@ from springtide.state import disk
 from springtide.state.checkpoint import Checkpoint, Lineage, marker_of, renewed
 from springtide.state.claims import Lease, Sighting, attach, new_token, take
 from springtide.state.errors import CheckpointError
-from springtide.state.log import Log, Records
+from springtide.state.log import Log, Records, Slot
 from springtide.state.manifest import Manifest
 from springtide.state.names import BUFFER, MANIFESTS, MARKER, OUTBOX, PUBLISHED, SPARK, STATE, epoch_of
 from springtide.state.spark_records import in_order, valid_files
@@ -360,6 +360,8 @@ class Mirror:
 
     def _remove(self, lease: Lease, files: Iterable[str], records: Iterable[str]) -> None:
         lease.check()
+        slots = [slot for record in records if (slot := Slot.of(record.rpartition("/")[2])) is not None]
+        self.log.note_forgotten(slots, lease.ends)
         self._store.delete(*files, *records)
         self._store.flush_names(records)
 

@@ -57,6 +57,20 @@ def manifest(epoch: int, generation: int = 1) -> str:
     return f"{MANIFESTS}/{numbered(epoch)}" + (f".{generation}" if generation > 1 else "")
 
 
+def forgotten(generation: int) -> str:
+    """Return the name of the note up to which epoch the run of a generation has forgotten records of its own.
+
+    >>> forgotten(2)
+    'manifests/forgotten.2'
+    """
+    return f"{MANIFESTS}/forgotten.{generation}"
+
+
+def ended(generation: int) -> str:
+    """Return the name of the note which epoch was the last of a generation, made by a later run that forgets its records."""
+    return f"{MANIFESTS}/ended.{generation}"
+
+
 def segment(subquery: str, epoch: int, instance: int, kind: str, attempt: str) -> str:
     """Return the name of a segment; every attempt of a task has files of its own.
 

@@ -18,12 +18,15 @@ from springtide.runtime.durability import Durability
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.identity import begin_from
 from springtide.sinks.memory import MemorySink
-from springtide.state import pieces, segment
+from springtide.state import mirror, pieces, segment
 from springtide.state.checkpoint import Checkpoint
+from springtide.state.claims import Lease, take
 from springtide.state.copying import backup
+from springtide.state.log import Log, Records
 from springtide.state.savepoints import save, savepoints
 from springtide.state.stores import Store
 from springtide.state.verifying import verify
+from tests.stores.in_turn import in_turn
 from tests.stores.misbehaving import Misbehaving, served
 
 KEYS = ["k", "window_start"]
@@ -202,6 +205,49 @@ def test_a_run_that_was_paused_can_do_nothing(bucket: Misbehaving, tmp_path: Pat
     assert all(f.startswith(("ckpt/state/", "ckpt/outbox/")) for f in stray), "what no manifest names"
     assert {f: bucket.files[f] for f in before} == before
     check(sink)
+
+
+@pytest.mark.parametrize("every", ["epoch", "1ms"])
+def test_a_driver_that_is_paused_before_its_claim_takes_over_from_the_newest_epoch(
+    bucket: Misbehaving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: str
+) -> None:
+    """What it has read of the log is forgotten when it goes on, and so is the epoch that was to come next."""
+    sink = MemorySink()
+    plan = query(sink, rows=150).plan(buckets=8)
+
+    def driver(node: str) -> Engine:
+        taken = options(tmp_path / node, every)
+        return Engine(plan, taken.durability.checkpoint(URL), lambda epoch: inprocess.execute(plan, epoch), taken)
+
+    def epochs(engine: Engine, count: int) -> None:
+        for _ in range(count):
+            engine.has_work()
+            engine.run()
+
+    with in_turn():
+        first = driver("one")
+        first.begin()
+        epochs(first, 3)
+
+        def paused(log: Log, records: Records, token: str) -> Lease | None:
+            monkeypatch.undo()
+            epochs(first, 22)
+            assert not log.has(records.next()[0])
+            return take(log, records, token)
+
+        monkeypatch.setattr(mirror, "take", paused)
+        second = driver("two")
+        second.begin()
+        assert second.manifest.epoch == first.manifest.epoch == 24
+        with pytest.raises(st.CheckpointError, match="was taken over by a newer run"):
+            epochs(first, 1)
+        epochs(second, 1)
+        first.close()
+        second.close()
+    run_to_the_end = inprocess.run(plan, URL, options(tmp_path / "two", every))
+    assert run_to_the_end.manifest.ended
+    found, expected = sink.rows(), query(MemorySink(), rows=150).run_reference().rows()
+    assert found.sort(KEYS).equals(expected.select(found.columns).sort(KEYS))
 
 
 def test_savepoints_are_in_the_store_too(bucket: Misbehaving, tmp_path: Path) -> None:

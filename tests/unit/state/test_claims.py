@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import springtide as st
 from springtide.state.checkpoint import Checkpoint
-from springtide.state.claims import take
+from springtide.state.claims import Lease, take
 from springtide.state.log import Claim, Log, Slot
 from springtide.state.manifest import Manifest
 from springtide.state.stores import Store
+from tests.stores.misbehaving import Misbehaving, served
 
 IDENTITY = {"query": "q", "steps": {}, "buckets": 8, "hash": "h", "polars": "2"}
 
@@ -118,6 +120,88 @@ def test_old_claims_go_some_day(log: Log, monkeypatch: pytest.MonkeyPatch) -> No
         lease.commit(Manifest(run, lease.generation))
     assert len(log.read().claims()) <= 4
     assert log.read().epochs() == [*range(9)]
+
+
+@pytest.fixture(params=["a folder", "a store"])
+def place(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Log]:
+    with served(bucket=Misbehaving(0, trouble=0.0)):
+        yield Log(Store.at(tmp_path / "ckpt" if request.param == "a folder" else "fake://bucket/ckpt"))
+
+
+def forget(log: Log, lease: Lease, *epochs: int) -> None:
+    """Do what a run does with old records."""
+    slots = [slot for epoch in epochs for slot in lease.epochs.pop(epoch)]
+    log.note_forgotten(slots, lease.ends)
+    log.forget(slots)
+
+
+def committed(log: Log, lease: Lease, *epochs: int) -> None:
+    for epoch in epochs:
+        lease.commit(Manifest(epoch, lease.generation))
+
+
+@pytest.mark.parametrize("by", ["its run", "a later run"])
+def test_a_claim_in_a_slot_that_was_forgotten_fences_nobody_off(place: Log, by: str) -> None:
+    """Somebody read the log, and is so slow that the epochs that came then are forgotten by now."""
+    one = lease_of(place, "one")
+    committed(place, one, 0, 1, 2)
+    seen = place.read()
+    committed(place, one, 3, 4, 5, 6)
+    if by == "a later run":
+        one = lease_of(place, "later")
+        committed(place, one, 7, 8)
+    forget(place, one, 1, 3, 4, 5)
+    assert not place.has(seen.next()[0])
+    assert take(place, seen, "slow") is None
+    committed(place, one, 9)
+    two = lease_of(place, "slow")
+    assert two.slot.epoch == 10
+    with pytest.raises(st.CheckpointError, match="was taken over by a newer run"):
+        committed(place, one, 10)
+    committed(place, two, 10)
+
+
+@pytest.mark.parametrize("last", [2, None])
+@pytest.mark.parametrize("place", ["a store"], indirect=True)
+def test_so_does_a_claim_made_by_a_listing_that_is_far_behind(
+    place: Log, last: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that it shows may be gone, or only what came next; a claim that somebody made by it, and died, does not count either."""
+    one = lease_of(place, "one")
+    committed(place, one, 0, 1, 2)
+    then = place.slots()
+    committed(place, one, 3, 4, 5, 6)
+    forget(place, one, *(epoch for epoch in range(6) if epoch != last))
+    for stray in ("somebody", "another"):
+        with monkeypatch.context() as patched:
+            patched.setattr(Log, "slots", lambda self, then=then: then)
+            records = place.read()
+            assert take(place, records, "late") is None
+            slot, generation = records.next()
+            assert place.make(slot, Claim.of(generation, stray).encode())
+        then = [*then, slot]
+    committed(place, one, 7)
+    assert lease_of(place, "late").slot.epoch == 8
+
+
+def test_records_that_nobody_can_have_made_are_refused(log: Log) -> None:
+    one = lease_of(log, "one")
+    committed(log, one, 0, 1)
+    lease_of(log, "two")
+    log.make(Slot(3, 1), Claim.of(9, "nobody").encode())
+    with pytest.raises(st.CheckpointError, match="has a record 000000003 of a run that had lost it before"):
+        lease_of(log, "three")
+
+
+def test_notes_go_with_the_claims_of_their_generations(place: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("springtide.state.claims.CLAIMS", 3)
+    for run in range(9):
+        lease = lease_of(place, str(run))
+        committed(place, lease, run)
+        forget(place, lease, *(epoch for epoch in lease.epochs.copy() if epoch < run))
+    notes = [f for f in place.store.list() if "forgotten" in f or "ended" in f]
+    assert len(notes) <= 4
+    assert bool(notes) == (place.store.local is None)
 
 
 def test_a_checkpoint_of_an_older_version_goes_on(tmp_path: Path) -> None:
