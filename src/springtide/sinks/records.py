@@ -87,7 +87,7 @@ class Records:
 
     def look(self) -> Record | None:
         """Find the newest record; None if there is none."""
-        self._there = {n for n in map(_number, self._store.list(FOLDER)) if n is not None}
+        self._there = self._numbers()
         self.number = max(self._there, default=-1)
         while self._read(self.number + 1) is not None:  # the listing was stale
             self.number += 1
@@ -95,8 +95,8 @@ class Records:
         return self.newest
 
     def claim(self, owner: Owner) -> bool:
-        """Take the place for a run, after the record that was found; False: another run was faster."""
-        if not self._create(Record.begun(owner, self.newest, self.number + 1)):
+        """Take the place for a run, after the record that was found; False: another run was faster, perhaps so long ago that its record there was removed."""
+        if not self._create(Record.begun(owner, self.newest, self.number + 1)) or max(self._numbers(), default=-1) > self.number:
             return False
         self._forget(self._there)
         return True
@@ -130,6 +130,9 @@ class Records:
         """The record that counts: a run has one as soon as it has claimed the place."""
         assert self.newest is not None
         return self.newest
+
+    def _numbers(self) -> set[int]:
+        return {n for n in map(_number, self._store.list(FOLDER)) if n is not None}
 
     def _create(self, record: Record) -> bool:
         if not self._store.create(_path(self.number + 1), record.encode()):

@@ -156,6 +156,33 @@ def test_a_run_that_sleeps_for_long_is_still_kept_out(
         published(old, tmp_path, [1])
 
 
+def test_a_run_that_sleeps_before_its_claim_takes_no_place_from_newer_ones(
+    tmp_path: Path, bucket: Mortal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run before it has made the record that it wants to make, and newer ones have removed that."""
+    monkeypatch.setattr(records, "_KEPT", 3)
+    store, layout = Store.at("fake://bucket/out"), Layout(seconds=1e9)
+    old = Bucket(store, OWNER, layout)
+    published(old, tmp_path, [0])
+    claim, newer = records.Records.claim, list[Bucket]()
+
+    def late(self: records.Records, owner: Owner) -> bool:
+        monkeypatch.setattr(records.Records, "claim", claim)
+        published(old, tmp_path, [1])
+        newer.append(Bucket(store, replace(OWNER, generation=3, epoch=1), layout))
+        published(newer[0], tmp_path, range(2, 40))
+        assert not store.exists(f"_springtide/{self.number + 1:09d}.json")
+        return claim(self, owner)
+
+    monkeypatch.setattr(records.Records, "claim", late)
+    with pytest.raises(st.SinkError, match="later rows would come twice"):
+        Bucket(store, replace(OWNER, generation=2, epoch=1), Layout()).close()
+    assert rows(bucket) == []
+    published(newer[0], tmp_path, [40])
+    newer[0].close()
+    assert rows(bucket) == sorted(10 * epoch + part for epoch in range(41) for part in range(2))
+
+
 def test_held_files_that_nobody_recorded_are_removed(tmp_path: Path, bucket: Mortal) -> None:
     store, layout = Store.at("fake://bucket/out"), Layout(seconds=1e9)
     writer = Bucket(store, OWNER, layout)
