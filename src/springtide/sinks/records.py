@@ -96,7 +96,10 @@ class Records:
 
     def claim(self, owner: Owner) -> bool:
         """Take the place for a run, after the record that was found; False: another run was faster, perhaps so long ago that its record there was removed."""
-        if not self._create(Record.begun(owner, self.newest, self.number + 1)) or max(self._numbers(), default=-1) > self.number:
+        if (
+            not self._create(Record.begun(owner, self.newest, self.number + 1))
+            or max(self._numbers(), default=-1) > self.number
+        ):
             return False
         self._forget(self._there)
         return True
