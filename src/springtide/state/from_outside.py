@@ -11,15 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from springtide.state.checkpoint import Checkpoint
-from springtide.state.errors import CheckpointError
 from springtide.state.log import Log
 from springtide.state.names import CONTROL, MARKER
-from springtide.state.pulse import read_sign
+from springtide.state.pulse import is_heard
 from springtide.state.read_only import ReadOnlyCheckpoint
 from springtide.state.stores import Store
 
-_HEARD = 60.0
-"""Seconds after which a run that was not heard from is presumed dead."""
 _BETWEEN = 0.3
 """Seconds between two looks at the store."""
 
@@ -55,7 +52,7 @@ class RemoteCheckpoint(ReadOnlyCheckpoint):
         with self._looking:  # a page asks from several threads
             if time.monotonic() - self._looked >= _BETWEEN:
                 self._exchange()
-                self._runs = self._heard()
+                self._runs = is_heard(self.store)
                 self._looked = time.monotonic()
             return self._runs
 
@@ -84,10 +81,3 @@ class RemoteCheckpoint(ReadOnlyCheckpoint):
             if path not in mine:  # it was withdrawn
                 self.store.delete(path)
         self._sent &= mine.keys()
-
-    def _heard(self) -> bool:
-        try:
-            sign = read_sign(self.store)
-        except CheckpointError:
-            return False
-        return sign is not None and not sign.stopped and time.time() - sign.at < _HEARD

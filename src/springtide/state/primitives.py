@@ -23,6 +23,7 @@ import polars as pl
 
 from springtide.query.errors import SpringtideError
 from springtide.state.bucket_map import BucketMap
+from springtide.state.claims import new_token, take
 from springtide.state.copying import Progress, backup, pinned, restore, root_of
 from springtide.state.errors import CheckpointError
 from springtide.state.history import History
@@ -31,6 +32,7 @@ from springtide.state.log import Log
 from springtide.state.manifest import Manifest, SourceState
 from springtide.state.names import BUFFER, STATE
 from springtide.state.processing import PLACE, ProcessingState, merge, partition
+from springtide.state.pulse import is_heard
 from springtide.state.read_only import ReadOnlyCheckpoint, Source, files_of, made_durable, opened, store_of
 from springtide.state.segment import read_segment
 from springtide.state.shapes import each, listed, may, record, whole
@@ -140,12 +142,13 @@ class Trimmed:
 def trim(source: Source, keep: int) -> Trimmed:
     """Forget all but the last `keep` epochs whose state is whole, and what only the forgotten ones speak of.
 
-    What a replay needs stays: every epoch since the last whole one, and what it took in. A running query trims its own checkpoint.
+    What a replay needs stays: every epoch since the last whole one, and what it took in. A running query trims its own checkpoint. One that is
+    not known to run, since its node is cut off or this is its backup, can commit nothing more: what it has just written may be removed.
     """
     if keep < 1:
         raise SpringtideError(f"keep={keep} would leave no checkpoint; give at least 1")
     with opened(source) as found:
-        if found.remote is None and found.in_use():
+        if found.in_use() if found.remote is None else is_heard(found.remote):
             raise CheckpointError(found.store.url, "is in use", "the run trims it: give it `retain`, or stop it first")
         if found.remote is None:
             refuse_links(found.root)
@@ -155,12 +158,24 @@ def trim(source: Source, keep: int) -> Trimmed:
             return Trimmed((), 0)
         stays = [m for m in kept if m.epoch in whole[-keep:] or m.epoch > whole[-1]]
         goes = [m for m in kept if m not in stays]
-        needed, log = files_of(stays), Log(found.store)
-        for manifest in goes:  # first: what a manifest names exists as long as the manifest does
-            log.forget_epoch(manifest.epoch)
-        useless = [f for f in (*found.store.list(STATE), *found.store.list(BUFFER)) if f not in needed]
-        for file in useless:
-            found.store.delete(file)
+        needed = files_of(stays)
+
+        def left() -> list[str]:
+            return [f for f in (*found.store.list(STATE), *found.store.list(BUFFER)) if f not in needed]
+
+        if not goes and not left():
+            return Trimmed((), 0)
+        log = Log(found.store)
+        records = log.read()
+        lease = take(log, records, new_token()) if records.epochs()[-1:] == [kept[-1].epoch] else None
+        if lease is None:
+            raise CheckpointError(found.store.url, "is in use", "its run has just committed an epoch; stop it first")
+        useless = left()
+        lease.check()  # after the listing: what a newer run writes is not in it
+        slots = [slot for manifest in goes for slot in lease.epochs.get(manifest.epoch, ())]
+        log.note_forgotten(slots, lease.ends)
+        log.forget(slots)  # first: what a manifest names exists as long as the manifest does
+        found.store.delete(*useless)
         return Trimmed(tuple(m.epoch for m in goes), len(useless))
 
 

@@ -24,6 +24,8 @@ from springtide.state.stores import Store
 
 EVERY = 10.0
 """Seconds between two signs, where nobody stands by."""
+_HEARD = 60.0
+"""Seconds after which a run that was not heard from is presumed dead."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,15 @@ def read_sign(store: Store) -> Sign | None:
         return Sign.decode(store.read(RUNNING))
     except (FileNotFoundError, ValueError):
         return None
+
+
+def is_heard(store: Store) -> bool:
+    """Return whether a run was heard from lately, as far as the store can be asked."""
+    try:
+        sign = read_sign(store)
+    except CheckpointError:
+        return False
+    return sign is not None and not sign.stopped and time.time() - sign.at < _HEARD
 
 
 class Pulse:

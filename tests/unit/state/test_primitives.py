@@ -22,8 +22,11 @@ from springtide.sinks.memory import MemorySink
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError
 from springtide.state.processing import BUCKET, PLACE, ProcessingState
+from springtide.state.pulse import Sign
 from springtide.state.stores import Store
 from springtide.testing import compare
+from tests.stores.in_turn import in_turn
+from tests.stores.misbehaving import Misbehaving, served
 from tests.unit.operators.user.operators import Counts, Sum
 from tests.unit.runtime.crashing import numbers
 
@@ -347,7 +350,9 @@ def test_trim_leaves_the_last_epochs(one: One, tmp_path: Path) -> None:
     state.checkpoint(elsewhere, at=7)
     store = Store.at(elsewhere)
     with_manifests = {n.rpartition("/")[2] for n in store.list("manifests")}
-    assert with_manifests == {"000000007", "000000008"}
+    assert with_manifests == {"000000007", "000000008", "000000009"}, (
+        "the last is the claim that keeps out who might still run"
+    )
     needed = Checkpoint(root).manifest(7).files() | Checkpoint(root).manifest(8).files()
     assert set(store.list("state")) == needed
     assert state.trim(elsewhere, keep=2).epochs == ()
@@ -389,6 +394,29 @@ def test_trim_never_removes_what_a_replay_needs(one: One, tmp_path: Path) -> Non
     state.restore(tmp_path / "node", tmp_path / "new")
     assert state.replay(tmp_path / "new") == told
     one.finished(tmp_path / "new")
+
+
+def test_trim_takes_nothing_from_a_run_in_a_store(one: One, tmp_path: Path) -> None:
+    """One that is heard of is left alone; one that nobody has heard of for long ends, and loses nothing that counts."""
+    with served(bucket=Misbehaving(0, trouble=0.0)), in_turn():
+        address, told = "fake://bucket/ckpt", list[bool]()
+
+        def between(engine: Engine) -> bool:
+            if engine.manifest.epoch == 6:
+                Store.at(address).write("running", Sign.of(10.0, 1).encode())
+                with pytest.raises(st.CheckpointError, match="is in use"):
+                    state.trim(address, keep=2)
+                Store.at(address).delete("running")
+                told.append(state.trim(address, keep=2).epochs == (0, 1, 2, 3, 4))
+            return True
+
+        durability = st.Durability(cache=tmp_path / "cache")
+        with pytest.raises(st.CheckpointError, match="was taken over by a newer run"):
+            one.run(address, between, durability=durability)
+        assert told == [True]
+        one.finished(address, durability=durability)
+        assert state.trim(address, keep=1).epochs
+        assert state.trim(address, keep=1).epochs == ()
 
 
 def test_spill_frees_shared_memory(one: One, tmp_path: Path) -> None:
