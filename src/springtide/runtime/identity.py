@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -67,6 +68,13 @@ def identity(plan: Plan) -> dict[str, Any]:
         "state": state_description(plan),
         "graph": drawing(plan),
     }
+
+
+def places_of(plan: Plan) -> str:
+    """Return a few hex digits for where rows come from and go to, as far as connectors say. Every start may have other places; whoever stands by must know if they change while the query runs."""
+    places = {**plan.graph.of_kind(steps.Source), **plan.graph.of_kind(steps.Sink)}
+    lines = [f"{name} {step.connector.describe()}" for name, step in sorted(places.items())]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def misfit(plan: Plan, manifest: Manifest) -> str | None:

@@ -26,10 +26,10 @@ from springtide.query.errors import QueryError
 from springtide.query.operators import KeyOperator, migrates
 from springtide.query.types import END_OF_TIME, schema_text
 from springtide.runtime.backfilling import Built
-from springtide.runtime.identity import identity
+from springtide.runtime.identity import identity, places_of
 from springtide.runtime.old_owners import at_old_owners
 from springtide.runtime.topology import origin_ranks, sources_upstream, sources_upstream_of_side
-from springtide.state.forms import INPUTS, ORIGINS, Part, changes
+from springtide.state.forms import INPUTS, ORIGINS, PLACES, SINCE, Part, changes
 from springtide.state.manifest import Manifest, SourceState
 
 _FREE = {steps.Operate: ("operator", "on_error"), steps.Join: ("where",)}
@@ -72,10 +72,10 @@ def replacement(old: Plan, new: Plan, manifest: Manifest) -> Replacement:
         old_owners={n: last for n, last in manifest.old_owners.items() if n in kept},
         elastic=None if manifest.elastic is None else manifest.elastic.about(names),
     )
-    if before != after:
-        ranked = sorted((r := origin_ranks(old, manifest.origins)), key=r.__getitem__)
-        ranks = origin_ranks(new, tuple(ranked))
-        fitted = replace(fitted, form=after, origins=tuple(sorted(ranks, key=ranks.__getitem__)))
+    ranked = sorted((r := origin_ranks(old, manifest.origins)), key=r.__getitem__)
+    ranks = origin_ranks(new, tuple(ranked))
+    form = after | {SINCE: manifest.epoch + 1, PLACES: places_of(new)}
+    fitted = replace(fitted, form=form, origins=tuple(sorted(ranks, key=ranks.__getitem__)))
     migrated |= {at_old_owners(n) for n in migrated if n in fitted.old_owners}
     return Replacement(
         fitted, told, tuple(sorted(_origins(old) - _origins(new))), frozenset(migrated & fitted.maps.keys())

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from springtide.compiler.pipeline import compile
 from springtide.compiler.plan import Plan
@@ -20,12 +20,13 @@ from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.types import Length, micros_of
 from springtide.query.usage import usage_of
 from springtide.runtime.durability import Durability
-from springtide.runtime.identity import identity
+from springtide.runtime.identity import identity, places_of
 from springtide.runtime.options import Options
 from springtide.runtime.settings import digest_of, settings_of
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.claims import Sighting
 from springtide.state.errors import AnotherFormError, CheckpointError
+from springtide.state.forms import PLACES, SINCE
 from springtide.state.log import Log
 from springtide.state.names import MARKER
 from springtide.state.pulse import read_sign
@@ -134,7 +135,7 @@ class Successor:
         self._checkpoint, self._tell, self._told = checkpoint, standby.say, ""
         self._store = checkpoint.remote or options.durability.store or checkpoint.store
         self._check(plan)
-        self._settings = self._settings_there()
+        self._settings, self._since = self._settings_there(), self._form_there().get(SINCE)
 
     def look(self) -> bool:
         """Keep up with the run at work while it is there; return whether this run has another form now. What is wrong is told, and the waiting continues."""
@@ -148,12 +149,15 @@ class Successor:
 
     def follow(self) -> bool:
         """Have the form that the run at work had last; return whether that is another one than before. Raise an error if this run cannot have it."""
+        form = self._form_there()
         try:
             self._check(self.plan)
         except AnotherFormError as error:
             url, why = error.path, error.problem
         else:
-            return self._follow_settings()
+            if form.get(SINCE) == self._since:
+                return self._follow_settings()
+            url, why = self._store.url, f"has another form of this query since epoch {form.get(SINCE):,}"
         if self.options.reload is None:
             then = "start it again with the new form"
             raise AnotherFormError(url, f"{why}. This run stood by with the query as it was", then)
@@ -161,6 +165,7 @@ class Successor:
             query, elastic = self.options.read_again()
             plan = compile(query, self.plan.buckets)
             self._check(plan)
+            self._check_places(plan, form, url)
         except SpringtideError as error:
             if isinstance(error, CheckpointError) and not isinstance(error, AnotherFormError):
                 raise
@@ -169,8 +174,17 @@ class Successor:
                 what = f"{why}. The query that this run stood by with cannot be read again: {error}"
             raise AnotherFormError(url, what, "bring its file up to date here, and start this run again") from None
         self.plan, self.options = plan, replace(self.options, elastic=elastic, instances=self._instances(plan))
-        self._settings = self._settings_there()
+        self._settings, self._since = self._settings_there(), form.get(SINCE)
         return True
+
+    def _check_places(self, plan: Plan, form: Mapping[str, Any], url: str) -> None:
+        """Refuse a query that was read again and is what it was, if the run at work has other sources or sinks.
+
+        If it reads and writes elsewhere than both, so be it: a folder may have another name on each machine.
+        """
+        now = places_of(plan)
+        if form.get(PLACES, now) != now and now == places_of(self.plan):
+            raise AnotherFormError(url, "has other sources or sinks", "read the query again")
 
     def _instances(self, plan: Plan) -> int | Mapping[str, int] | None:
         """Return the instances that were asked for, without those of steps that another form does not have."""
@@ -198,6 +212,11 @@ class Successor:
             return False
         self._settings = now
         return False
+
+    def _form_there(self) -> Mapping[str, Any]:
+        """Return the form that the query has since it was replaced; nothing if it never was."""
+        found = Log(self._store).tail().manifests()
+        return (found[-1].form if found else None) or {}
 
     def _settings_there(self) -> str | None:
         """Return a digest of what decides about instances in the run at work; None if it has not said so yet."""

@@ -12,6 +12,8 @@ INPUTS = "inputs"
 """The part of a step that says which streams go into it, side by side."""
 ORIGINS = "origins"
 """The part of a stateful step that says which sources and stateful steps are upstream of each side, whatever stateless steps are between."""
+SINCE, PLACES = "since", "places"
+"""What a form says of itself once the query was replaced: its first epoch, and a digest of where its rows come from and go to."""
 _SHOWN = 160
 
 
@@ -132,5 +134,7 @@ check_identity = record(
     polars=text,
     state=may(each(_state_description)),
     forms=may(each(each(_part))),
+    since=may(whole()),
+    places=may(text),
 )
 """Refuses a springtide.json that does not properly say whose the checkpoint is."""

@@ -17,9 +17,9 @@ AFTER = 1
 """The query is replaced after this epoch."""
 
 
-def first(folder: Path) -> st.Query:
+def first(folder: Path, rows: str = "in") -> st.Query:
     """Make the form that it begins with."""
-    source = st.source("numbers", st.parquet(folder / "in", schema=SCHEMA), ts="ts")
+    source = st.source("numbers", st.parquet(folder / rows, schema=SCHEMA), ts="ts")
     sums = source.aggregate(
         by="key", window=st.sliding("9s", every="3s"), total=st.sum("x"), all=st.collect("x"), name="sums-of"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import re
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ import pytest
 
 import springtide as st
 from springtide.compiler.plan import Plan
+from springtide.query import steps
 from springtide.runtime import epochs as epochs_module
 from springtide.runtime import inprocess, publishing
 from springtide.runtime.durability import Durability
@@ -151,9 +153,16 @@ def test_what_makes_no_sense_is_refused() -> None:
 # ── a query that was replaced meanwhile ───────────────────────────────────────────────────────────────────────────
 
 
-def leader(folder: Path, epochs: int, *, replaces: bool = False, elastic: st.Elastic | None = None) -> None:
+def leader(
+    folder: Path,
+    epochs: int,
+    *,
+    replaces: bool = False,
+    by: Callable[[Path], st.Query] = swapping.replaced,
+    elastic: st.Elastic | None = None,
+) -> None:
     """Run some epochs of a query, which may be replaced then; or what decides about its instances may be."""
-    old, new = (form(folder).plan(buckets=8) for form in (swapping.first, swapping.replaced))
+    old, new = (form(folder).plan(buckets=8) for form in (swapping.first, by))
     seen = list[int]()
 
     def between(engine: Engine) -> bool:
@@ -238,6 +247,46 @@ def test_a_run_that_stands_by_reads_its_file_again_when_the_query_was_replaced(
     copied = pl.read_parquet(tmp_path / "copy" / "*.parquet").sort("x")
     assert (copied["double"] / copied["x"]).to_list()[1:] == [2.0] * 19 + [3.0] * 40
     compare(pl.read_parquet(tmp_path / "sums" / "*.parquet"), swapping.first(tmp_path).run_reference().rows("sums"))
+
+
+def with_another_sink(folder: Path) -> st.Query:
+    query = swapping.first(folder)
+    (source,) = query.of_kind(steps.Source).values()
+    copy = st.Stream(source, steps.OUT, source.schema).to(st.parquet_sink(folder / "raw"), name="raw")
+    return st.Query("files", *query.of_kind(steps.Sink).values(), copy)
+
+
+def from_elsewhere(folder: Path) -> st.Query:
+    shutil.copytree(folder / "in", folder / "moved", dirs_exist_ok=True)
+    return swapping.first(folder, "moved")
+
+
+@pytest.mark.parametrize("form", [with_another_sink, from_elsewhere])
+def test_nor_does_it_miss_other_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: Callable[[Path], st.Query]
+) -> None:
+    """Its steps are what they were: any start could have such sources and sinks. But whoever takes over has those of the run at work."""
+    write_input(tmp_path)
+    leader(tmp_path, 1)
+    told, late = list[str](), list[str]()
+    one = successor(tmp_path, told, lambda: form(tmp_path))
+    others = [successor(tmp_path, late, None), successor(tmp_path, late, lambda: swapping.first(tmp_path))]
+    leader(tmp_path, 1, replaces=True, by=form)
+    assert one.look()
+    assert not one.look()
+    for other in others:
+        assert not other.look()
+        with pytest.raises(CheckpointError, match=r"since epoch 2\. .*; .*start (it|this run) again"):
+            other.follow()
+    assert len(late) == len(others)
+    assert take_over(tmp_path, one, st.Standby(told=told.append), monkeypatch).manifest.ended
+    assert told == []
+    compare(pl.read_parquet(tmp_path / "sums" / "*.parquet"), swapping.first(tmp_path).run_reference().rows("sums"))
+    if form is with_another_sink:
+        raw = pl.read_parquet(tmp_path / "raw" / "*.parquet")["x"].sort().to_list()
+        assert raw == list(range(20, 60)), "every row from the change on"
+    else:
+        assert one.plan.graph.of_kind(steps.Source)["numbers"].connector.describe().endswith("moved")
 
 
 def test_a_run_that_stands_by_has_the_policy_that_the_run_at_work_was_given(tmp_path: Path) -> None:
