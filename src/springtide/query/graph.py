@@ -10,6 +10,7 @@ from typing import TypeVar
 from springtide.query import steps
 from springtide.query.connectors import SinkConnector
 from springtide.query.errors import QueryError, article, nearest, shown
+from springtide.query.names import check_name
 from springtide.query.usage import usage
 
 StepType = TypeVar("StepType", bound=steps.Step)
@@ -34,7 +35,7 @@ class Graph:
         """Collect the steps that lead to `sinks`; refuse cycles, names used twice and a query without sinks."""
         if not isinstance(name, str) or not name.strip():
             raise QueryError("(query)", "the query has no name", "give it first: st.Query('heavy-callers', …)")
-        steps.check_name("query", name)
+        check_name("query", name)
         label = f"{name} (query)"
         if not sinks:
             raise QueryError(label, "the query has no sink", "end a stream with .to(sink) and give it to st.Query")
@@ -155,7 +156,7 @@ def _name(order: Sequence[steps.Step]) -> dict[steps.Step, str]:
     given: dict[str, steps.Step] = {}
     for step in order:
         if step.name is not None:
-            steps.check_name(step.kind, step.name)
+            check_name(step.kind, step.name)
             if step.name in given:
                 other = given[step.name]
                 raise QueryError(

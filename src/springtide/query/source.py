@@ -9,6 +9,7 @@ from springtide.query.connectors import SourceConnector
 from springtide.query.errors import QueryError, shown
 from springtide.query.expressions import check_columns
 from springtide.query.ids import Micros
+from springtide.query.names import check_name
 from springtide.query.stream import Stream
 from springtide.query.types import TIME, TS, Length, micros_of, type_text
 from springtide.query.usage import usage
@@ -35,7 +36,7 @@ def source(
     """
     if not isinstance(name, str):
         raise QueryError("(source)", "the source has no name", "give it first: st.source('calls', …)")
-    steps.check_name("source", name)
+    check_name("source", name)
     label = f"{name} (source)"
     columns = _columns(label, connector)
     step = steps.Source(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -9,11 +10,10 @@ import polars as pl
 
 from springtide.query.aggregates import BoundAggregate
 from springtide.query.connectors import SinkConnector, SourceConnector
-from springtide.query.errors import QueryError, shown
 from springtide.query.ids import Micros
 from springtide.query.operators import UserOperator
 from springtide.query.text import expr_text
-from springtide.query.types import length_text, schema_text
+from springtide.query.types import COUNT, length_text, schema_text
 from springtide.query.windows import LastN, Sliding, Window
 
 if TYPE_CHECKING:
@@ -47,9 +47,27 @@ class Step:
         """Whether its senders fold tuples into partial results, and send those instead."""
         return False
 
+    @property
+    def ordered(self) -> bool:
+        """Whether its result depends on the total order of its tuples."""
+        return False
+
+    @property
+    def outputs(self) -> dict[str, pl.Schema | None]:
+        """Its outputs with their columns; None if a stream may have other columns than this step says."""
+        return {OUT: self.schema}
+
+    def reads(self, side: int) -> Iterable[str]:
+        """Return the columns that it reads on one of its inputs."""
+        return ()
+
     def describe(self) -> str:
         """Return a short description of this step for people."""
         return ""
+
+    def describe_state(self) -> dict[str, Any]:
+        """Return what people need to make sense of its state: its columns, its keys, its aggregates, the lengths of its window."""
+        return {"columns": " | ".join(schema_text(stream.schema) for stream in self.inputs)}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -65,6 +83,11 @@ class Source(Step):
     columns: pl.Schema = field(repr=False)
     """The columns as the connector has them."""
 
+    @property
+    def outputs(self) -> dict[str, pl.Schema | None]:
+        """Its rows, those that came too late and those that it rejected."""
+        return {OUT: self.schema, LATE: self.schema, REJECTED: None}
+
     def describe(self) -> str:
         """Return where the tuples come from."""
         disorder = f", disorder up to {length_text(self.max_disorder)}" if self.max_disorder else ""
@@ -79,6 +102,10 @@ class Map(Step):
 
     exprs: tuple[pl.Expr, ...]
 
+    def reads(self, side: int) -> Iterable[str]:
+        """Return the columns in its expressions."""
+        return _roots(self.exprs)
+
     def describe(self) -> str:
         """Return which columns it makes."""
         return ", ".join(expr_text(e) for e in self.exprs)
@@ -91,6 +118,10 @@ class Select(Step):
     kind: ClassVar[str] = "select"
 
     exprs: tuple[pl.Expr, ...]
+
+    def reads(self, side: int) -> Iterable[str]:
+        """Return the columns in its expressions."""
+        return _roots(self.exprs)
 
     def describe(self) -> str:
         """Return which columns are left."""
@@ -105,6 +136,10 @@ class Filter(Step):
 
     predicate: pl.Expr
 
+    def reads(self, side: int) -> Iterable[str]:
+        """Return the columns in its predicate."""
+        return _roots([self.predicate])
+
     def describe(self) -> str:
         """Return the predicate."""
         return expr_text(self.predicate)
@@ -117,6 +152,10 @@ class Explode(Step):
     kind: ClassVar[str] = "explode"
 
     column: str
+
+    def reads(self, side: int) -> Iterable[str]:
+        """Return the column."""
+        return [self.column]
 
     def describe(self) -> str:
         """Return the column."""
@@ -136,6 +175,15 @@ class Split(Step):
     def ports(self) -> tuple[str, ...]:
         """The names of its outputs, in order."""
         return (*(port for port, _ in self.predicates), *([self.rest] if self.rest else []))
+
+    @property
+    def outputs(self) -> dict[str, pl.Schema | None]:
+        """One for each predicate, and the rest."""
+        return dict.fromkeys(self.ports, self.schema)
+
+    def reads(self, side: int) -> Iterable[str]:
+        """Return the columns in its predicates."""
+        return _roots(predicate for _, predicate in self.predicates)
 
     def describe(self) -> str:
         """Return the outputs in order."""
@@ -172,10 +220,37 @@ class Aggregate(Step):
         values = [a.name for a in self.aggregates]
         return pl.Schema({**{n: t for n, t in self.schema.items() if n not in values}, REASON: pl.String()})
 
+    @property
+    def ordered(self) -> bool:
+        """Whether its window or one of its aggregates depends on the total order."""
+        return self.window.ordered or any(a.traits.ordered for a in self.aggregates)
+
+    @property
+    def outputs(self) -> dict[str, pl.Schema | None]:
+        """Its groups, and those that it rejected."""
+        return {OUT: self.schema, REJECTED: self.rejected}
+
+    def reads(self, side: int) -> Iterable[str]:
+        """Return its keys, and the columns in its aggregates."""
+        inputs = [a.aggregate.input for a in self.aggregates if a.aggregate.input is not None]
+        user = [e for a in self.aggregates if a.aggregate.user is not None for e in a.aggregate.user.add.values()]
+        return [*self.by, *_roots([*inputs, *user])]
+
     def describe(self) -> str:
         """Return the window, the groups and the aggregates."""
         by = f" by {', '.join(self.by)}" if self.by else ""
         return f"{self.window}{by}: {', '.join(map(str, self.aggregates))}"
+
+    def describe_state(self) -> dict[str, Any]:
+        """Return its keys and what is aggregated."""
+        values = {a.name: a.input_type or a.output_type for a in self.aggregates}
+        columns = pl.Schema({**{k: self.inputs[0].schema[k] for k in self.by}, **values})
+        return {
+            "columns": schema_text(columns),
+            "keys": list(self.by),
+            "aggregates": [a.name for a in self.aggregates],
+            **self.window.lengths(),
+        }
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -198,12 +273,26 @@ class TopK(Step):
         """Always true: its senders send counts or sketches."""
         return True
 
+    def reads(self, side: int) -> Iterable[str]:
+        """Return the columns of what is ranked, of the groups and of the weight."""
+        return [*self.per, *self.by, *([self.weight] if self.weight else [])]
+
     def describe(self) -> str:
         """Return the ranking."""
         per = f" per {', '.join(self.per)}" if self.per else ""
         weight = f" by {self.weight}" if self.weight else ""
         how = f", sketch of {self.sketch}" if self.sketch else ""
         return f"{self.k} × {', '.join(self.by)}{weight}{per}, {self.window}{how}"
+
+    def describe_state(self) -> dict[str, Any]:
+        """Return what is counted."""
+        columns = pl.Schema({column: self.inputs[0].schema[column] for column in self.reads(0)})
+        return {
+            "columns": schema_text(columns),
+            "keys": [*self.per, *self.by],
+            "aggregates": [COUNT],
+            **self.window.lengths(),
+        }
 
 
 @dataclass(frozen=True)
@@ -237,11 +326,24 @@ class Join(Step):
     right_columns: tuple[tuple[str, str], ...]
     """Columns of the right side in the output: (name on that side, name in the output)."""
 
+    @property
+    def ordered(self) -> bool:
+        """Whether its window depends on the total order."""
+        return self.window.ordered
+
+    def reads(self, side: int) -> Iterable[str]:
+        """Return the keys of that side, and the columns that the right side gives to pairs."""
+        return self.left_on if side == 0 else [*self.right_on, *(there for there, _ in self.right_columns)]
+
     def describe(self) -> str:
         """Return the keys and the window."""
         keys = ", ".join(a if a == b else f"{a} = {b}" for a, b in zip(self.left_on, self.right_on, strict=True))
         where = "" if self.where is None else f" where {expr_text(self.where)}"
         return f"{self.how} on {keys}, {_join_window(self.window)}{where}"
+
+    def describe_state(self) -> dict[str, Any]:
+        """Return the tuples of both sides, and the keys that both call the same."""
+        return {**super().describe_state(), "keys": [k for k in self.left_on if k in self.right_on]}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -255,6 +357,15 @@ class ThetaJoin(Step):
     window: JoinWindow
     routing: Routing | None
     right_columns: tuple[tuple[str, str], ...]
+
+    @property
+    def ordered(self) -> bool:
+        """Whether its window depends on the total order."""
+        return self.window.ordered
+
+    def reads(self, side: int) -> Iterable[str]:
+        """Return the columns that the right side gives to pairs."""
+        return [] if side == 0 else [there for there, _ in self.right_columns]
 
     def describe(self) -> str:
         """Return the predicate and the window."""
@@ -280,11 +391,30 @@ class Operate(Step):
         """The columns of rejected rows: those of the input, and the reason."""
         return pl.Schema({**self.inputs[0].schema, REASON: pl.String()})
 
+    @property
+    def ordered(self) -> bool:
+        """Always true: nobody knows what user code does with the order."""
+        return True
+
+    @property
+    def outputs(self) -> dict[str, pl.Schema | None]:
+        """Its rows, and those that it rejected if it does not fail instead."""
+        rejected: dict[str, pl.Schema | None] = {REJECTED: self.rejected} if self.on_error == "reject" else {}
+        return {OUT: self.schema, **rejected}
+
+    def reads(self, side: int) -> Iterable[str]:
+        """Return its keys; what user code reads nobody knows."""
+        return self.keys
+
     def describe(self) -> str:
         """Return which operator runs over which keys."""
         keys = f" by {'each of ' if self.many else ''}{', '.join(self.keys)}" if self.keys else ""
         errors = ", errors reject the row" if self.on_error == "reject" else ""
         return f"{type(self.operator).__name__}{keys}{errors}"
+
+    def describe_state(self) -> dict[str, Any]:
+        """Return the tuples that it takes, and its keys."""
+        return {**super().describe_state(), "keys": list(self.keys)}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -295,29 +425,19 @@ class Sink(Step):
 
     connector: SinkConnector
 
+    @property
+    def outputs(self) -> dict[str, pl.Schema | None]:
+        """None: nothing follows a sink."""
+        return {}
+
     def describe(self) -> str:
         """Return where the rows go."""
         return self.connector.describe()
 
 
-_COLUMN_CALLED_NAME = {
-    "map": "; to make a column with that name write pl.col('x').alias('name')",
-    "select": "; to make a column with that name write pl.col('x').alias('name')",
-    "aggregate": "; to make a column with that name give the aggregate another one, as in n=st.count(), and rename it afterwards: .rename({'n': 'name'})",
-    "split": "; give the output another name",
-}
-
-
-def check_name(kind: str, name: Any) -> None:
-    """Refuse a name that cannot be part of a path, a command or a report."""
-    if not isinstance(name, str):
-        hint = f"name= is what the step is called{_COLUMN_CALLED_NAME.get(kind, '')}"
-        raise QueryError(f"({kind})", f"name={shown(name)} is not a string", hint)
-    if not name.strip() or name.startswith(".") or any(c in "/\\=" or not c.isprintable() for c in name):
-        raise QueryError(
-            f"{name!r} ({kind})", "this name cannot be used in files and commands", "use letters, digits, - and _"
-        )
-
-
 def _join_window(window: JoinWindow) -> str:
     return f"last {window.size} of the other side" if isinstance(window, LastN) else str(window)
+
+
+def _roots(exprs: Iterable[pl.Expr]) -> list[str]:
+    return [column for expr in exprs for column in expr.meta.root_names()]

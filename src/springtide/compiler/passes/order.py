@@ -17,7 +17,7 @@ def order(plan: Plan) -> Plan:
 
     Such steps are windows of tuples (in aggregates and in joins), `first`, `last` and `collect`, and users' operators.
     """
-    exchanges = tuple(replace(e, ordered=needs_order(plan.target(e))) for e in plan.exchanges)
+    exchanges = tuple(replace(e, ordered=plan.target(e).ordered) for e in plan.exchanges)
     for exchange in exchanges:
         if exchange.ordered and (found := _explodes(plan.step(exchange.step))) > MOST_EXPLODES:
             step = plan.target(exchange)
@@ -33,15 +33,3 @@ def _explodes(step: steps.Step) -> int:
     """Return how many explode steps a tuple can have gone through since a source or a stateful step made it."""
     before = 0 if step.stateful else max((_explodes(stream.step) for stream in step.inputs), default=0)
     return before + isinstance(step, steps.Explode)
-
-
-def needs_order(step: steps.Step) -> bool:
-    """Return whether the result of this step depends on the total order of its tuples."""
-    match step:
-        case steps.Operate():
-            return True
-        case steps.Join() | steps.ThetaJoin():
-            return step.window.ordered
-        case steps.Aggregate():
-            return step.window.ordered or any(a.traits.ordered for a in step.aggregates)
-    return False

@@ -6,7 +6,6 @@ passes rely on is therefore checked once more, on the whole graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 import polars as pl
@@ -74,7 +73,7 @@ def _check_names(graph: Graph) -> None:
 
 def _check_output(label: str, stream: Stream) -> None:
     """Refuse an input from an output that the previous step does not have, or has with other columns."""
-    outputs = _outputs(stream.step)
+    outputs = stream.step.outputs
     if stream.port not in outputs:
         origin = stream.step.name or stream.step.kind
         raise QueryError(label, f"{origin} has no output {stream.port!r}", nearest(stream.port, outputs))
@@ -88,18 +87,6 @@ def _check_output(label: str, stream: Stream) -> None:
         )
 
 
-def _outputs(step: steps.Step) -> dict[str, pl.Schema | None]:
-    if isinstance(step, steps.Source):
-        return {steps.OUT: step.schema, steps.LATE: step.schema, steps.REJECTED: None}
-    if isinstance(step, steps.Split):
-        return dict.fromkeys(step.ports, step.schema)
-    if isinstance(step, steps.Operate) and step.on_error == "reject":
-        return {steps.OUT: step.schema, steps.REJECTED: step.rejected}
-    if isinstance(step, steps.Aggregate):
-        return {steps.OUT: step.schema, steps.REJECTED: step.rejected}
-    return {} if isinstance(step, steps.Sink) else {steps.OUT: step.schema}
-
-
 def _check_time(label: str, step: steps.Step, stream: Stream) -> None:
     origin = stream.step.name or stream.step.kind
     if step.stateful and not stream.timed:
@@ -110,7 +97,7 @@ def _check_time(label: str, step: steps.Step, stream: Stream) -> None:
 
 
 def _check_columns(label: str, step: steps.Step, side: int, schema: pl.Schema) -> None:
-    for column in _columns(step, side):
+    for column in step.reads(side):
         if column not in schema:
             raise QueryError(label, f"there is no column {column!r}", nearest(column, schema))
     if isinstance(step, steps.Filter | steps.Split | steps.Union | steps.Sink) and schema != step.schema:
@@ -131,33 +118,3 @@ def _check_columns(label: str, step: steps.Step, side: int, schema: pl.Schema) -
         raise QueryError(
             label, f"{step.connector.describe()} cannot take these rows: {refusal}", "select or cast first"
         )
-
-
-def _columns(step: steps.Step, side: int) -> Iterable[str]:
-    """Return the columns that a step reads on one of its inputs."""
-    match step:
-        case steps.Map() | steps.Select():
-            return _roots(step.exprs)
-        case steps.Filter():
-            return _roots([step.predicate])
-        case steps.Split():
-            return _roots(predicate for _, predicate in step.predicates)
-        case steps.Explode():
-            return [step.column]
-        case steps.Aggregate():
-            inputs = [a.aggregate.input for a in step.aggregates if a.aggregate.input is not None]
-            user = [e for a in step.aggregates if a.aggregate.user is not None for e in a.aggregate.user.add.values()]
-            return [*step.by, *_roots([*inputs, *user])]
-        case steps.TopK():
-            return [*step.per, *step.by, *([step.weight] if step.weight else [])]
-        case steps.Join():
-            return step.left_on if side == 0 else [*step.right_on, *(there for there, _ in step.right_columns)]
-        case steps.ThetaJoin():
-            return [] if side == 0 else [there for there, _ in step.right_columns]
-        case steps.Operate():
-            return step.keys
-    return []
-
-
-def _roots(exprs: Iterable[pl.Expr]) -> list[str]:
-    return [column for expr in exprs for column in expr.meta.root_names()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from springtide.query import steps
+from springtide.query.names import check_name
 
 if TYPE_CHECKING:
     from springtide.query.stream import Stream
@@ -28,5 +29,5 @@ def label_after(stream: Stream, kind: str, name: str | None) -> str:
     """
     if name is None:
         return f"{kind} after {label_of(stream)}"
-    steps.check_name(kind, name)
+    check_name(kind, name)
     return f"{name} ({kind})"
