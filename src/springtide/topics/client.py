@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ _SILENT.propagate = False
 _PRIVATE = ("password", "passphrase", "secret", "key.pem", "oauthbearer.config", "jaas.config", "token", "kinit.cmd")
 """Settings whose names contain one of these have a secret value, or one with a secret in it."""
 _OURS = ("bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset", "enable.partition.eof")
+_LONGEST_TOPIC = 249
 ANSWER = 10.0
 """Seconds within which a broker must answer; after that it counts as unavailable."""
 
@@ -56,7 +58,8 @@ class Client:
         """Return a connection that asks about topics."""
         from confluent_kafka.admin import AdminClient
 
-        return AdminClient(self.settings({"error_cb": _ignore}))
+        with _setting_up():
+            return AdminClient(self.settings({"error_cb": _ignore}))
 
     def consumer(self, more: Mapping[str, Any]) -> Any:
         """Return a connection that reads records, and commits nothing."""
@@ -70,17 +73,48 @@ class Client:
             "enable.partition.eof": True,
             "error_cb": _ignore,
         }
-        return Consumer(self.settings(ours | dict(more)))
+        with _setting_up():
+            return Consumer(self.settings(ours | dict(more)))
 
     def producer(self, more: Mapping[str, Any]) -> Any:
         """Return a connection that writes records."""
         from confluent_kafka import Producer
 
-        return Producer(self.settings({"error_cb": _ignore} | dict(more)))
+        with _setting_up():
+            return Producer(self.settings({"error_cb": _ignore} | dict(more)))
 
 
 def _ignore(_: object) -> None:
     """Ignore errors in the background: the library tries again by itself, and calls raise what matters."""
+
+
+@contextmanager
+def _setting_up() -> Iterator[None]:
+    """Refuse settings that the library does not take: to try again would not help."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    try:
+        yield
+    except KafkaException as error:
+        reason = error.args[0]
+        if isinstance(reason, KafkaError) and reason.code() in (KafkaError._INVALID_ARG, KafkaError._NOT_IMPLEMENTED):
+            raise SpringtideError(f"config= has a setting that Kafka's client does not take: {reason.str()}") from None
+        raise ConnectionError(f"Kafka's client cannot be set up: {reason}") from None
+
+
+def check_topic(step: str, name: Any, *, room: int = 0) -> None:
+    """Refuse what cannot be the name of a topic, or leaves no `room` for a longer one.
+
+    >>> check_topic("(kafka)", "Århus")
+    Traceback (most recent call last):
+    springtide.query.errors.QueryError: step (kafka): 'Århus' cannot be a topic; Kafka's names are letters of ASCII, digits, . _ and -, 249 at most
+    """
+    if not isinstance(name, str) or not name:
+        raise QueryError(step, f"topic={shown(name)}", "give the name of a topic")
+    longest = _LONGEST_TOPIC - room
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", name) or name in (".", "..") or len(name) > longest:
+        hint = f"Kafka's names are letters of ASCII, digits, . _ and -, {longest} at most"
+        raise QueryError(step, f"{shown(name)} cannot be a topic", hint)
 
 
 @contextmanager

@@ -43,6 +43,8 @@ class Coding:
                 schema_of(schema, self.record)
             except Unreadable as error:
                 return str(error)
+        if strange := [name for name, dtype in schema.items() if _has_no_form(dtype)]:
+            return f"the column {strange[0]!r} is {type_text(schema[strange[0]])}, which cannot be written as {self.format}"
         if self.format == "csv" and (nested := [n for n, t in schema.items() if t.is_nested()]):
             return f"the column {nested[0]!r} is {type_text(schema[nested[0]])}, which cannot be a field of a CSV line"
         return None
@@ -99,6 +101,15 @@ def _has_nanoseconds(dtype: pl.DataType, kinds: Any) -> bool:
     if isinstance(dtype, pl.Struct):
         return any(_has_nanoseconds(instance(f.dtype), kinds) for f in dtype.fields)
     return isinstance(dtype, kinds) and dtype.time_unit == "ns"
+
+
+def _has_no_form(dtype: pl.DataType) -> bool:
+    """Return whether there are Python objects in a type, or structs without fields."""
+    if isinstance(dtype, pl.List | pl.Array):
+        return _has_no_form(instance(dtype.inner))
+    if isinstance(dtype, pl.Struct):
+        return not dtype.fields or any(_has_no_form(instance(f.dtype)) for f in dtype.fields)
+    return isinstance(dtype, pl.Object)
 
 
 def json_objects(rows: pl.DataFrame) -> pl.Series:

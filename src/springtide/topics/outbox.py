@@ -11,12 +11,15 @@ from pathlib import Path
 import polars as pl
 
 from springtide.connectors import ArrowFiles
+from springtide.connectors.columns import beyond_calendars
 from springtide.query.errors import SinkError
 from springtide.topics.encoding import Coding, encoded
 
 STEP = "(kafka_sink)"
 _AROUND = 300
 """Bytes of a record that are left for its header, the id of a schema, and what the protocol adds."""
+LONGEST_NAMES = 200
+"""Bytes that the names of a query and its sink may have in the header."""
 _LAST = 2**31 - 1
 """The greatest number that a partition can have."""
 
@@ -34,6 +37,11 @@ class RecordFiles(ArrowFiles):
 
     def write(self, rows: pl.DataFrame, path: Path) -> None:
         """Write an Arrow file."""
+        for column in rows:
+            if (what := beyond_calendars(column)) is not None:
+                raise SinkError(
+                    STEP, f"{column.name!r} has {what}, which a record cannot hold", "change it before this sink"
+                )
         self._check_sizes(rows)
         if self.partition is not None:
             numbers = rows[self.partition]
@@ -47,7 +55,7 @@ class RecordFiles(ArrowFiles):
         if sum(_most(column) + _most(pl.Series([column.name])) for column in rows) <= longest:
             return  # as nearly always: there is nothing to encode for it
         values, keys = encoded(rows, self.coding, self.key, b"")
-        size = max(len(v or b"") + len(k or b"") for v, k in zip(values, keys, strict=True))
+        size = max((len(v or b"") + len(k or b"") for v, k in zip(values, keys, strict=True)), default=0)
         if size > longest:
             raise SinkError(
                 STEP,

@@ -19,9 +19,9 @@ from springtide.connectors import Advice, Entry, LedgerSink, Outbox, Owner, Publ
 from springtide.query.errors import QueryError, SinkError, shown
 from springtide.query.usage import usage
 from springtide.sources.csv import check_separator
-from springtide.topics.client import ANSWER, Client, asking, describe, forbidden, offsets
+from springtide.topics.client import ANSWER, Client, asking, check_topic, describe, forbidden, offsets
 from springtide.topics.encoding import FORMATS, Coding, encoded, unfit
-from springtide.topics.outbox import STEP, RecordFiles
+from springtide.topics.outbox import LONGEST_NAMES, STEP, RecordFiles
 from springtide.topics.protobuf import Message, imports
 from springtide.topics.readers import check_avro
 from springtide.topics.records import Range, Reader
@@ -29,6 +29,8 @@ from springtide.topics.registry import Refused, Registry, Unknown, registry_of
 
 HEADER = "springtide"
 """The header of each record: query/sink/epoch/number."""
+_LEDGER = ".ledger"
+"""How the name of a topic with a ledger ends."""
 _LONGEST = 300.0
 """Seconds that a transaction may take; the brokers give one up after that."""
 _LONGEST_RECORD = 1_000_000
@@ -82,7 +84,7 @@ class KafkaSink(LedgerSink):
     @property
     def ledger(self) -> str:
         """The topic with the ledger."""
-        return f"{self.topic}.ledger"
+        return self.topic + _LEDGER
 
     def describe(self) -> str:
         """Say which topic, and where."""
@@ -113,6 +115,9 @@ class KafkaTarget(Target):
         self._producer: Any = None
         self._is_known = False
         self._known: Entry | None = None
+        if (size := len(f"{owner.query}{owner.name}".encode())) > LONGEST_NAMES:
+            problem = f"the names of the query and of this sink have {size} bytes together, which are in every record"
+            raise SinkError(owner.step, problem, f"make them shorter: {LONGEST_NAMES} bytes at most")
         describe(self._admin, [sink.topic])
         try:
             self._head = sink.coding.head(owner.schema)
@@ -378,8 +383,7 @@ def kafka_sink(
     'the kafka topic heavy at localhost:9092'
     """
     client = Client.of(STEP, servers, config)
-    if not isinstance(topic, str) or not topic:
-        raise QueryError(STEP, f"topic={shown(topic)}", "give the name of a topic")
+    check_topic(STEP, topic, room=len(_LEDGER))
     for option, given, choices in (("value", value, FORMATS), ("partitioner", partitioner, tuple(_PARTITIONERS))):
         if given not in choices:
             raise QueryError(STEP, f"{option}={shown(given)}", f"it is one of {', '.join(choices)}")

@@ -20,7 +20,7 @@ from springtide.sources.csv import check_separator
 from springtide.sources.text_columns import check_types
 from springtide.topics import records, values
 from springtide.topics.avro import AvroReader
-from springtide.topics.client import Client
+from springtide.topics.client import Client, check_topic
 from springtide.topics.feed import KafkaFeed, Place, check_missing
 from springtide.topics.protobuf import ProtobufReader
 from springtide.topics.readers import reader_of
@@ -29,6 +29,8 @@ from springtide.values.row_checks import row_text
 
 _STEP = "(kafka)"
 FORMATS = ("json", "csv", "avro", "protobuf", "text", "bytes")
+_LONGEST = (2**63 - 1) // 1000
+"""Milliseconds that are still a number of microseconds."""
 _HEADERS = pl.List(pl.Struct({"name": pl.String(), "value": pl.Binary()}))
 
 Offsets = Mapping[Any, int]
@@ -159,7 +161,14 @@ class Kafka(Source):
             elif part == "offset":
                 column = places
             elif part == "time":
-                column = (pl.Series([m.timestamp()[1] for m in found], dtype=pl.Int64) * 1000).cast(TIME)
+                times = pl.Series([m.timestamp()[1] for m in found], dtype=pl.Int64)
+                held = times.is_between(-_LONGEST, _LONGEST)
+                if not held.all():
+                    wrong |= dict.fromkeys(
+                        (~held).arg_true(), "the time of the record does not fit 64 bits of microseconds"
+                    )
+                    times = times.set(~held, None)
+                column = (times * 1000).cast(TIME)
             elif part == "partition":
                 column = (
                     pl.Series([m.partition() for m in found[:1]], dtype=pl.Int32).new_from_index(0, len(found))
@@ -229,10 +238,12 @@ def kafka(
     """
     client = Client.of(_STEP, servers, config)
     topics = (topic,) if isinstance(topic, str) else tuple(topic or ())
-    if bool(topics) == (pattern is not None) or not all(isinstance(t, str) and t for t in topics):
+    if bool(topics) == (pattern is not None):
         raise QueryError(
             _STEP, f"topic={shown_value(topic)}, pattern={shown_value(pattern)}", "give the one or the other"
         )
+    for name in topics:
+        check_topic(_STEP, name)
     if pattern is not None:
         try:
             re.compile(pattern)

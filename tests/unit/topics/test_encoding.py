@@ -156,6 +156,13 @@ def test_what_csv_cannot_hold_is_refused_when_the_query_is_built(options: dict[s
         stream.to(st.kafka_sink("localhost:9092", "t", **options))
 
 
+@pytest.mark.parametrize("dtype", [pl.Object(), pl.Struct({}), pl.List(pl.Struct({}))], ids=str)
+def test_what_has_no_form_cannot_be_written(dtype: pl.DataType) -> None:
+    why = Coding("json").unfit(pl.Schema({"n": dtype}))
+    assert why is not None
+    assert why.endswith("which cannot be written as json")
+
+
 def test_a_line_break_counts_where_it_is_outside_of_quotes() -> None:
     schema = pl.Schema({"text": pl.String(), "n": pl.Int64()})
     found = parser("csv", schema, ",")([b'"a\nb",1', b"a\nb,1", b'"a"\n,2', b'x"\n"y,3', b"c,4\r\n"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ import pytest
 import springtide as st
 from springtide.topics.encoding import encoded
 from springtide.topics.outbox import RecordFiles
+from springtide.topics.values import parser
 
 LIMIT = {"message.max.bytes": "2000"}
 
@@ -71,3 +73,45 @@ def test_what_goes_to_tasks_has_no_secrets() -> None:
     registry = st.schema_registry("http://localhost:8081", user="me", password="hunter2")
     files = outbox(value="avro", registry=registry)
     assert files.coding.registry is None
+
+
+@pytest.mark.parametrize("value", ["json", "csv", "avro"])
+@pytest.mark.parametrize(
+    ("column", "what"),
+    [
+        (pl.Series("y", [2**62]).cast(st.TIME), "a year before 1 or after 9999"),
+        (pl.Series("y", [2**31 - 1], dtype=pl.Int32).cast(pl.Date), "a year before 1 or after 9999"),
+        (pl.Series("y", [2**62]).cast(pl.Datetime("ms")), "a year before 1 or after 9999"),
+        (pl.Series("y", [-(2**62)]).cast(pl.Duration("ms")), "a length of time of more than 292,000 years"),
+    ],
+    ids=["a time in no calendar", "a day in no calendar", "milliseconds", "a length of time"],
+)
+def test_times_that_nobody_can_write_are_refused(
+    value: Literal["json", "csv", "avro"], column: pl.Series, what: str, tmp_path: Path
+) -> None:
+    with pytest.raises(st.SinkError, match=f"'y' has {what}, which a record cannot hold"):
+        outbox(value=value).write(column.to_frame(), tmp_path / "rows.arrow")
+    outbox(value=value).write(pl.DataFrame([column.clear(1)]), tmp_path / "rows.arrow")
+
+
+@pytest.mark.parametrize("value", ["json", "csv", "avro"])
+def test_the_first_and_the_last_times_that_calendars_have_are_written(
+    value: Literal["json", "csv", "avro"], tmp_path: Path
+) -> None:
+    first, last = datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)
+    rows = pl.DataFrame({"naive": [first, last], "ts": [first.replace(tzinfo=UTC), last.replace(tzinfo=UTC)]})
+    rows = rows.with_columns(day=pl.col("ts").dt.date())
+    made = outbox(value=value)
+    made.write(rows, tmp_path / "rows.arrow")
+    values, _ = encoded(pl.read_ipc(tmp_path / "rows.arrow"), made.coding, None, b"")
+    if value != "avro":
+        found = parser(value, rows.schema, ",")(values)
+        assert found.faults == {}
+        assert found.rows.equals(rows)
+
+
+def test_a_task_without_rows_has_nothing_to_refuse(tmp_path: Path) -> None:
+    """However small records must be: names alone may be too long for them."""
+    rows = pl.DataFrame(schema={f"a column with number {n}": pl.String for n in range(100)})
+    outbox().write(rows, tmp_path / "rows.arrow")
+    assert pl.read_ipc(tmp_path / "rows.arrow").equals(rows)
