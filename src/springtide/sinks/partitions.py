@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote, urlsplit
 import polars as pl
 
 from springtide.connectors import ParquetFiles
+from springtide.connectors.columns import beyond_calendars
 from springtide.query.errors import SinkError
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -45,6 +46,8 @@ class PartitionedFiles(ParquetFiles):
     def write(self, rows: pl.DataFrame, path: Path) -> None:
         """Write a Parquet file."""
         for name in self.columns:
+            if (what := beyond_calendars(rows[name])) is not None:
+                raise self.refused(f"{name!r} has {what}, after which no folder can be named", f"change {name!r}")
             if isinstance(rows[name].dtype, pl.String | pl.Categorical | pl.Enum):
                 self.check(rows[name].cast(pl.String))
         if self.above is not None:

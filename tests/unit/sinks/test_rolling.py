@@ -132,6 +132,15 @@ def test_what_cannot_be_the_name_of_a_folder_is_refused_while_nothing_is_committ
     assert not [*(tmp_path / "ckpt" / MANIFESTS).glob("0*")]
 
 
+def test_days_that_no_calendar_has_are_no_folders(tmp_path: Path) -> None:
+    rows = pl.DataFrame({"day": pl.Series([0, 2_932_897], dtype=pl.Int32).cast(pl.Date), "x": [1, 2]})
+    source = st.source("rows", st.memory(rows))
+    query = st.Query("far", source.to(st.parquet_sink(tmp_path / "out", partition_by="day")))
+    with pytest.raises(st.SinkError, match=r"'day' has a year before 1 or after 9999.*; change 'day' before this sink"):
+        inprocess.run(query.plan(), tmp_path / "ckpt", Options(1))
+    assert not [*(tmp_path / "ckpt" / MANIFESTS).glob("0*")]
+
+
 def test_names_that_just_fit_are_taken(tmp_path: Path) -> None:
     rows = pl.DataFrame({"kind": ["a" * 250, "é" * 125, "/" * 83], "x": [1, 2, 3]})
     query = st.Query(

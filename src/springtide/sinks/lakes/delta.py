@@ -37,6 +37,7 @@ from springtide.connectors import (
 )
 from springtide.query.errors import SinkError
 from springtide.query.usage import usage
+from springtide.sinks.columns import nested
 from springtide.sinks.lakes.columns import names_to_partition, unfit_for_lakes, unfit_to_partition
 from springtide.sinks.lakes.folders import folder_of
 from springtide.sinks.partitions import NULL, PartitionedFiles, key_of
@@ -102,7 +103,7 @@ class DeltaSink(LedgerSink):
 
     def check(self, schema: pl.Schema) -> str | None:
         """Refuse what a Delta table cannot hold."""
-        return unfit_to_partition(schema, self.partition_by) or unfit_for_lakes(schema)
+        return unfit_to_partition(schema, self.partition_by) or unfit_for_lakes(schema) or _same_names(schema)
 
     def connect(self, owner: Owner) -> Target:
         """Look at the table, and refuse one with other columns."""
@@ -182,6 +183,7 @@ class DeltaTarget(Target):
             )
         if self._entry(table) != before:
             return False
+        self._check_columns(table)  # somebody may have changed them
         try:
             if publication is None:
                 self._claim(table, after)
@@ -284,6 +286,19 @@ class DeltaTarget(Target):
     def refused(self, problem: str, hint: str) -> SinkError:
         """Return the error that says what is wrong with the table."""
         return SinkError(self.owner.step, f"{self.sink.describe()} {problem}", hint)
+
+
+def _same_names(schema: pl.Schema) -> str | None:
+    """Say which names are one to Delta, which does not tell small letters from capitals."""
+    for names in (list(schema), *([f.name for f in t.fields] for t in _structs(schema))):
+        folded = [name.lower() for name in names]
+        if twice := [name for name in names if folded.count(name.lower()) > 1]:
+            return f"{twice[0]!r} and {twice[1]!r} are the same name to Delta: rename one"
+    return None
+
+
+def _structs(schema: pl.Schema) -> Iterator[pl.Struct]:
+    return (part for dtype in schema.values() for part in nested(dtype) if isinstance(part, pl.Struct))
 
 
 def _marks(entry: Entry) -> Any:

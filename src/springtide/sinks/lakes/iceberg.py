@@ -31,6 +31,7 @@ from springtide.connectors import (
     Target,
     failpoint,
 )
+from springtide.connectors.columns import beyond_calendars
 from springtide.query.errors import SinkError
 from springtide.query.types import instance
 from springtide.query.usage import usage
@@ -54,12 +55,16 @@ _NEW_TABLE = {"commit.manifest-merge.enabled": "true", "format-version": "2"}
 
 @dataclass(frozen=True)
 class IcebergFiles(ParquetFiles):
-    """Parquet files for a partitioned table. Values that cannot be partitioned by are refused while nothing is committed."""
+    """Parquet files for a table. Values that it cannot hold, or be partitioned by, are refused while nothing is committed."""
 
     columns: tuple[str, ...] = ()
+    """Those that it is partitioned by."""
 
     def write(self, rows: pl.DataFrame, path: Path) -> None:
         """Write a Parquet file."""
+        for column in rows:  # PyIceberg reads the statistics of a file as Python's times
+            if (what := beyond_calendars(column)) is not None:
+                raise SinkError("(iceberg_sink)", f"{column.name!r} has {what}", "change it before this sink")
         for name in self.columns:
             if rows[name].dtype == pl.String and (rows[name].str.len_bytes() > _LONGEST).any():
                 problem = f"a text of more than {_LONGEST} bytes cannot be partitioned by"
@@ -85,7 +90,7 @@ class IcebergSink(LedgerSink):
     @property
     def outbox(self) -> Outbox:
         """Tasks write Parquet files, which become the table's."""
-        return IcebergFiles(columns=self.partition_by) if self.partition_by else ParquetFiles()
+        return IcebergFiles(columns=self.partition_by)
 
     def describe(self) -> str:
         """Say which table."""
@@ -98,7 +103,7 @@ class IcebergSink(LedgerSink):
 
     def check(self, schema: pl.Schema) -> str | None:
         """Refuse what an Iceberg table cannot hold."""
-        return unfit_to_partition(schema, self.partition_by) or unfit_for_lakes(schema)
+        return unfit_to_partition(schema, self.partition_by) or unfit_for_lakes(schema) or _same_paths(schema)
 
     def connect(self, owner: Owner) -> Target:
         """Look at the table, and refuse one with other columns."""
@@ -114,6 +119,8 @@ class IcebergTarget(Target):
         self.catalog = sink.table.open_catalog()
         self._arrow = pl.DataFrame(schema=owner.schema).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
         self._small = _MANY  # look at what is there, at first
+        self._checked: tuple[Any, ...] = ()
+        """The form of the table when its columns were checked."""
         table = sink.table.table(self.catalog)
         if table is not None:
             self._check_columns(table)
@@ -142,6 +149,7 @@ class IcebergTarget(Target):
         if by != self.sink.partition_by or any(str(f.transform) != "identity" for f in table.spec().fields):
             shown = ", ".join(f"{f.transform}({n})" for f, n in zip(table.spec().fields, by, strict=True)) or "nothing"
             raise self.refused(f"is partitioned by {shown}", "give the same columns as partition_by")
+        self._checked = _form(table)
 
     def _check_past(self, table: Any) -> None:
         if self.owner.commit is not None and _entry(table) is None and table.current_snapshot() is not None:
@@ -166,6 +174,8 @@ class IcebergTarget(Target):
         for attempt in range(_TRIES):
             if _entry(table) != before:
                 return False
+            if _form(table) != self._checked:  # somebody has changed it
+                self._check_columns(table)
             if files is None:
                 files = self._add(table, publication) if publication is not None else []
                 failpoint("iceberg: files")
@@ -271,6 +281,11 @@ class IcebergTarget(Target):
         return SinkError(self.owner.step, f"{self.sink.describe()} {problem}", hint)
 
 
+def _form(table: Any) -> tuple[Any, ...]:
+    """Return what changes when somebody changes the columns of a table, or what it is partitioned by."""
+    return table.metadata.table_uuid, table.metadata.current_schema_id, table.metadata.default_spec_id
+
+
 def _entry(table: Any) -> Entry | None:
     """Return the entry in the newest snapshot that has one."""
     snapshot = table.current_snapshot()
@@ -314,6 +329,26 @@ def _batches(files: Sequence[Any]) -> Iterator[list[Any]]:
             batch = []
     if len(batch) > 1:
         yield batch
+
+
+def _same_paths(schema: pl.Schema) -> str | None:
+    """Say which columns are one to Iceberg, which finds what is inside others by names with points.
+
+    >>> _same_paths(pl.Schema({"a.b": pl.Int64(), "a": pl.Struct({"b": pl.Int64()})}))
+    "there is 'a.b' twice, as a column and inside of others: rename one"
+    """
+    paths = [path for name, dtype in schema.items() for path in _paths(name, dtype)]
+    twice = next((path for path in paths if paths.count(path) > 1), None)
+    return None if twice is None else f"there is {twice!r} twice, as a column and inside of others: rename one"
+
+
+def _paths(name: str, dtype: pl.DataType) -> Iterator[str]:
+    yield name
+    if isinstance(dtype, pl.List):
+        yield from _paths(f"{name}.element", instance(dtype.inner))
+    elif isinstance(dtype, pl.Struct):
+        for field in dtype.fields:
+            yield from _paths(f"{name}.{field.name}", instance(field.dtype))
 
 
 def _kept_as(dtype: pl.DataType) -> pl.DataType:

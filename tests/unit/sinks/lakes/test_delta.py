@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import duckdb
 import polars as pl
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 import springtide as st
 from springtide.runtime.engine import Options
@@ -154,6 +154,38 @@ def test_an_object_store(tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(st.SinkError, match="was taken over by"):
         Runs(tmp_path / "other").run(query_of(st.delta_sink(contested, options=options)))
     assert xs(contested, storage_options=options) == []
+
+
+def test_names_that_differ_in_capitals_only_are_refused_when_the_query_is_built(tmp_path: Path) -> None:
+    for schema in ({"x": pl.Int64, "X": pl.Int64}, {"s": pl.List(pl.Struct({"ü": pl.Int64, "Ü": pl.Int64}))}):
+        with pytest.raises(st.QueryError, match="are the same name to Delta: rename one"):
+            st.source("rows", st.memory(schema=schema)).to(st.delta_sink(tmp_path / "table"))
+
+
+def test_a_table_whose_columns_are_changed_while_a_query_runs_gets_no_more_rows(tmp_path: Path) -> None:
+    """When they are as they were, the rows come."""
+    path, runs = tmp_path / "table", Runs(tmp_path / "ckpt")
+
+    def change() -> None:
+        rows = pl.read_delta(str(path)).with_columns(x=pl.col("x").cast(pl.String))
+        write_deltalake(str(path), rows, mode="overwrite", schema_mode="overwrite")
+
+    with pytest.raises(st.SinkError, match=r"has 'x' as .*, and rows have .*; cast it before this sink"):
+        runs.run(query_of(st.delta_sink(path)), between=change)
+    rows = pl.read_delta(str(path)).with_columns(x=pl.col("x").cast(pl.Int64))
+    write_deltalake(str(path), rows, mode="overwrite", schema_mode="overwrite")
+    runs.run(query_of(st.delta_sink(path)))
+    assert xs(path) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("by", [(), ("kind",)], ids=["whole", "partitioned"])
+def test_names_and_values_may_have_any_characters(by: tuple[str, ...], tmp_path: Path) -> None:
+    kinds = ["a/b", "%41", "a=b", " ", "..", "null", "None", "Århus", "\U0010ffff\n\t", '"', "\0", None]
+    names = ["a.b", 'the "best"', "50% {off}", "Århus", "new\nline", "`"]
+    rows = pl.DataFrame({"kind": kinds, **dict.fromkeys(names, range(12))})
+    query = st.Query("names", st.source("rows", st.memory(rows)).to(st.delta_sink(tmp_path / "table", partition_by=by)))
+    run(query.plan(), tmp_path / "ckpt", Options(1, rows_per_epoch=5))
+    compare(pl.read_delta(str(tmp_path / "table")).select(rows.columns), rows)
 
 
 @pytest.mark.parametrize(

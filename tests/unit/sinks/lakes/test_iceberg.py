@@ -17,6 +17,7 @@ import springtide as st
 from springtide.runtime.engine import Options
 from springtide.runtime.inprocess import run
 from springtide.sinks.lakes import iceberg
+from springtide.state.names import MANIFESTS
 from springtide.testing import check_sink, compare
 from tests.unit.runtime.crashing import SCHEMA, numbers
 from tests.unit.sinks.kinds import PER_EPOCH, ROWS, Runs, query_of
@@ -195,6 +196,56 @@ def test_what_it_cannot_hold_is_refused_when_the_query_is_built(tmp_path: Path) 
         st.source("rows", st.memory(frame), ts="ts").to(sink(tmp_path))
     with pytest.raises(st.QueryError, match="'numbers' is not a table of a namespace"):
         sink(tmp_path, "numbers")
+
+
+def test_columns_that_are_one_to_it_are_refused_when_the_query_is_built(tmp_path: Path) -> None:
+    stream = st.source("rows", st.memory(schema={"a": pl.Struct({"b": pl.Int64}), "a.b": pl.Int64}))
+    with pytest.raises(st.QueryError, match=r"there is 'a\.b' twice, as a column and inside of others"):
+        stream.to(sink(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pl.Series("y", [2**62]).cast(st.TIME),
+        pl.Series("y", [253_402_300_800_000_000]).cast(pl.Datetime("us")),
+        pl.Series("y", [2_932_897], dtype=pl.Int32).cast(pl.Date),
+        pl.Series("y", [[2_932_897]], dtype=pl.List(pl.Int32)).cast(pl.List(pl.Date)),
+    ],
+    ids=["in no calendar", "a late time", "a late day", "a late day in a list"],
+)
+def test_times_that_python_has_none_for_are_refused_while_nothing_is_committed(
+    column: pl.Series, tmp_path: Path
+) -> None:
+    query = st.Query("far", st.source("rows", st.memory(pl.DataFrame([column]))).to(sink(tmp_path)))
+    with pytest.raises(st.SinkError, match="'y' has a year before 1 or after 9999; change it before this sink"):
+        run(query.plan(), tmp_path / "ckpt", Options(1))
+    assert not [*(tmp_path / "ckpt" / MANIFESTS).glob("0*")]
+
+
+def test_a_table_whose_columns_are_changed_while_a_query_runs_gets_no_more_rows(tmp_path: Path) -> None:
+    """When they are as they were, the rows come."""
+    runs = Runs(tmp_path / "ckpt")
+
+    def rename(name: str, to: str) -> None:
+        with found(tmp_path).update_schema() as change:
+            change.rename_column(name, to)
+
+    with pytest.raises(st.SinkError, match="has no column 'x'"):
+        runs.run(query_of(sink(tmp_path)), between=lambda: rename("x", "n"))
+    rename("n", "x")
+    runs.run(query_of(sink(tmp_path)))
+    assert xs(tmp_path) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("by", [(), ("kind",)], ids=["whole", "partitioned"])
+def test_names_and_values_may_have_any_characters(by: tuple[str, ...], tmp_path: Path) -> None:
+    kinds = ["a/b", "%41", "a=b", " ", "", "null", "None", "Århus", "\U0010ffff\n\t", '"', "..", None]
+    names = ["a.b", 'the "best"', "50% {off}", "Århus", "new\nline", "`"]
+    rows = pl.DataFrame({"kind": kinds, **dict.fromkeys(names, range(12))})
+    query = st.Query("names", st.source("rows", st.memory(rows)).to(sink(tmp_path, partition_by=by)))
+    run(query.plan(), tmp_path / "ckpt", Options(1, rows_per_epoch=5))
+    compare(pl.DataFrame(found(tmp_path).scan().to_arrow()).select(rows.columns).cast(rows.schema), rows)  # type: ignore[arg-type]
 
 
 def test_a_second_start_finds_the_types_that_the_first_one_made(tmp_path: Path) -> None:
