@@ -250,6 +250,8 @@ class Storage:
         self.leaving = (self.leaving - gone) | (_needed(go) - _needed(stay) if go else set())
         gone |= {d.file for d in before.outbox} if before is not None else set()
         gone |= self._left_by_attempts() if self.manifest.epoch % SWEPT == 0 else set()
+        if self._mirror is not None and (found := self._mirror.found_segments()):
+            gone |= found - _needed(self.kept) - self.persister.pinned - self.leaving  # a recovery may need some by now
         if self._mirror is None:  # else that is looked at where files are removed from the backup
             self.lease.check()
         records: list[str] = []
@@ -297,7 +299,7 @@ class Storage:
         """
         known = _needed(self.kept) | self.persister.pinned
         if self._mirror is not None and self.tiers.cache is not None:
-            self._mirror.left_by_attempts(self.lease, known | self.leaving, self.manifest.epoch)
+            self._mirror.look_for_segments(self.manifest.epoch)
         places = [Path(place) for place in (self.tiers.shared_memory, self.tiers.here) if place is not None]
         found = {
             path.relative_to(place).as_posix(): path for place in places for path in (place / STATE).glob(SEGMENTS)

@@ -42,8 +42,8 @@ class Relation(Enum):
 
     SAME = "the same"
     BEHIND = "older epochs, or none"
-    AHEAD = "epochs that the backup has not, and all that it has"
-    APART = "epochs that the backup has not, while it has others"
+    AHEAD = "epochs that the backup does not have, and all those that it has"
+    APART = "epochs that the backup does not have, while it has others"
 
 
 def relation(here: Records, there: Records) -> Relation:
@@ -84,6 +84,8 @@ class Mirror:
         """What the backup has, until it has what the folder has."""
         self.records: set[str] = set()
         """Files of Spark's own records that the backup has."""
+        self._found: set[str] = set()
+        """Segments of epochs that are over, from the last listing."""
         self._sweeper = ThreadPoolExecutor(1, "springtide-sweeper")
         """Removes files while the query goes on."""
         self._leaving: tuple[list[str], list[str]] = [], []
@@ -362,18 +364,22 @@ class Mirror:
         lease.check()
         slots = [slot for record in records if (slot := Slot.of(record.rpartition("/")[2])) is not None]
         self.log.note_forgotten(slots, lease.ends)
-        self._store.delete(*files, *records)
+        self._store.delete(*records)  # first: nobody must find a manifest without its files
+        self._store.delete(*files)
         self._store.flush_names(records)
 
-    def left_by_attempts(self, lease: Lease, needed: Container[str], before: int) -> None:
-        """Remove, soon, segments of epochs before this one that no manifest names; one listing finds them."""
+    def look_for_segments(self, before: int) -> None:
+        """Begin to list the segments of epochs before this one."""
 
-        def sweep() -> None:
-            found = [f for f in self._store.list(STATE) if f not in needed and epoch_of(f.rpartition("/")[2]) < before]
-            if found:
-                self._remove(lease, found, ())
+        def look() -> None:
+            self._found = {f for f in self._store.list(STATE) if epoch_of(f.rpartition("/")[2]) < before}
 
-        self._sweeper.submit(sweep)
+        self._sweeper.submit(look)
+
+    def found_segments(self) -> set[str]:
+        """Return what was found since this was last asked. Which of it is needed must be looked at now: a recovery writes segments of epochs that are over."""
+        found, self._found = self._found, set()
+        return found
 
     def close(self, lease: Lease) -> None:
         """Finish what is under way."""

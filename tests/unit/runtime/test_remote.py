@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import springtide as st
-from springtide.runtime import inprocess
+from springtide.runtime import inprocess, storage
 from springtide.runtime.durability import Durability
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.identity import begin_from
@@ -205,6 +205,31 @@ def test_a_run_that_was_paused_can_do_nothing(bucket: Misbehaving, tmp_path: Pat
     assert all(f.startswith(("ckpt/state/", "ckpt/outbox/")) for f in stray), "what no manifest names"
     assert {f: bucket.files[f] for f in before} == before
     check(sink)
+
+
+def test_what_nobody_names_is_removed_and_what_a_recovery_has_just_made_is_not(
+    bucket: Misbehaving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Segments of epochs that are over are listed in one epoch and removed in another: in between, state may be lost and made anew, epoch by epoch."""
+    monkeypatch.setattr(storage, "SWEPT", 1)
+    stray, sink, recovered = "ckpt/state/sums/000000001-0-panes-stray.arrow", MemorySink(), list[bool]()
+
+    def lose(engine: Engine) -> None:
+        epoch = engine.manifest.epoch
+        assert {f"ckpt/{s.file}" for s in engine.manifest.segments()} <= bucket.files.keys(), epoch
+        recovered.append(any(s.epoch < epoch for s in engine.manifest.segments()))
+        if epoch == 1:
+            bucket.files[stray] = b"of an attempt that did not count"
+        if epoch in (3, 5):
+            for file in [f for f in bucket.files if f.startswith("ckpt/state/")]:
+                del bucket.files[file]
+            shutil.rmtree(engine.checkpoint.root / "state")
+        assert epoch != 4 or stray not in bucket.files
+
+    with in_turn():
+        run(sink, options(tmp_path / "node", "never"), None, lose)
+    check(sink)
+    assert any(recovered)
 
 
 @pytest.mark.parametrize("every", ["epoch", "1ms"])
