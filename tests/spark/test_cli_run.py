@@ -269,7 +269,7 @@ def test_a_query_is_edited_while_it_runs(tmp_path: Path) -> None:
         add(2)
         until_there_are(2)
         edit(("FACTOR = 10", "FACTOR = "))
-        (told,) = (line for line in read_until(process, "goes on as it was") if "goes on as it was" in line)
+        (told,) = (line for line in read_until(process, "continues as it was") if "continues as it was" in line)
         assert "edited.py has changed" in told
         assert "edited.py:8: invalid syntax" in told
         add(3)

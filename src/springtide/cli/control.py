@@ -71,9 +71,9 @@ def resume(ckpt: CheckpointPath, wait: Wait = 10) -> None:
 def reload(
     ckpt: CheckpointPath, wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for it.")] = 60
 ) -> None:
-    """Have a running query read its file again, and go on in the form that it has there.
+    """Have a running query read its file again, and continue in the form that it has there.
 
-    What stays keeps its state. If it cannot be taken over, or does not run, the query goes on as it was.
+    What stays keeps its state. If it cannot be taken over, or does not run, the query continues as it was.
     """
     checkpoint, query = _running(ckpt)
     answer = _ask(checkpoint, Command("reload"), wait)

@@ -57,7 +57,7 @@ class QueryFile:
         except Exception as error:  # user code may raise anything
             why = str(error) if isinstance(error, SpringtideError) else said(error)
             run.note(
-                f"{' or '.join(file.name for file in self._files)} has changed, and the query goes on as it was: {why}"
+                f"{' or '.join(file.name for file in self._files)} has changed, but the query continues as it was: {why}"
             )
 
     def has_changed(self) -> bool:

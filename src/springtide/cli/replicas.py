@@ -24,7 +24,7 @@ def replicas(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="A replica that is gone for good: the group need not remember for it any more what came after it.",
+            help="A replica that is gone for good: the group no longer has to keep what it has not read.",
         ),
     ] = None,
 ) -> None:
@@ -32,11 +32,11 @@ def replicas(
     found = Group(Store.at(group))
     founding = found.founding()
     if founding is None:
-        raise CommandError(f"{found.store.url} is no group of replicas; give what --replica-of was given")
+        raise CommandError(f"{found.store.url} is not a group of replicas; give what --replica-of was given")
     if release is not None:
         if not found.release(release):
             raise CommandError(f"there is no replica {release}; {nearest(release, [m.name for m in found.members()])}")
-        typer.echo(f"{release} is released; to come back it begins with a savepoint of another replica")
+        typer.echo(f"{release} is released; to come back it must begin with a savepoint of another replica")
         return
     members, alarms = found.members(), found.alarms()
     newest = max([found.newest(), founding.epoch])

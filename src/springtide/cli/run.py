@@ -232,7 +232,7 @@ def _replica(group: str | None, name: str | None, checkpoint: str | None) -> Rep
         return None
     if group is None or name is None or checkpoint is None:
         raise CommandError(
-            "a replica needs --replica-of, what all share, --as, a name, and --checkpoint, a place of its own"
+            "a replica needs --replica-of (what all of them share), --as (its name) and --checkpoint (a place of its own)"
         )
     return Replicated(group, name)
 

@@ -107,17 +107,17 @@ class SinkError(SpringtideError):
 
 
 class TakenBackError(SpringtideError):
-    """A new form of a query that could not run: the old one goes on as if nothing had happened.
+    """A new form of a query that could not run: the old one continues as if nothing had happened.
 
     >>> raise st.TakenBackError("calls", "step fold (operator): Fold.process gave no column 'n'; give every column")
     Traceback (most recent call last):
-    springtide.query.errors.TakenBackError: the new form of calls was taken back, the old one goes on: step fold (operator): Fold.process gave no column 'n'; give every column
+    springtide.query.errors.TakenBackError: the new form of calls was taken back, and the old one continues: step fold (operator): Fold.process gave no column 'n'; give every column
     """
 
     def __init__(self, query: str, problem: str) -> None:
         """Keep the parts, and put them into one line."""
         self.query, self.problem = query, problem
-        super().__init__(f"the new form of {query} was taken back, the old one goes on: {problem}")
+        super().__init__(f"the new form of {query} was taken back, and the old one continues: {problem}")
 
     def __reduce__(self) -> tuple[type[TakenBackError], tuple[str, str]]:
         """Return what pickle needs to rebuild the error in another process."""

@@ -209,7 +209,7 @@ class Backfill:
         elif not done:
             name = next(n for n, s in now.intake.takes.items() if not now.connector(n).over)
             raise QueryError(
-                f"{name} (source)", "some of what was read of it is not there any more", "begin without history"
+                f"{name} (source)", "some of the rows that were read from it are gone", "begin without history"
             )
         return done
 

@@ -121,7 +121,7 @@ class Commands:
         """Answer the commands to stop: the run has released its checkpoint, or failed to. What is still on its way will not come."""
         self._reloaded()
         if self._reloading is not None:
-            self._end(self._reloading[0], Answer("failed", "the run ended before the query had another form", epoch))
+            self._end(self._reloading[0], Answer("failed", "the run ended before the query was replaced", epoch))
             self._reloading = None
         while self._stops:
             answer = Answer("failed", failure, epoch) if failure else Answer("done", epoch=epoch)

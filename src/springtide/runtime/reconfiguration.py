@@ -260,7 +260,7 @@ class Reconfiguration:
         if self.manager is None:
             return []
         self.manager.pause() if paused else self.manager.resume()
-        return [Note("elasticity is paused" if paused else "elasticity goes on")]
+        return [Note("elasticity is paused" if paused else "elasticity is no longer paused")]
 
     def _by_hand(
         self, proposal: Proposal, protocol: ProtocolChoice | None, moment: Moment, waited: float = 0.0

@@ -302,4 +302,4 @@ class StoreLead:
 def check_cancelled(standby: Standby) -> None:
     """End the waiting if somebody wants that."""
     if standby.cancelled is not None and standby.cancelled():
-        raise StandbyEnded("the waiting was ended before it was this run's turn")
+        raise StandbyEnded("the wait was ended before it was this run's turn")

@@ -33,7 +33,7 @@ from springtide.state.savepoints import release, save
 
 T = TypeVar("T")
 
-_LOST = "state was lost while it began, which says nothing against it; replace the query again"
+_LOST = "state was lost while it began, which was not its fault; replace the query again"
 
 
 class Swapping:

@@ -54,7 +54,7 @@ class Delta(Source):
     def _columns(self) -> pl.Schema:
         table = self.table.table()
         if table is None:
-            raise QueryError(_STEP, f"{self.describe()} is not there", "make it first, or check the path")
+            raise QueryError(_STEP, f"{self.describe()} does not exist", "create it first, or check the path")
         if features := unreadable(table.protocol().reader_features or (), table.metadata().configuration):
             problem = (
                 f"{self.describe()} requires {', '.join(features)} of its readers, which Springtide does not support"

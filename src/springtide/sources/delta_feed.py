@@ -82,7 +82,7 @@ class DeltaFeed(Feed):
             return dict(position)
         table = self._source.table.table()
         if table is None:
-            raise self._refused("is not there", "make it first, or check the path")
+            raise self._refused("does not exist", "create it first, or check the path")
         self._files = self._source.table.files(table)
         now, table_id = table.version(), table.metadata().id
         if features := unreadable(table.protocol().reader_features or (), table.metadata().configuration):
@@ -149,7 +149,7 @@ class DeltaFeed(Feed):
             version = version_of(number, text)
         except Unreadable as error:
             raise self._refused(
-                f"cannot be read on: {error}", "rewrite it without them, and start again with a new checkpoint"
+                f"can no longer be read: {error}", "rewrite it without them, and start again with a new checkpoint"
             ) from None
         return self._accepted(version)
 
@@ -165,7 +165,7 @@ class DeltaFeed(Feed):
                 "stop the query and start it again, so that it is built with the new columns",
             )
         if version.removed:
-            what = f"version {version.number} takes away the rows of {plural(version.removed, 'file')} (DELETE, UPDATE, MERGE, overwrite)"
+            what = f"version {version.number} removes the rows of {plural(version.removed, 'file')} (DELETE, UPDATE, MERGE, overwrite)"
             if self._source.changes == "fail":
                 raise self._refused(
                     f"cannot be read any further as a stream of added rows: {what}",

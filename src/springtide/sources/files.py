@@ -191,7 +191,7 @@ class _Look:
     def wait_for(self, file: Found) -> None:
         """Report a file that cannot be read, unless it is just being written."""
         if time.time() - file.modified / 1e9 >= STILL_WRITTEN:
-            self.notes.append(f"{file.path} cannot be read, and is waited for; repair it or take it away")
+            self.notes.append(f"{file.path} cannot be read; the query waits until it is repaired or removed")
 
     def after(self) -> Any:
         """Return the position after this look; the same as before if nothing happened."""
@@ -230,7 +230,7 @@ class _Look:
                 f"{begun['file']} is no longer in {self._root}; it was read up to row {begun['row']}"
             )
         if waiting and waiting != [begun["file"]] and not (source.follow and paths):
-            raise FileNotFoundError(f"{waiting[0]} is no longer in {self._root}, and was not read yet")
+            raise FileNotFoundError(f"{waiting[0]} is no longer in {self._root}, and has not been read yet")
         if not paths and not source.follow:
             if begun["file"] or not self.ledger.is_empty:
                 raise FileNotFoundError(f"there are no longer any files in {self._root}")

@@ -69,7 +69,7 @@ class Parquet(FileSource):
             if self.follow:  # it is waited for, while the others are read
                 return None
             problem = str(error).splitlines()[0]
-            raise SpringtideError(f"{file.path} is not a Parquet file ({problem}); repair it or take it away") from None
+            raise SpringtideError(f"{file.path} is not a Parquet file ({problem}); repair or remove it") from None
         if ts is None or not self._misfits(_schema(self.where, file.path, file)):
             return groups
         return tuple(Piece(g.first, g.rows) for g in groups)  # rows that are rejected do not move time

@@ -105,7 +105,7 @@ def two_topics(source: str, stream: str, topics: Iterable[str]) -> QueryError:
     return QueryError(
         f"{source} (source)",
         f"the physical stream {stream!r} has rows of the topics {' and '.join(map(repr, sorted(topics)))}, each with an order and a time of its own",
-        'tell them apart: st.spark(frame, stream=["topic", "partition"], …), with a new checkpoint; nothing of this epoch was committed',
+        'separate them: st.spark(frame, stream=["topic", "partition"], …), with a new checkpoint; nothing of this epoch was committed',
     )
 
 

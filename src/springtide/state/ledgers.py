@@ -17,7 +17,7 @@ def damaged_ledgers(store: Store, manifests: Sequence[Manifest]) -> Iterator[tup
     for file, crc in {file: crc for m in manifests for file, (_, crc) in m.ledgers().items()}.items():
         try:
             if zlib.crc32(store.read(file)) != crc:
-                yield file, "has another content than was written: its checksum does not fit"
+                yield file, "is not what was written: its checksum does not match"
         except FileNotFoundError:
             yield file, "is missing"
 

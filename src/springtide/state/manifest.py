@@ -230,7 +230,7 @@ class Manifest:
             raise NewerFormat(f"has format {outer['format']}, but this version of Springtide reads {FORMAT}")
         body: Any = outer.get("body")
         if zlib.crc32(json.dumps(body, separators=(",", ":"), sort_keys=True).encode()) != outer.get("crc"):
-            raise ValueError("its checksum does not fit")
+            raise ValueError("its checksum does not match")
         _check(body)
         return Manifest(
             epoch=body["epoch"],

@@ -31,6 +31,7 @@ _SWEPT = (STATE, BUFFER, OUTBOX)
 """Folders that contain only what some manifest names."""
 _TOGETHER = 8
 """For how many epochs files are removed from an object store at once: checking the claim and removing are two requests."""
+_AT_ONCE = 8
 _MANY = 500
 """The most files that wait to be removed: stores remove a thousand at once."""
 _CACHED = (MANIFESTS, SPARK, PUBLISHED)
@@ -252,9 +253,10 @@ class Mirror:
         if self._detached is not None:
             return  # the folder knows more than its backup
         here = {} if again else self._checkpoint.log.store.files(SPARK)
-        for file, size in self._store.files(SPARK).items():
-            if here.get(file) != size:
-                self._store.fetch(file, self._root / file)
+        lacking = [file for file, size in self._store.files(SPARK).items() if here.get(file) != size]
+        with ThreadPoolExecutor(_AT_ONCE, "springtide-records") as pool:  # some hundreds, each a request
+            for _ in pool.map(lambda file: self._store.fetch(file, self._root / file), lacking):
+                pass
 
     def _read(self, path: str) -> bytes | None:
         try:

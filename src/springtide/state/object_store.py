@@ -60,7 +60,7 @@ class ObjectFolder:
             for piece in found.stream(_PART):
                 file.write(piece)
             if file.tell() != found.meta["size"]:
-                raise OSError(f"{file.tell()} of {found.meta['size']} bytes came")
+                raise OSError(f"{file.tell()} of {found.meta['size']} bytes arrived")
 
     def put(self, path: str, data: bytes | Path) -> None:
         """Write a file."""

@@ -72,7 +72,7 @@ def _read(folder: Path, store: Store, segment: Segment, buckets: frozenset[int])
     except CheckpointError:
         for piece, _ in parts:
             _remove(piece.path)
-        raise FileNotFoundError(f"a piece of {segment.file} went away") from None
+        raise FileNotFoundError(f"a piece of {segment.file} is gone") from None
 
 
 def chosen(

@@ -132,8 +132,8 @@ def adopt(
             if parsed(marker).get("origin") != origin:
                 raise CheckpointError(
                     store.url,
-                    f"has a state of its own, and is not to begin with {found.store.url}",
-                    "leave the savepoint out to go on with this checkpoint, or give a new folder",
+                    f"has state of its own, and cannot begin with {found.store.url}",
+                    "to continue with this checkpoint leave the savepoint out; otherwise give a new folder",
                 )
             return manifests[-1].epoch
         if any(target.root.iterdir()) if target.remote is None and target.root.exists() else store.list():

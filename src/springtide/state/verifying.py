@@ -164,7 +164,7 @@ def _problem(path: Path, segment: Segment) -> str | None:
         if (size := path.stat().st_size) != segment.bytes:
             return f"has {plural(size, 'byte')}, not {segment.bytes:,}"
         if segment.crc is not None and checksum(path) != segment.crc:
-            return "has another content than was written: its checksum does not fit"
+            return "is not what was written: its checksum does not match"
         rows = read_segment(path).height
     except FileNotFoundError:
         return _MISSING

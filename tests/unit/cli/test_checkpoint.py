@@ -65,7 +65,7 @@ def test_verify_of_a_whole_one(run: Run, checkpoint: Make) -> None:
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "changed": (
         lambda path: path.write_bytes(path.read_bytes()[:-40] + b"!" + path.read_bytes()[-39:]),
-        "has another content than was written: its checksum does not fit",
+        "is not what was written: its checksum does not match",
     ),
     "cut": (lambda path: path.write_bytes(path.read_bytes()[:-10]), "bytes, not"),
     "gone": (lambda path: path.unlink(), "is missing"),
@@ -245,7 +245,7 @@ def test_a_run_that_stands_by_begins_with_a_savepoint_too(
     lock = prepare(plan, options, tmp_path / "one").lock()  # it is at work
     assert prepare(plan, options, tmp_path / "one").epochs() == [2]
     os.close(lock)
-    with pytest.raises(CheckpointError, match="has a state of its own, and is not to begin with"):
+    with pytest.raises(CheckpointError, match="has state of its own, and cannot begin with"):
         prepare(plan, options, root)
     backed = replace(options, durability=st.Durability(backup=tmp_path / "backup"))
     assert prepare(plan, backed, tmp_path / "here").epochs() == [2]

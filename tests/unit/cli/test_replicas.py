@@ -47,7 +47,7 @@ def test_a_replica_is_released(group: Group) -> None:
 
 
 def test_what_is_no_group(tmp_path: Path) -> None:
-    assert "is no group of replicas" in said("replicas", str(tmp_path), code=1)
+    assert "is not a group of replicas" in said("replicas", str(tmp_path), code=1)
 
 
 def test_a_replica_needs_a_group_a_name_and_a_checkpoint(tmp_path: Path) -> None:

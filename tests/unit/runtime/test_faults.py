@@ -86,7 +86,7 @@ def newer(data: bytes) -> bytes:
     ("damage", "reason"),
     [
         (without_tail, "is damaged"),
-        (another_number, r"is damaged \(its checksum does not fit\)"),
+        (another_number, r"is damaged \(its checksum does not match\)"),
         (lambda _: b"", "is damaged"),
         (lambda _: b"[1, 2]", r"is damaged \(it is not a manifest\)"),
         (lambda _: b'{"format": 1}', "is damaged"),

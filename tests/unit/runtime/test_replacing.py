@@ -613,7 +613,7 @@ def test_a_form_whose_first_epoch_fails_is_taken_back(
     r = running(operated(Total()), Options(2, durability=st.Durability(every=every, shared_memory=tmp_path)))
     r.add("feed", ("a", 1), ("a", 2))
     r.feeds["feed"].add("0", ("a", 3), ("a", 4))
-    with pytest.raises(st.TakenBackError, match=r"the old one goes on: step fold .*ZeroDivisionError: not today"):
+    with pytest.raises(st.TakenBackError, match=r"the old one continues: step fold .*ZeroDivisionError: not today"):
         r.swap(operated(Failing()))
     assert any("was taken back: step fold" in note for note in r.notes)
     assert r.engine.manifest.form is None
@@ -863,7 +863,7 @@ def test_the_file_is_read_again_while_epochs_go_on(running: Callable[..., Runnin
     r.engine.close()
     answer = read_answer(second)
     assert answer is not None
-    assert (answer.status, answer.reason) == ("failed", "the run ended before the query had another form")
+    assert (answer.status, answer.reason) == ("failed", "the run ended before the query was replaced")
     assert not second.exists(), "the next run begins with what its file has anyway"
 
 

@@ -157,8 +157,8 @@ def with_feature(table: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason", "again"),
     [
-        (delete, "version 5 takes away the rows of 1 file", False),
-        (overwrite, "version 5 takes away the rows of 2 files", False),
+        (delete, "version 5 removes the rows of 1 file", False),
+        (overwrite, "version 5 removes the rows of 2 files", False),
         (new_column, "adds the column 'y' at version 5", False),
         (lost_log, "has lost version 5 of its log", False),
         (anew, "is not the one that was read up to version 4", True),
@@ -184,7 +184,7 @@ def test_versions_that_change_rows_are_passed_over_and_told(table: Path) -> None
     delete(table)
     add(table, 20, 1)
     take = feed.take(position, 100, "ts")
-    assert "version 5 takes away the rows of 1 file" in take.notes[0]
+    assert "version 5 removes the rows of 1 file" in take.notes[0]
     assert taken(feed, position)[0] == [20]
 
 
@@ -205,7 +205,7 @@ def test_a_file_that_is_gone_is_said_to_be_lost(table: Path) -> None:
 
 
 def test_a_table_that_cannot_be_read_is_refused_when_the_query_is_built(tmp_path: Path) -> None:
-    with pytest.raises(st.QueryError, match=r"Delta table .* is not there"):
+    with pytest.raises(st.QueryError, match=r"Delta table .* does not exist"):
         st.source("numbers", st.delta(tmp_path / "none"), ts="ts")
     with pytest.raises(st.QueryError, match="start=-1"):
         st.delta(tmp_path, start=-1)

@@ -66,7 +66,7 @@ def test_it_names_its_segments() -> None:
     ],
 )
 def test_a_changed_body_is_noticed(change: Any) -> None:
-    with pytest.raises(ValueError, match="checksum does not fit"):
+    with pytest.raises(ValueError, match="checksum does not match"):
         Manifest.decode(altered(change))
 
 

@@ -230,12 +230,12 @@ class SharedPublishing(Publishing):
         other = by if by != name else f"{by} before"  # an earlier run of this replica, perhaps with other code
         if (what := difference({other: others, name: mine})) is None:
             return
-        text = f"replicas {other} and {name} made different rows of epoch {epoch}: {what}"
+        text = f"replicas {other} and {name} made different rows in epoch {epoch}: {what}"
         self._note(f"alarm: {text}")
         self._ask_group(lambda: self._group.alarm(epoch, name, text))
         raise OtherRows(
             self._group.store.url,
-            f"cannot have {name} any longer: {text}; those of {other} count",
+            f"can no longer include {name}: {text}; those of {other} count",
             "find out which of the two is right: code that is not the same, or that depends on time, order or chance; then start with a new checkpoint from a savepoint of the other",
         )
 

@@ -173,7 +173,7 @@ class Replica:
         if manifest.epoch >= 0 and not manifest.published and not all(published.has(manifest.epoch, s) for s in sinks):
             raise CheckpointError(
                 storage.checkpoint.store.url,
-                f"has rows of epoch {manifest.epoch} that are not with the sinks yet",
+                f"has rows of epoch {manifest.epoch} that the sinks do not have yet",
                 "start the query once without replicas, and stop it; then start it as a replica",
             )
         return Founding(storage.lineage.copied(manifest.epoch), manifest.epoch, published, form)
@@ -185,7 +185,7 @@ class Replica:
         if mark is not None and (founding is None or mark != founding.lineage.id):
             raise CheckpointError(
                 storage.checkpoint.store.url,
-                f"is a replica's in another group than {self.group.store.url}",
+                f"belongs to a replica in another group than {self.group.store.url}",
                 "give the group that it was in, or a new checkpoint",
             )
 
@@ -210,7 +210,7 @@ class Replica:
         what = "is empty" if epoch < 0 else f"has a state of its own, of epoch {epoch}"
         raise CheckpointError(
             storage.checkpoint.store.url,
-            f"{what}, and cannot take part in the group {self.group.store.url}, which went on from epoch {founding.epoch} of another",
+            f"{what}, and cannot take part in the group {self.group.store.url}, which continued from epoch {founding.epoch} of another",
             "start with a new checkpoint, from a savepoint of one of its replicas: springtide checkpoint save CKPT NAME",
         )
 
@@ -225,7 +225,7 @@ class Replica:
     def behind(self, epoch: int) -> ReplicaError:
         """Return the error for a replica that was away for too long."""
         return self._error(
-            f"has forgotten what came after epoch {epoch}, where replica {self.name} is",
+            f"no longer has what came after epoch {epoch}, where replica {self.name} is",
             "start it with a new checkpoint, from a savepoint of another replica: springtide checkpoint save CKPT NAME, then --savepoint",
         )
 
@@ -271,7 +271,7 @@ class Replica:
     def _checked(self, epoch: int, cut: Cut, states: Mapping[str, SourceState]) -> Cut:
         if cut.before != digest_of(states):
             raise self._error(
-                f"has an epoch {epoch} that goes on from elsewhere: replica {self.name} has not read what {cut.by} had read before it",
+                f"has an epoch {epoch} that continues from elsewhere: replica {self.name} has not read what {cut.by} had read before it",
                 "its checkpoint is of no use here: start it with a new one, from a savepoint of another replica",
             )
         return cut

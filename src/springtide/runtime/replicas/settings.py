@@ -36,7 +36,9 @@ class Replicated:
     def __post_init__(self) -> None:
         """Refuse settings that make no sense."""
         if not isinstance(self.name, str) or not re.fullmatch(r"\w[\w.-]{0,99}", self.name):
-            raise QueryError(_WHERE, f"name={self.name!r} is no name for a replica", "use letters, digits, - and _")
+            raise QueryError(
+                _WHERE, f"name={self.name!r} cannot be the name of a replica", "use letters, digits, - and _"
+            )
         if not micros_of(_WHERE, self.after, "after") >= 10_000:
             raise QueryError(_WHERE, f"after={self.after!r} is too short", 'give at least "10ms"; "1s" is usual')
 

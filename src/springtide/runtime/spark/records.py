@@ -39,7 +39,7 @@ def is_taken(root: Path, manifest: Manifest, number: int, offsets: str | None) -
         return False
     if number == last and offsets == (manifest.offsets or offsets):
         return True
-    what = "it begins again with" if number <= last else "it goes on with"
+    what = "Spark begins again with" if number <= last else "Spark continues with"
     raise CheckpointError(
         str(root),
         f"has taken Spark's micro-batches up to {last}, and {what} {number}"
