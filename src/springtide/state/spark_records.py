@@ -89,8 +89,8 @@ class SparkRecords:
             self._files |= made
 
     def forget(self, batch: int, lease: Lease) -> None:
-        """Remove what Spark has forgotten."""
-        if old := self.forgotten(self._store.list(names.SPARK), batch):
+        """Remove what Spark has forgotten, every hundred micro-batches."""
+        if batch % REMEMBERED == 0 and (old := self.forgotten(self._store.list(names.SPARK), batch)):
             lease.check()
             self._store.delete(*old)
             self._files = {record: file for record, file in self._files.items() if file not in old}
