@@ -33,9 +33,15 @@ with network(folder / "nodes", ["one", "other"], namespaces=True) as nodes:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.parametrize(("kind", "every"), [("namespaces", "2s"), ("namespaces", "epoch"), ("folders", "2s")])
+@pytest.mark.parametrize(
+    ("kind", "every"),
+    [
+        ("namespaces", "2s"),
+        pytest.param("namespaces", "epoch", marks=pytest.mark.slow),
+        pytest.param("folders", "2s", marks=pytest.mark.slow),
+    ],
+)
 def test_nodes_come_and_go_the_store_is_away_and_the_driver_moves(tmp_path: Path, kind: str, every: str) -> None:
     """Every operator gives the reference's rows: the process that does all this has compared them."""
     if kind == "namespaces" and (reason := why_not()) is not None:
