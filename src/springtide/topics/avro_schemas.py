@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -188,10 +188,29 @@ def schema_of(columns: pl.Schema, name: str) -> dict[str, Any]:
     [{'name': 'n', 'type': ['null', 'int'], 'default': None}]
     """
     fields = [{"name": n, "type": ["null", _written(t, f"{name}_{n}")], "default": None} for n, t in columns.items()]
-    for field_name in columns:
-        if not field_name.isascii() or not field_name.isidentifier():
-            raise Unreadable(f"the column {field_name!r} cannot be the name of a field: letters, digits and _ only")
-    return {"type": "record", "name": name, "fields": fields}
+    made = {"type": "record", "name": name, "fields": fields}
+    names = [*_records(made)]
+    for record in names:
+        for field_name in (one["name"] for one in record["fields"]):
+            if not field_name.isascii() or not field_name.isidentifier():
+                raise Unreadable(f"the column {field_name!r} cannot be the name of a field: letters, digits and _ only")
+    all_names = [record["name"] for record in names]
+    if twice := [n for n in all_names if all_names.count(n) > 1]:
+        raise Unreadable(f"two records would both be called {twice[0]!r}: rename a column")
+    return made
+
+
+def _records(schema: Any) -> Iterator[Mapping[str, Any]]:
+    """Return the records in a schema that was made here, itself included."""
+    if isinstance(schema, list):
+        for kind in schema:
+            yield from _records(kind)
+    elif isinstance(schema, Mapping) and schema["type"] == "array":
+        yield from _records(schema["items"])
+    elif isinstance(schema, Mapping) and schema["type"] == "record":
+        yield schema
+        for one in schema["fields"]:
+            yield from _records(one["type"])
 
 
 def _written(dtype: pl.DataType, name: str) -> Any:

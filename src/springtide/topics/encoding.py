@@ -104,11 +104,16 @@ def _has_nanoseconds(dtype: pl.DataType, kinds: Any) -> bool:
 
 
 def _has_no_form(dtype: pl.DataType) -> bool:
-    """Return whether there are Python objects in a type, or structs without fields."""
+    """Return whether there are Python objects in a type, structs without fields, or maps of anything but texts, numbers and booleans by texts."""
     if isinstance(dtype, pl.List | pl.Array):
         return _has_no_form(instance(dtype.inner))
     if isinstance(dtype, pl.Struct):
         return not dtype.fields or any(_has_no_form(instance(f.dtype)) for f in dtype.fields)
+    if isinstance(dtype, pl.Map):
+        value = instance(dtype.value)
+        return (
+            dtype.key != pl.String or not (value.is_numeric() or value in (pl.String, pl.Boolean)) or value.is_decimal()
+        )
     return isinstance(dtype, pl.Object)
 
 

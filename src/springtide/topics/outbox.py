@@ -13,6 +13,7 @@ import polars as pl
 from springtide.connectors import ArrowFiles
 from springtide.connectors.columns import beyond_calendars
 from springtide.query.errors import SinkError
+from springtide.topics import protobuf
 from springtide.topics.encoding import Coding, encoded
 
 STEP = "(kafka_sink)"
@@ -42,6 +43,10 @@ class RecordFiles(ArrowFiles):
                 raise SinkError(
                     STEP, f"{column.name!r} has {what}, which a record cannot hold", "change it before this sink"
                 )
+        if self.coding.message is not None and (why := protobuf.unfit_rows(rows)) is not None:
+            raise SinkError(
+                STEP, f"{why}, which Protobuf cannot say", "take it out, or give it a value, before this sink"
+            )
         self._check_sizes(rows)
         if self.partition is not None:
             numbers = rows[self.partition]

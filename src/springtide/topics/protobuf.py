@@ -291,6 +291,28 @@ def encode(rows: pl.DataFrame, message: Message) -> list[bytes]:
     return found
 
 
+def unfit_rows(rows: pl.DataFrame) -> str | None:
+    """Say which column has a null inside a list, for which there is nothing in a message; None if none has.
+
+    >>> unfit_rows(pl.DataFrame({"a": [None, [1]], "b": [[None], [2]]}))
+    "'b' has a null inside a list"
+    """
+    wrong = next((column.name for column in rows if _has_null_elements(column)), None)
+    return None if wrong is None else f"{wrong!r} has a null inside a list"
+
+
+def _has_null_elements(column: pl.Series) -> bool:
+    there = column.drop_nulls()
+    if isinstance(column.dtype, pl.Array):
+        there = there.arr.to_list()
+    if isinstance(there.dtype, pl.List):
+        inside = there.filter(there.list.len() > 0).explode()
+        return inside.null_count() > 0 or _has_null_elements(inside)
+    if isinstance(there.dtype, pl.Struct):
+        return any(_has_null_elements(there.struct.field(name)) for name in there.struct.fields)
+    return False
+
+
 def _filled(array: Any, field: Any, symbols: Sequence[str] | None = None) -> Any:
     """Convert a column to a field's type; where a field cannot be null, it has its default instead."""
     if pa.types.is_struct(field.type):

@@ -156,11 +156,50 @@ def test_what_csv_cannot_hold_is_refused_when_the_query_is_built(options: dict[s
         stream.to(st.kafka_sink("localhost:9092", "t", **options))
 
 
-@pytest.mark.parametrize("dtype", [pl.Object(), pl.Struct({}), pl.List(pl.Struct({}))], ids=str)
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        pl.Object(),
+        pl.Struct({}),
+        pl.List(pl.Struct({})),
+        pl.Map(pl.String(), pl.Datetime("us")),
+        pl.Map(pl.Int64(), pl.Int64()),
+    ],
+    ids=str,
+)
 def test_what_has_no_form_cannot_be_written(dtype: pl.DataType) -> None:
     why = Coding("json").unfit(pl.Schema({"n": dtype}))
     assert why is not None
     assert why.endswith("which cannot be written as json")
+
+
+def test_a_map_of_texts_and_numbers_is_an_object() -> None:
+    rows = pl.DataFrame({"m": pl.Series([[{"key": "a", "value": 1}], [], None], dtype=pl.Map(pl.String(), pl.Int64()))})
+    assert Coding("json").unfit(rows.schema) is None
+    assert encoded(rows, Coding("json"), None, b"")[0] == [b'{"m":{"a":1}}', b'{"m":{}}', b'{"m":null}']
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"a b": pl.Int64()}, "'a b' cannot be the name of a field"),
+        ({"s": pl.List(pl.Struct({"ü": pl.Int64()}))}, "'ü' cannot be the name of a field"),
+        (
+            {
+                "a": pl.Struct({"b_c": pl.Struct({"x": pl.Int64()})}),
+                "a_b": pl.Struct({"c": pl.Struct({"y": pl.Int64()})}),
+            },
+            "two records would both be called 'row_t_value_a_b_c': rename a column",
+        ),
+    ],
+    ids=["a column", "inside", "two records"],
+)
+def test_names_that_avro_does_not_have_are_refused_when_the_query_is_built(
+    schema: dict[str, pl.DataType], words: str
+) -> None:
+    stream = st.source("rows", st.memory(schema=schema))
+    with pytest.raises(st.QueryError, match=words):
+        stream.to(st.kafka_sink("localhost:9092", "t", value="avro"))
 
 
 def test_a_line_break_counts_where_it_is_outside_of_quotes() -> None:

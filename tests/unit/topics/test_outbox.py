@@ -115,3 +115,13 @@ def test_a_task_without_rows_has_nothing_to_refuse(tmp_path: Path) -> None:
     rows = pl.DataFrame(schema={f"a column with number {n}": pl.String for n in range(100)})
     outbox().write(rows, tmp_path / "rows.arrow")
     assert pl.read_ipc(tmp_path / "rows.arrow").equals(rows)
+
+
+def test_protobuf_has_no_null_inside_a_list(tmp_path: Path) -> None:
+    """The library would leave it out, or write a zero."""
+    from google.protobuf.field_mask_pb2 import FieldMask
+
+    made = outbox(value="protobuf", message=FieldMask)
+    made.write(pl.DataFrame({"paths": [["a", ""], [], None]}), tmp_path / "good.arrow")
+    with pytest.raises(st.SinkError, match="'paths' has a null inside a list, which Protobuf cannot say"):
+        made.write(pl.DataFrame({"paths": [["a"], ["b", None]]}), tmp_path / "rows.arrow")
