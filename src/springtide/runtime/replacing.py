@@ -29,7 +29,7 @@ from springtide.runtime.backfilling import Built
 from springtide.runtime.identity import identity, places_of
 from springtide.runtime.old_owners import at_old_owners
 from springtide.runtime.topology import origin_ranks, sources_upstream, sources_upstream_of_side
-from springtide.state.forms import INPUTS, ORIGINS, PLACES, SINCE, Part, changes
+from springtide.state.forms import INPUTS, MOVED, ORIGINS, PLACES, SINCE, Part, changes
 from springtide.state.manifest import Manifest, SourceState
 
 _FREE = {steps.Operate: ("operator", "on_error"), steps.Join: ("where",)}
@@ -74,12 +74,19 @@ def replacement(old: Plan, new: Plan, manifest: Manifest) -> Replacement:
     )
     ranked = sorted((r := origin_ranks(old, manifest.origins)), key=r.__getitem__)
     ranks = origin_ranks(new, tuple(ranked))
-    form = after | {SINCE: manifest.epoch + 1, PLACES: places_of(new)}
+    form = after | _since(old, new, manifest)
     fitted = replace(fitted, form=form, origins=tuple(sorted(ranks, key=ranks.__getitem__)))
     migrated |= {at_old_owners(n) for n in migrated if n in fitted.old_owners}
     return Replacement(
         fitted, told, tuple(sorted(_origins(old) - _origins(new))), frozenset(migrated & fitted.maps.keys())
     )
+
+
+def _since(old: Plan, new: Plan, manifest: Manifest) -> dict[str, Any]:
+    """Return what tells a run that stands by that this is another form than the one that it knows, perhaps with other places."""
+    epoch, places = manifest.epoch + 1, places_of(new)
+    moved = epoch if places_of(old) != places else (manifest.form or {}).get(MOVED)
+    return {SINCE: epoch, PLACES: places} | ({} if moved is None else {MOVED: moved})
 
 
 def with_history(found: Replacement, built: Built) -> Replacement:

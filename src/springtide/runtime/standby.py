@@ -26,7 +26,7 @@ from springtide.runtime.settings import digest_of, settings_of
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.claims import Sighting
 from springtide.state.errors import AnotherFormError, CheckpointError
-from springtide.state.forms import PLACES, SINCE
+from springtide.state.forms import MOVED, PLACES, SINCE
 from springtide.state.log import Log
 from springtide.state.names import MARKER
 from springtide.state.pulse import read_sign
@@ -135,7 +135,8 @@ class Successor:
         self._checkpoint, self._tell, self._told = checkpoint, standby.say, ""
         self._store = checkpoint.remote or options.durability.store or checkpoint.store
         self._check(plan)
-        self._settings, self._since = self._settings_there(), self._form_there().get(SINCE)
+        form = self._form_there()
+        self._settings, self._since, self._moved = self._settings_there(), form.get(SINCE), form.get(MOVED)
 
     def look(self) -> bool:
         """Keep up with the run at work while it is there; return whether this run has another form now. What is wrong is told, and the waiting continues."""
@@ -174,16 +175,16 @@ class Successor:
                 what = f"{why}. The query that this run stood by with cannot be read again: {error}"
             raise AnotherFormError(url, what, "bring its file up to date here, and start this run again") from None
         self.plan, self.options = plan, replace(self.options, elastic=elastic, instances=self._instances(plan))
-        self._settings, self._since = self._settings_there(), form.get(SINCE)
+        self._settings, self._since, self._moved = self._settings_there(), form.get(SINCE), form.get(MOVED)
         return True
 
     def _check_places(self, plan: Plan, form: Mapping[str, Any], url: str) -> None:
-        """Refuse a query that was read again and is what it was, if the run at work has other sources or sinks.
+        """Refuse a query that was read again and has the places that it had, if those of the run at work were changed.
 
-        If it reads and writes elsewhere than both, so be it: a folder may have another name on each machine.
+        They need not be the same: a folder may have another name on each machine.
         """
-        now = places_of(plan)
-        if form.get(PLACES, now) != now and now == places_of(self.plan):
+        moved, now = form.get(MOVED) != self._moved, places_of(plan)
+        if moved and now == places_of(self.plan) and now != form.get(PLACES):
             raise AnotherFormError(url, "has other sources or sinks", "read the query again")
 
     def _instances(self, plan: Plan) -> int | Mapping[str, int] | None:

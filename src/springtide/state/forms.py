@@ -12,8 +12,8 @@ INPUTS = "inputs"
 """The part of a step that says which streams go into it, side by side."""
 ORIGINS = "origins"
 """The part of a stateful step that says which sources and stateful steps are upstream of each side, whatever stateless steps are between."""
-SINCE, PLACES = "since", "places"
-"""What a form says of itself once the query was replaced: its first epoch, and a digest of where its rows come from and go to."""
+SINCE, PLACES, MOVED = "since", "places", "moved"
+"""What a form says of itself once the query was replaced: its first epoch, a digest of where its rows come from and go to, and since which epoch they have done so."""
 _SHOWN = 160
 
 
@@ -136,5 +136,6 @@ check_identity = record(
     forms=may(each(each(_part))),
     since=may(whole()),
     places=may(text),
+    moved=may(whole()),
 )
 """Refuses a springtide.json that does not properly say whose the checkpoint is."""

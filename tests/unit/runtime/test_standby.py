@@ -313,6 +313,28 @@ def test_a_run_that_stands_by_has_the_policy_that_the_run_at_work_was_given(tmp_
     ]
 
 
+def tripled(folder: Path) -> st.Query:
+    query = swapping.first(folder)
+    (source,), sinks = query.of_kind(steps.Source).values(), query.of_kind(steps.Sink)
+    triple = st.Stream(source, steps.OUT, source.schema).map(double=pl.col("x") * 3)
+    sinks["copy"] = triple.to(st.parquet_sink(folder / "copy"), name="copy")
+    return st.Query("files", *sinks.values())
+
+
+def test_a_folder_may_have_another_name_on_each_machine(tmp_path: Path) -> None:
+    """Other names here than there do not mean that the query was not read again."""
+    write_input(tmp_path)
+    (tmp_path / "mount").symlink_to(tmp_path)
+    leader(tmp_path, 1)
+    told = list[str]()
+    one = successor(tmp_path, told, lambda: tripled(tmp_path / "mount"))
+    one.plan = swapping.first(tmp_path / "mount").plan(buckets=8)
+    leader(tmp_path, 1, replaces=True, by=tripled)
+    assert one.look()
+    assert not one.look()
+    assert told == []
+
+
 def broken() -> st.Query:
     raise st.QueryError("x (source)", "it is another one", "keep it")
 
