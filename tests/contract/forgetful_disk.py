@@ -14,7 +14,7 @@ import itertools
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -310,6 +310,15 @@ class AtOnce:
 
     def submit(self, work: Callable[..., None], *given: Any) -> None:
         work(*given)
+
+    def map(self, work: Callable[..., Any], *given: Iterable[Any]) -> Iterator[Any]:
+        return map(work, *given)
+
+    def __enter__(self) -> AtOnce:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """It is done."""
 
     def join(self) -> None:
         """It is done."""

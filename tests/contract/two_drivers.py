@@ -167,8 +167,8 @@ class Forms:
         self._plans = [_query(rows, sink, form).plan(buckets=4) for form in range(count)]
 
     def run(self, root: Path | str, options: Options) -> None:
-        """Run in the form that the checkpoint has; another driver may replace it at any time."""
-        for plan in self._plans * 2:
+        """Run in the form that the checkpoint has; another driver may replace it at any time, and a listing of the store may be old."""
+        for plan in self._plans * 10:
             try:
                 inprocess.run(plan, root, options, between=self._between)
             except AnotherFormError:

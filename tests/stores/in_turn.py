@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from random import Random
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from springtide.state.stores import Store
 
 
 class Sweeper:
-    """Does what it is given at once; that it failed nobody hears, as of a thread."""
+    """Does what it is given at once; that it failed nobody hears, as of a thread, unless it is asked for what came of it."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
@@ -26,7 +26,16 @@ class Sweeper:
         with suppress(Exception):
             work(*given)
 
+    def map(self, work: Callable[..., Any], *given: Iterable[Any]) -> Iterator[Any]:
+        return map(work, *given)
+
     def shutdown(self, wait: bool) -> None:
+        """It is done."""
+
+    def __enter__(self) -> Sweeper:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """It is done."""
 
 
