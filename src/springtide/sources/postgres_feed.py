@@ -240,11 +240,11 @@ class PostgresFeed(Feed):
         times = {
             "int8": f"max({name})",
             "int4": f"max({name})::int8",
-            "date": f"(extract(epoch FROM max({name}) FILTER (WHERE isfinite({name}))) * 1000000)::int8",
+            "date": f"extract(epoch FROM max({name}) FILTER (WHERE isfinite({name}))) * 1000000",
         }
         times |= dict.fromkeys(("timestamp", "timestamptz"), times["date"])
         found = times.get(kinds.get(ts, ""), "NULL::int8")
-        return f"CASE WHEN {found} BETWEEN {FIRST_TIME} AND {LAST_TIME} THEN {found} END"
+        return f"CASE WHEN {found} BETWEEN {FIRST_TIME} AND {LAST_TIME} THEN ({found})::int8 END"
 
     def _ask(self, statement: str, parameters: Any = None) -> list[Any]:
         # without parameters a % is a %

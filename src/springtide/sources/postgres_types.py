@@ -31,7 +31,10 @@ _PLAIN: dict[str, pl.DataType] = {
     "timestamptz": TIME,
     "interval": pl.Duration("us"),
 }
-_WITH_INFINITY = ("date", "timestamp", "timestamptz")
+_LAST = "294246-12-31"
+"""Times after this day, which PostgreSQL has, are not a number of microseconds since 1970 that fits 64 bits."""
+_LONGEST = (2**63 - 1) // 1_000_000
+"""Seconds that do, as a length of time."""
 
 
 @dataclass(frozen=True)
@@ -46,38 +49,43 @@ class Column:
     def value(self) -> str:
         """The SQL expression that returns the value in a form that can be read here; null if it has none."""
         name = quoted(self.name)
-        if self.dtype == pl.String() and self.kind not in ("text", "varchar"):
-            return f"{name}::text"
-        if self.dtype.is_float() and self.kind == "numeric":
-            return f"{name}::float8"
-        if self.kind == "numeric":
-            return f"NULLIF({name}, 'NaN')::text"
-        if self.kind in _WITH_INFINITY:
-            return f"CASE WHEN isfinite({name}) THEN {name} END"
-        if self.kind == "interval":
-            return f"CASE WHEN NOT ({self._misfits}) THEN (extract(epoch FROM {name}) * 1000000)::int8 END"
-        return name
+        if self.dtype == pl.String():
+            return name if self.kind in ("text", "varchar") else f"{name}::text"
+        read = {"numeric": f"{name}::text", "interval": f"(extract(epoch FROM {name}) * 1000000)::int8"}
+        value = f"{name}::float8" if self.dtype.is_float() and self.kind == "numeric" else read.get(self.kind, name)
+        reasons = [where for where, _ in self._misfits]
+        return f"CASE WHEN NOT ({' OR '.join(reasons)}) THEN {value} END" if reasons else value
 
     @property
     def misfit(self) -> str | None:
         """An SQL expression for why a value has no counterpart here, null if it has one; None if all values have one."""
-        if (where := self._misfits) is None:
-            return None
-        what = {"numeric": "is NaN", "interval": "has months, which have no fixed length"}.get(self.kind, "is infinite")
-        return f"CASE WHEN {where} THEN {literal(f'column {self.name!r} {what}')} END"
+        whens = [f"WHEN {where} THEN {literal(f'column {self.name!r} {what}')}" for where, what in self._misfits]
+        return f"CASE {' '.join(whens)} END" if whens else None
 
     @property
-    def _misfits(self) -> str | None:
+    def _misfits(self) -> list[tuple[str, str]]:
+        """Conditions for values that have no counterpart, each with what to say."""
         name = quoted(self.name)
-        if self.dtype == pl.String() or self.dtype.is_float():
-            return None
-        if self.kind == "numeric":
-            return f"{name} = 'NaN'"
-        if self.kind in _WITH_INFINITY:
-            return f"NOT isfinite({name})"
-        if self.kind == "interval":
-            return f"extract(year FROM {name}) <> 0 OR extract(month FROM {name}) <> 0"
-        return None
+        if self.dtype == pl.String():
+            return []
+        match self.kind:
+            case "numeric" if self.dtype.is_float():
+                fits = f"{name} = 0 OR abs({name}) BETWEEN 5e-324 AND 1.7976931348623157e308"
+                others = f"{name}::text IN ('NaN', 'Infinity', '-Infinity')"
+                return [(f"NOT ({fits} OR {others})", "is no float, which is at most 1.8e308")]
+            case "numeric":
+                return [(f"{name} = 'NaN'", "is NaN")]
+            case "date":
+                return [(f"NOT isfinite({name})", "is infinite")]
+            case "timestamp" | "timestamptz":
+                return [(f"NOT isfinite({name})", "is infinite"), (f"{name} > '{_LAST}'", f"is after {_LAST}")]
+            case "time":
+                return [(f"{name} = '24:00'", "is 24:00, which no day has here")]
+            case "interval":
+                parts = [f"extract({part} FROM {name}) <> 0" for part in ("year", "month")]
+                long = f"abs(extract(epoch FROM {name})) > {_LONGEST}"
+                return [(" OR ".join(parts), "has months, which have no fixed length"), (long, "is too long")]
+        return []
 
 
 def native(kind: str, modifier: int) -> pl.DataType | None:

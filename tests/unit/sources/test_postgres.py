@@ -15,6 +15,7 @@ from springtide.connectors import Lineage, Owner, Secret
 from springtide.runtime.engine import Options
 from springtide.runtime.inprocess import run
 from springtide.sources import postgres_feed
+from springtide.tables.names import quoted
 from springtide.testing import check_source, compare
 from tests.servers.postgres import Postgres
 
@@ -222,6 +223,53 @@ def test_values_without_a_counterpart_are_rejected(postgres: Postgres, tmp_path:
         "column 'price' is NaN",
     ]
     assert wrong.rows()["reason"].to_list() == reasons
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "values", "fit", "reason"),
+    [
+        ("timestamptz", st.TIME, ["294246-12-31Z", "4713-01-01Z BC", "294276-12-31Z"], 2, "is after 294246-12-31"),
+        ("timestamp", pl.Datetime("us"), ["294246-12-31", "4713-01-01 BC", "294247-01-11"], 2, "is after 294246-12-31"),
+        ("date", pl.Date, ["5874897-12-31", "4713-01-01 BC", "-infinity"], 2, "is infinite"),
+        ("interval", pl.Duration("us"), ["106751991 days", "-106751991 days", "2147483647 days"], 2, "is too long"),
+        ("time", pl.Time, ["23:59:59.999999", "00:00", "24:00"], 2, "is 24:00, which no day has here"),
+        (
+            "numeric",
+            pl.Float64,
+            ["NaN", "-Infinity", "0", "1.7976931348623157e308", "5e-324", "1e400", "-1e-400"],
+            5,
+            "is no float, which is at most 1.8e308",
+        ),
+    ],
+    ids=["timestamptz", "timestamp", "date", "interval", "time", "numeric"],
+)
+def test_values_at_the_limits_are_read_or_rejected(
+    kind: str, dtype: Any, values: list[str], fit: int, reason: str, postgres: Postgres, tmp_path: Path
+) -> None:
+    """One that the server cannot convert would end the run for ever, and one that wraps around would be another."""
+    postgres.ask(f"CREATE TABLE calls (id int8, x {kind})")
+    rows = [f"({number}, '{value}')" for number, value in enumerate(values)]
+    postgres.ask(f"INSERT INTO calls VALUES {', '.join(rows)}, (9, NULL)")
+    good, wrong = st.memory_sink(), st.memory_sink()
+    stream = st.source("calls", source(postgres, schema={"id": pl.Int64, "x": dtype}))
+    query = st.Query("q", stream.to(good, name="good"), stream.rejected.to(wrong, name="wrong"))
+    run(query.plan(), tmp_path / "ckpt", Options(1))
+    assert good.rows()["id"].sort().to_list() == [*range(fit), 9]
+    assert good.rows()["x"].null_count() == 1
+    assert wrong.rows()["reason"].to_list() == [f"column 'x' {reason}"] * (len(values) - fit)
+    if kind in ("timestamp", "timestamptz", "date"):  # what is read says the same again, in order of time
+        late = st.source("calls", source(postgres, order_by="x", where="x IS NOT NULL"), ts="x")
+        run(st.Query("late", late.to(st.memory_sink())).plan(), tmp_path / "late", Options(1))
+
+
+def test_names_may_have_any_characters(postgres: Postgres) -> None:
+    names = ["100%", 'the "best"', "it's %s", "Århus {}", "select", "A", "a", "new\nline", "a.b"]
+    columns = ", ".join(f"{quoted(name)} int8" for name in names)
+    postgres.ask('DROP SCHEMA IF EXISTS "50% {off}" CASCADE; CREATE SCHEMA "50% {off}"')
+    postgres.ask(f'CREATE TABLE "50% {{off}}"."all ""%s""" ({columns})')
+    postgres.ask(f'INSERT INTO "50% {{off}}"."all ""%s""" VALUES ({", ".join("1" for _ in names)})')
+    found = check_source(lambda: st.postgres(postgres.url, '50% {off}.all "%s"'), rows=1)
+    assert found.rows(named=True) == [dict.fromkeys(names, 1)]
 
 
 def test_columns_and_rows_are_chosen(calls: Postgres) -> None:

@@ -11,7 +11,8 @@ from typing import Any, get_type_hints
 
 import polars as pl
 
-from springtide.sinks.columns import leaves, nested
+from springtide.connectors.columns import beyond_calendars, leaves
+from springtide.sinks.columns import nested
 from springtide.sinks.databases import sql
 from springtide.tables.names import Table
 
@@ -93,6 +94,9 @@ class Dialect:
     lacks: Callable[[pl.Series], str | None] = _anything
     """What is in a column that the database cannot hold, in words; None if it can hold everything. Tasks ask this before an epoch is committed."""
 
+    longest_key: int | None = None
+    """Bytes that the keys of a row may have together, if an index takes no more."""
+
     def unfit_value(self, rows: pl.DataFrame) -> tuple[str, str] | None:
         """Say which values the database cannot hold, and what to do; None if it can hold all."""
         for column in rows:
@@ -100,23 +104,33 @@ class Dialect:
             if not self.has_nan and column.dtype.is_float() and column.is_nan().any():
                 what, hint = "NaN", "map it to null or a number before this sink, as with pl.col(…).fill_nan(None)"
             else:
-                what, hint = self.lacks(column) or self._lacks_years(column), "change it before this sink"
+                what, hint = self._lacks(column), "change it before this sink"
             if what is not None:
                 return f"this database cannot hold {what}, which is in {column.name!r}", hint
         return None
 
-    def _lacks_years(self, column: pl.Series) -> str | None:
-        """Say that there are times that Python has none for, where they become Python's on their way."""
-        if self.times_as_text and not column.dtype.is_nested():
-            return None
-        dates = (part for part in leaves(column) if isinstance(part.dtype, pl.Date | pl.Datetime))
-        return None if all(d.dt.year().is_between(1, 9999).all() for d in dates) else "a year before 1 or after 9999"
+    def _lacks(self, column: pl.Series) -> str | None:
+        """Say what the database has no value for, nor the JSON that lists and structs become, nor Python, through which values go."""
+        if column.dtype.is_nested():
+            floats = (part for part in leaves(column) if part.dtype.is_float())
+            if not all(part.is_finite().all() for part in floats):
+                return "NaN or infinity inside JSON"
+        as_text = self.times_as_text and not column.dtype.is_nested()
+        return self.lacks(column) or beyond_calendars(column, as_text=as_text)
 
     def parameters(self, count: int) -> list[str]:
         """Write the parameters of a statement."""
         if self.paramstyle == "numeric":
             return [f":{i + 1}" for i in range(count)]
         return ["?" if self.paramstyle == "qmark" else "%s"] * count
+
+    def escaped(self, names: str) -> str:
+        """Write names so that a statement with parameters does not take a part of them for one.
+
+        >>> Dialect("format").escaped('"100%"'), Dialect("qmark").escaped('"100%"')
+        ('"100%%"', '"100%"')
+        """
+        return names.replace("%", "%%") if self.paramstyle in ("format", "pyformat") else names
 
     def values(self, frame: pl.DataFrame) -> list[tuple[Any, ...]]:
         """Return rows as a DB-API takes them."""

@@ -23,13 +23,12 @@ class TableFiles(ArrowFiles):
     """What a user called, for messages."""
     keys: tuple[str, ...] = ()
     dialect: Dialect | None = None
-    """None: it is not known before somebody connects."""
+    """None: it is not known before somebody connects. Then what the standard one holds may still be too much for it."""
 
     def write(self, rows: pl.DataFrame, path: Path) -> None:
         """Write an Arrow file."""
-        why = without_key(rows, self.keys)
-        if why is None and self.dialect is not None:
-            why = self.dialect.unfit_value(rows)
+        dialect = self.dialect or Dialect()
+        why = without_key(rows, self.keys) or with_long_key(rows, self.keys, dialect) or dialect.unfit_value(rows)
         if why is not None:
             raise SinkError(f"({self.sink})", *why)
         super().write(rows, path)
@@ -45,3 +44,19 @@ def without_key(rows: pl.DataFrame, keys: tuple[str, ...]) -> tuple[str, str] | 
     if missing is None:
         return None
     return f"got a row without a value for the key {missing!r}", "filter such rows out before this sink"
+
+
+def with_long_key(rows: pl.DataFrame, keys: tuple[str, ...], dialect: Dialect) -> tuple[str, str] | None:
+    """Say that the keys of some row are too long for an index, and what to do; None if all fit.
+
+    >>> with_long_key(pl.DataFrame({"a": ["x" * 9], "b": ["y"]}), ("a", "b"), Dialect(longest_key=9))
+    ("got a row whose keys have 10 bytes, and an index takes 9: 'a', 'b'", 'shorten them before this sink, or take a digest as the key')
+    """
+    texts = [pl.col(k).cast(pl.Binary).bin.size() for k in keys if rows[k].dtype in (pl.String, pl.Binary)]
+    if dialect.longest_key is None or not texts or not rows.height:
+        return None
+    longest = rows.select(pl.sum_horizontal(texts).max()).item()
+    if longest <= dialect.longest_key:
+        return None
+    problem = f"got a row whose keys have {longest:,} bytes, and an index takes {dialect.longest_key:,}: {', '.join(map(repr, keys))}"
+    return problem, "shorten them before this sink, or take a digest as the key"

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
 from springtide.connectors import Owner, Publication, Secret
+from springtide.connectors.columns import leaves
 from springtide.query.usage import usage
-from springtide.sinks.columns import leaves
 from springtide.sinks.databases.dialects import Dialect, as_json, standard_type, unfit
 from springtide.sinks.databases.sink import DatabaseSink, DatabaseTarget, table_and_keys
 from springtide.sinks.databases.sql import on_conflict
@@ -25,6 +25,8 @@ _ROWS = "pg_temp.springtide_rows"
 """The temporary table for rows that will replace others."""
 _BLOCK = 200_000
 """Rows that are turned into text at a time."""
+_LONGEST_NAME = 63
+"""Bytes of a name that the server keeps."""
 
 
 def _type_of(dtype: pl.DataType) -> str | None:
@@ -43,22 +45,26 @@ def _tables(table: Table) -> tuple[str, list[str]]:
 
 
 def _lacks(column: pl.Series) -> str | None:
-    """Say what is in a column that PostgreSQL has no value for, or that is not in the JSON that lists and structs become."""
+    """Say what is in a column, or inside its lists and structs, that PostgreSQL has no value for."""
     for part in leaves(column):
         match part.dtype:
             case pl.String() | pl.Categorical() | pl.Enum():
                 if part.cast(pl.String).str.contains("\0", literal=True).any():
                     return "the character NUL"
-            case pl.Float32() | pl.Float64():
-                if column.dtype.is_nested() and not part.is_finite().all():
-                    return "NaN or infinity inside JSON"
             case pl.Time():
                 if (part.cast(pl.Int64) % 1000 != 0).any():
                     return "times with nanoseconds"
     return None
 
 
-POSTGRES = Dialect(paramstyle="format", type_of=_type_of, tables=_tables, on_conflict=on_conflict, lacks=_lacks)
+POSTGRES = Dialect(
+    paramstyle="format",
+    type_of=_type_of,
+    tables=_tables,
+    on_conflict=on_conflict,
+    lacks=_lacks,
+    longest_key=2600,  # of 2,704, which may be compressed or not
+)
 
 _WHOLE = ["int2", "int4", "int8", "numeric"]
 _COLUMNS = """
@@ -153,6 +159,12 @@ def _needed(dtype: pl.DataType) -> tuple[int, int]:
     return _DIGITS.get(dtype, 0), 0
 
 
+def _long_name(names: Sequence[str]) -> str | None:
+    """Say which name the server would cut off, so that it could mean another table or column."""
+    name = next((name for name in names if len(name.encode()) > _LONGEST_NAME), None)
+    return None if name is None else f"the name {name!r} has more than {_LONGEST_NAME} bytes, which PostgreSQL cuts off"
+
+
 @dataclass(frozen=True)
 class PostgresSink(DatabaseSink):
     """A table of PostgreSQL."""
@@ -171,8 +183,12 @@ class PostgresSink(DatabaseSink):
         return "postgres", self.server.parameters, self.table
 
     def check(self, schema: pl.Schema) -> str | None:
-        """Refuse what the database cannot hold."""
-        return super().check(schema) or unfit(schema, _type_of)
+        """Refuse what the database cannot hold, and names that it would cut off."""
+        return (
+            super().check(schema)
+            or unfit(schema, _type_of)
+            or _long_name([*schema, self.table.name, self.table.schema or ""])
+        )
 
     def target(self, connection: Any, owner: Owner) -> DatabaseTarget:
         """Return the table as a run sees it through a connection."""
@@ -182,10 +198,13 @@ class PostgresSink(DatabaseSink):
 class _PostgresTarget(DatabaseTarget):
     """A table of PostgreSQL, as one run is connected to it."""
 
+    _checked: Sequence[Any] = ()
+    """The columns of the table when it was checked."""
+
     def check_columns(self, cursor: Any) -> None:
         """Refuse a table whose columns do not take the rows as they are."""
-        cursor.execute(_COLUMNS, (str(self.table),))
-        there = {name: rest for name, *rest in cursor.fetchall()}
+        self._checked = self._look(cursor)
+        there = {name: rest for name, *rest in self._checked}
         for name, dtype in self.owner.schema.items():
             if name not in there:
                 continue  # reported by the check that all databases share
@@ -214,7 +233,17 @@ class _PostgresTarget(DatabaseTarget):
         super().check_columns(cursor)
 
     def insert(self, cursor: Any, publication: Publication) -> None:
-        """Copy the rows of an epoch into the table."""
+        """Copy the rows of an epoch into the table, if its columns are still those that were checked."""
+        self._insert(cursor, publication)
+        if self._look(cursor) != self._checked:  # from here to the end of the transaction nobody can change them
+            self.check_columns(cursor)
+
+    def _look(self, cursor: Any) -> Sequence[Any]:
+        cursor.execute(_COLUMNS, (str(self.table),))
+        found: Sequence[Any] = cursor.fetchall()
+        return found
+
+    def _insert(self, cursor: Any, publication: Publication) -> None:
         columns = listed(self.columns)
         if not self.sink.keys:
             self._copy(cursor, f"{self.table} ({columns})", (pl.read_ipc(file) for file in publication.files))
@@ -230,8 +259,10 @@ class _PostgresTarget(DatabaseTarget):
     def _copy(self, cursor: Any, where: str, frames: Iterator[pl.DataFrame]) -> None:
         with cursor.copy(f"COPY {where} FROM STDIN (FORMAT csv)") as copy:
             for frame in frames:
+                # a line of nothing but \. would end the input; with quotes around it, it is a text
+                quotes: Literal["necessary", "non_numeric"] = "necessary" if frame.width > 1 else "non_numeric"
                 for rows in frame.iter_slices(_BLOCK):
-                    copy.write(as_text(rows).write_csv(include_header=False).encode())
+                    copy.write(as_text(rows).write_csv(include_header=False, quote_style=quotes).encode())
 
 
 def as_text(rows: pl.DataFrame) -> pl.DataFrame:

@@ -26,10 +26,10 @@ from springtide.sinks.databases import sql
 from springtide.sinks.databases.dialects import Dialect, declared_dialect, dialect_of, unfit
 from springtide.sinks.databases.outbox import TableFiles, without_key
 from springtide.sinks.databases.sql import ENTRY
-from springtide.tables.names import Table, listed, quoted
+from springtide.tables.names import LEDGER, Table, listed, quoted
 
-_FINAL = {"DataError", "IntegrityError", "NotSupportedError", "ProgrammingError"}
-"""The errors of PEP 249 that come again however often the statement is tried."""
+_FINAL = {"DataError", "IntegrityError", "NotSupportedError", "ProgrammingError", "ProgramLimitExceeded"}
+"""The errors of PEP 249, and one of PostgreSQL's, that come again however often the statement is tried."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,7 @@ class DatabaseTarget(Target):
         """Keep a connection, which belongs to this target alone from now on."""
         self.sink, self.connection, self.owner, self.dialect = sink, connection, owner, dialect
         self.table, self.columns = sink.table, list(owner.schema)
+        self._ledger = dialect.escaped(str(sink.table.ledger))
 
     # ── at the start ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -171,7 +172,7 @@ class DatabaseTarget(Target):
         if not self.exists(cursor, self.table.ledger):
             return None
         (name,) = self.dialect.parameters(1)
-        cursor.execute(f"SELECT {listed(ENTRY)} FROM {self.table.ledger} WHERE target = {name}", (self.table.name,))
+        cursor.execute(f"SELECT {listed(ENTRY)} FROM {self._ledger} WHERE target = {name}", (self.table.name,))
         row = cursor.fetchone()
         return None if row is None else Entry(*row)
 
@@ -200,7 +201,7 @@ class DatabaseTarget(Target):
     def _replace(self, cursor: Any, before: Entry | None, after: Entry) -> bool:
         marks = self.dialect.parameters(13)
         if before is None:
-            statement = f"INSERT INTO {self.table.ledger} (target, {listed(ENTRY)}) VALUES ({', '.join(marks[:7])})"
+            statement = f"INSERT INTO {self._ledger} (target, {listed(ENTRY)}) VALUES ({', '.join(marks[:7])})"
             try:
                 cursor.execute(statement, (self.table.name, *astuple(after)))
             except Exception as error:
@@ -211,7 +212,7 @@ class DatabaseTarget(Target):
         new = ", ".join(f"{quoted(c)} = {mark}" for c, mark in zip(ENTRY, marks[:6], strict=True))
         old = " AND ".join(f"{quoted(c)} = {mark}" for c, mark in zip(ENTRY, marks[7:], strict=True))
         cursor.execute(
-            f"UPDATE {self.table.ledger} SET {new} WHERE target = {marks[6]} AND {old}",
+            f"UPDATE {self._ledger} SET {new} WHERE target = {marks[6]} AND {old}",
             (*astuple(after), self.table.name, *astuple(before)),
         )
         return bool(cursor.rowcount == 1)
@@ -227,9 +228,10 @@ class DatabaseTarget(Target):
 
     def insert(self, cursor: Any, publication: Publication) -> None:
         """Insert the rows of an epoch; the transaction has begun, and is committed afterwards. Subclasses may do it in a faster way."""
-        statement = f"INSERT INTO {self.table} ({listed(self.columns)}) VALUES ({', '.join(self.dialect.parameters(len(self.columns)))})"
+        marks = ", ".join(self.dialect.parameters(len(self.columns)))
+        statement = self.dialect.escaped(f"INSERT INTO {self.table} ({listed(self.columns)})") + f" VALUES ({marks})"
         if self.sink.keys:
-            statement += f" {self.dialect.on_conflict(self.columns, self.sink.keys)}"
+            statement += f" {self.dialect.escaped(self.dialect.on_conflict(self.columns, self.sink.keys))}"
         frame = self.latest(publication.frame()) if self.sink.keys else publication.frame()
         if (why := self.dialect.unfit_value(frame)) is not None:  # tasks did not know which database it is
             anyway = "to have null for it in rows that are committed: dialect=replace(SQLITE, has_nan=True)"
@@ -320,6 +322,8 @@ def table_and_keys(step: str, table: str, keys: str | Sequence[str]) -> tuple[Ta
     """Check the names that a user gave."""
     if not isinstance(table, str) or not table or not all(table.split(".")):
         raise QueryError(f"({step})", f"{shown(table)} is not the name of a table", 'give one such as "calls"')
+    if Table.named(table).name == LEDGER:
+        raise QueryError(f"({step})", f"the table {LEDGER} says which epochs are in the other tables", "give another")
     names = (keys,) if isinstance(keys, str) else tuple(keys)
     if not all(isinstance(key, str) for key in names) or len(set(names)) != len(names):
         raise QueryError(f"({step})", f"keys={shown(keys)} are not different columns", 'give names: keys=["src"]')

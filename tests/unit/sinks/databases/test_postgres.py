@@ -7,6 +7,7 @@ from contextlib import nullcontext, suppress
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import polars as pl
@@ -217,6 +218,99 @@ def test_values_come_as_they_are(tmp_path: Path, postgres: Postgres) -> None:
     assert found == frame.rows()
 
 
+@pytest.mark.parametrize("keys", [(), ("text",)])
+def test_a_column_of_texts_may_have_what_would_end_a_copy(
+    keys: tuple[str, ...], tmp_path: Path, postgres: Postgres
+) -> None:
+    texts = ["a", "\\.", "", "b\n\\.\nc", '"', "\\N", "z"]
+    query = st.Query("texts", st.source("rows", st.memory(pl.DataFrame({"text": texts}))).to(sink(postgres, keys=keys)))
+    run(query.plan(), tmp_path / "ckpt", Options(1))
+    assert sorted(postgres.ask("SELECT text FROM numbers")) == sorted((text,) for text in texts)  # type: ignore[type-var]
+
+
+def test_a_column_alone_may_have_nulls(tmp_path: Path, postgres: Postgres) -> None:
+    rows = pl.DataFrame({"text": [None, "", None]}, schema={"text": pl.String})
+    run(st.Query("nulls", st.source("rows", st.memory(rows)).to(sink(postgres))).plan(), tmp_path / "ckpt", Options(1))
+    assert postgres.ask("SELECT text FROM numbers ORDER BY text") == [("",), (None,), (None,)]
+
+
+@pytest.mark.parametrize("keys", [(), ("100%",)])
+def test_names_may_have_any_characters(keys: tuple[str, ...], tmp_path: Path, postgres: Postgres) -> None:
+    postgres.ask('DROP SCHEMA IF EXISTS "50% {off}" CASCADE; CREATE SCHEMA "50% {off}"')
+    names = ["100%", 'the "best"', "it's %s", "Århus {}", "select", "A", "a", "new\nline", "é" * 31]
+    rows = pl.DataFrame({name: [1, 2] for name in names})
+    made = st.postgres_sink(postgres.url, '50% {off}.all "%s"', keys=keys, create=True)
+    query = st.Query("names", st.source("rows", st.memory(rows)).to(made, name="out"))
+    runs = Runs(tmp_path / "ckpt")
+    for epochs in (1, None):
+        runs.run(query, epochs=epochs)
+    assert sorted(postgres.ask('SELECT * FROM "50% {off}"."all ""%s"""')) == rows.rows()
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [("x" * 64, "x"), ("é" * 32, "x"), ("s" * 64 + ".t", "x"), ("t", "x" * 64)]
+)
+def test_names_that_would_be_cut_off_are_refused_when_the_query_is_built(table: str, column: str) -> None:
+    """Two of them could be one table."""
+    stream = st.source("rows", st.memory(schema={column: pl.Int64}))
+    with pytest.raises(st.QueryError, match="has more than 63 bytes, which PostgreSQL cuts off"):
+        stream.to(st.postgres_sink("postgresql://db.example/calls", table))
+
+
+def test_the_ledger_is_no_table_for_rows() -> None:
+    with pytest.raises(st.QueryError, match="the table springtide_ledger says which epochs are in the other tables"):
+        st.postgres_sink("postgresql://db.example/calls", "mine.springtide_ledger")
+
+
+def test_keys_that_no_index_takes_are_refused_while_nothing_is_committed(tmp_path: Path, postgres: Postgres) -> None:
+    digits = Random(0).randbytes(1300).hex()
+    for more, fits in (("x", False), ("", True)):
+        rows = st.source("rows", st.memory(pl.DataFrame({"k": [digits + more], "x": [1]})))
+        query = st.Query("keys", rows.to(sink(postgres, keys="k")))
+        with nullcontext() if fits else pytest.raises(st.SinkError, match="whose keys have 2,601 bytes, and an index"):
+            run(query.plan(), tmp_path / "ckpt", Options(1))
+    assert postgres.ask("SELECT length(k) FROM numbers") == [(2600,)]
+
+
+def test_what_is_beyond_a_limit_of_the_server_ends_the_run_at_once(tmp_path: Path, postgres: Postgres) -> None:
+    postgres.ask("CREATE TABLE numbers (k text, x int8)")
+    postgres.ask("CREATE INDEX ON numbers (k)")
+    rows = st.source("rows", st.memory(pl.DataFrame({"k": [Random(0).randbytes(3000).hex()], "x": [1]})))
+    with pytest.raises(st.SinkError, match="does not take the rows: index row"):
+        run(st.Query("limit", rows.to(sink(postgres))).plan(), tmp_path / "ckpt", Options(1, patience=600))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "undo"),
+    [
+        ("ALTER x TYPE int2", "has 'x' as int2, and rows have Int64; make it int8", "ALTER x TYPE int8"),
+        ("ALTER ts TYPE timestamptz(0)", "would round 'ts'", "ALTER ts TYPE timestamptz"),
+        ("ADD CONSTRAINT small CHECK (x < 3)", "violates check constraint", "DROP CONSTRAINT small"),
+        ("RENAME key TO word", 'column "key" .*does not exist', "RENAME word TO key"),
+    ],
+)
+@pytest.mark.parametrize("keys", [(), ("x",)])
+def test_a_table_that_is_changed_while_a_query_runs_gets_nothing_that_it_would_round(
+    change: str, reason: str, undo: str, keys: tuple[str, ...], tmp_path: Path, postgres: Postgres
+) -> None:
+    """When it is changed back, the rows come."""
+    runs = Runs(tmp_path / "ckpt")
+    with pytest.raises(st.SinkError, match=reason):
+        runs.run(query_of(sink(postgres, keys=keys)), between=lambda: postgres.ask(f"ALTER TABLE numbers {change}"))
+    assert xs(postgres) == [0, 1, 2]
+    postgres.ask(f"ALTER TABLE numbers {undo}")
+    runs.run(query_of(sink(postgres, keys=keys)))
+    assert xs(postgres) == list(range(ROWS))
+
+
+def test_the_longest_lengths_of_time_come_as_they_are(tmp_path: Path, postgres: Postgres) -> None:
+    rows = pl.DataFrame({"took": pl.Series([2**63 - 1, 1 - 2**63]).cast(pl.Duration("us"))})
+    query = st.Query("long", st.source("rows", st.memory(rows)).to(sink(postgres)))
+    run(query.plan(), tmp_path / "ckpt", Options(1))
+    found = postgres.ask("SELECT (extract(epoch FROM took) * 1000000)::numeric FROM numbers")
+    assert sorted(int(str(took).partition(".")[0]) for (took,) in found) == [1 - 2**63, 2**63 - 1]
+
+
 def test_rows_that_the_table_does_not_take_end_the_run_with_the_reason(tmp_path: Path, postgres: Postgres) -> None:
     """When the table takes them, they come."""
     postgres.ask("CREATE TABLE numbers (x int8 CONSTRAINT small CHECK (x < 5), ts timestamptz, key text)")
@@ -236,8 +330,23 @@ def test_rows_that_the_table_does_not_take_end_the_run_with_the_reason(tmp_path:
         (pl.Series("y", [12_001, None]).cast(pl.Time), "times with nanoseconds"),
         (pl.Series("y", [2_932_897, 0], dtype=pl.Int32).cast(pl.Date), "a year before 1 or after 9999"),
         (pl.Series("y", [253_402_300_800_000_000]).cast(st.TIME), "a year before 1 or after 9999"),
+        (pl.Series("y", [2**62]).cast(st.TIME), "a year before 1 or after 9999"),
+        (pl.Series("y", [-(2**31)], dtype=pl.Int32).cast(pl.Date), "a year before 1 or after 9999"),
+        (pl.Series("y", [[2**62]]).cast(pl.List(pl.Datetime("ms"))), "a year before 1 or after 9999"),
+        (pl.Series("y", [2**62]).cast(pl.Duration("ms")), "a length of time of more than 292,000 years"),
     ],
-    ids=["NUL", "NUL in JSON", "NaN in JSON", "nanoseconds", "a late day", "a late time"],
+    ids=[
+        "NUL",
+        "NUL in JSON",
+        "NaN in JSON",
+        "nanoseconds",
+        "a late day",
+        "a late time",
+        "a time in no calendar",
+        "a day in no calendar",
+        "a time in no calendar in JSON",
+        "a length of time",
+    ],
 )
 def test_values_that_no_table_takes_are_refused_while_nothing_is_committed(
     column: pl.Series, reason: str, tmp_path: Path, postgres: Postgres

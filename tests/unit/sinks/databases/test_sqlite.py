@@ -318,3 +318,43 @@ def test_years_that_python_has_none_for_are_refused_where_they_would_pass_throug
     assert why is not None
     assert why[0] == "this database cannot hold a year before 1 or after 9999, which is in 'day'"
     assert SQLITE.unfit_value(late.select(pl.col("day").implode())) is not None
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        (pl.Series("y", [2**62]).cast(st.TIME), "a time that is too far away"),
+        (pl.Series("y", [2**31 - 1], dtype=pl.Int32).cast(pl.Date), "a time that is too far away"),
+        (pl.Series("y", [[1.0, float("nan")]]), "NaN or infinity inside JSON"),
+        (pl.Series("y", [{"a": float("inf")}]), "NaN or infinity inside JSON"),
+    ],
+    ids=["a time in no calendar", "a day in no calendar", "NaN in JSON", "infinity in JSON"],
+)
+def test_values_that_nobody_can_write_are_refused_while_nothing_is_committed(
+    column: pl.Series, reason: str, tmp_path: Path
+) -> None:
+    query = st.Query("values", st.source("rows", st.memory(pl.DataFrame([column]))).to(sink(tmp_path, dialect=SQLITE)))
+    with pytest.raises(st.SinkError, match=f"cannot hold {reason}, which is in 'y'"):
+        run(query.plan(), tmp_path / "ckpt", Options(1))
+    assert not [*(tmp_path / "ckpt" / MANIFESTS).glob("0*")]
+
+
+def test_what_no_database_holds_is_refused_even_if_it_is_unknown_which_one_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = st.source("rows", st.memory(pl.DataFrame({"y": pl.Series([2**62]).cast(st.TIME)})))
+    query = st.Query("values", rows.to(st.database_sink(unknown, "numbers", create=True)))
+    with pytest.raises(st.SinkError, match="cannot hold a year before 1 or after 9999, which is in 'y'"):
+        run(query.plan(), tmp_path / "ckpt", Options(1))
+    assert not [*(tmp_path / "ckpt" / MANIFESTS).glob("0*")]
+
+
+def test_names_may_have_any_characters(tmp_path: Path) -> None:
+    rows = pl.DataFrame({name: [1, 2] for name in ["100%", 'the "best"', "it's ?", "Århus {}", "select", "new\nline"]})
+    made = st.database_sink(partial(connect, tmp_path), 'all "?"', keys="100%", create=True)
+    query = st.Query("names", st.source("rows", st.memory(rows)).to(made, name="out"))
+    runs = Runs(tmp_path / "ckpt")
+    for epochs in (1, None):
+        runs.run(query, epochs=epochs)
+    assert asked(tmp_path, 'SELECT * FROM "all ""?"""') == rows.rows()
