@@ -12,8 +12,15 @@ import polars as pl
 
 from springtide.query.errors import SpringtideError
 
-_UNDERSTOOD = {"timestampNtz", "deletionVectors", "v2Checkpoint", "vacuumProtocolCheck", "inCommitTimestamp"}
-"""What a table may require of its readers; files with deletion vectors are refused one by one."""
+_UNDERSTOOD = {
+    "timestampNtz",
+    "deletionVectors",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+    "inCommitTimestamp",
+    "variantType",
+}
+"""What a table may require of its readers; files with deletion vectors are refused one by one, and a variant is a struct of its two parts."""
 
 
 class Unreadable(SpringtideError):

@@ -1,6 +1,6 @@
 """A Delta table. In one commit of its log: the files of an epoch, and which epoch of which checkpoint that is.
 
-    metaData   springtide.owner = query, sink, checkpoint, run: written once by each run, when it claims the table
+    metaData   springtide.owner = query, sink, checkpoint, run: written once by each run, when it claims the table; a property of the table, or of a column
     txn        springtide.epoch, springtide.commit: with every epoch
     add        the files
 
@@ -49,6 +49,8 @@ _FILE_SIZE = 128 * 2**20
 _SMALL = _FILE_SIZE // 4
 _MANY = 24
 """How many small files are needed before they are merged."""
+_WITH_FEATURES = 3
+"""From this version of a table's protocol on, the library lets every change of a property demand of readers that they know variants, which most do not."""
 _TAKEN_FOR_NULL = ("", NULL)
 """What Delta's log, or its library, reads as null where it is a value to partition by."""
 
@@ -158,7 +160,7 @@ class DeltaTarget(Target):
         return None if table is None else self._entry(table)
 
     def _entry(self, table: Any) -> Entry | None:
-        owner = table.metadata().configuration.get(OWNER)
+        owner = _owner(table)
         if owner is None:
             return None
         epoch, commit = table.transaction_version(EPOCH), table.transaction_version(COMMIT)
@@ -207,9 +209,13 @@ class DeltaTarget(Target):
             "checkpoint": after.checkpoint,
             "generation": after.generation,
         }
-        table.alter.set_table_properties(
-            {OWNER: json.dumps(owner)}, raise_if_not_exists=False, commit_properties=_marks(after)
-        )
+        properties, marks = {OWNER: json.dumps(owner)}, _marks(after)
+        column = _column_with_owner(table)
+        if column is None and table.protocol().min_reader_version < _WITH_FEATURES:
+            table.alter.set_table_properties(properties, raise_if_not_exists=False, commit_properties=marks)
+        else:
+            column = column or self.schema.fields[0].name
+            table.alter.set_column_metadata(column, properties, commit_properties=marks)
 
     # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -286,6 +292,19 @@ class DeltaTarget(Target):
     def refused(self, problem: str, hint: str) -> SinkError:
         """Return the error that says what is wrong with the table."""
         return SinkError(self.owner.step, f"{self.sink.describe()} {problem}", hint)
+
+
+def _owner(table: Any) -> str | None:
+    """Return the owner as it is written: in a column, where it overrides that of the table."""
+    column = _column_with_owner(table)
+    if column is None:
+        found: str | None = table.metadata().configuration.get(OWNER)
+        return found
+    return next(str(field.metadata[OWNER]) for field in table.schema().fields if field.name == column)
+
+
+def _column_with_owner(table: Any) -> str | None:
+    return next((field.name for field in table.schema().fields if OWNER in field.metadata), None)
 
 
 def _same_names(schema: pl.Schema) -> str | None:

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import duckdb
 import polars as pl
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, TableFeatures, write_deltalake
 
 import springtide as st
 from springtide.runtime.engine import Options
@@ -76,6 +76,53 @@ def test_two_runs_at_once_only_one_writes(tmp_path: Path) -> None:
     with pytest.raises(st.SinkError, match=r"taken over by .*out .*'past'"):
         Runs(tmp_path / "ckpt").run(query, between=take_over)
     assert xs(tmp_path / "table") == [0, 1, 2]
+
+
+NAIVE = numbers(ROWS).with_columns(naive=pl.col("ts").dt.replace_time_zone(None))
+
+
+def naive(path: Path) -> st.Query:
+    """A query whose table has times without a zone, which is a feature of its protocol."""
+    return st.Query("past", st.source("rows", st.memory(NAIVE), ts="ts").to(st.delta_sink(path), name="out"))
+
+
+def test_a_table_with_features_demands_no_more_of_its_readers(tmp_path: Path) -> None:
+    """The library adds one with each change of the table's properties, and most readers do not know it."""
+    path, runs = tmp_path / "table", Runs(tmp_path / "ckpt")
+    for epochs in (1, 1, None):
+        runs.run(naive(path), epochs=epochs)
+    assert DeltaTable(path).protocol().reader_features == ["timestampNtz"]
+    compare(pl.read_delta(str(path)), NAIVE)
+    (back,) = st.delta(path).read_all().values()
+    assert isinstance(back, pl.DataFrame)
+    compare(back, NAIVE)
+    with pytest.raises(st.SinkError, match="belongs to the sink out"):
+        Runs(tmp_path / "other").run(naive(path))
+
+
+def test_two_runs_at_once_only_one_writes_to_a_table_with_features(tmp_path: Path) -> None:
+    path = tmp_path / "table"
+
+    def take_over() -> None:
+        field = DeltaTable(path).schema().fields[0]
+        owner = str(field.metadata[delta.OWNER]).replace('"generation": 1', '"generation": 2')
+        DeltaTable(path).alter.set_column_metadata(field.name, {delta.OWNER: owner})
+
+    with pytest.raises(st.SinkError, match=r"taken over by .*out .*'past'"):
+        Runs(tmp_path / "ckpt").run(naive(path), between=take_over)
+    assert xs(path) == [0, 1, 2]
+
+
+def test_a_table_that_gets_features_between_runs_goes_on(tmp_path: Path) -> None:
+    """From then on the owner is found in a column, whatever the table's property still says."""
+    path, runs = tmp_path / "table", Runs(tmp_path / "ckpt")
+    query = query_of(st.delta_sink(path))
+    runs.run(query, epochs=1)
+    DeltaTable(path).alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
+    for epochs in (1, None):
+        runs.run(query, epochs=epochs)
+    assert DeltaTable(path).protocol().min_reader_version == 3
+    assert xs(path) == list(range(ROWS))
 
 
 def test_the_last_commit_was_deleted(tmp_path: Path) -> None:
