@@ -23,7 +23,7 @@ class AtHome(Drive):
 
     def homes(self) -> dict[str, str]:
         """Return which executor each instance is at home on."""
-        return {f"{name} {i}": e.id for (name, i), e in sorted(self.run._executor.homes.items())}
+        return {f"{name} {i}": e.id for (name, i), e in sorted(self.run._loop.form.executor.homes.items())}
 
     def epochs(self, count: int) -> list[Any]:
         """Wait for so many epochs, and give what was measured in them."""

@@ -15,7 +15,7 @@ EVERY = 20.0
 """Seconds between two calls of the workers."""
 _LOOK = 1.0
 """Seconds between two looks for new slots."""
-_PATIENCE = 5.0
+_AT_END = 5.0
 """Seconds that the end of a run waits for workers that are being started."""
 
 
@@ -33,7 +33,7 @@ class Warmth:
     def close(self) -> None:
         """Stop calling; when this returns, no task of a call is running."""
         self._over.set()
-        self._thread.join(_PATIENCE)
+        self._thread.join(_AT_END)
 
     def _run(self) -> None:
         while not self._over.is_set():
