@@ -111,11 +111,12 @@ class Dialect:
 
     def _lacks(self, column: pl.Series) -> str | None:
         """Say what the database has no value for, nor the JSON that lists and structs become, nor Python, through which values go."""
-        if column.dtype.is_nested():
-            floats = (part for part in leaves(column) if part.dtype.is_float())
-            if not all(part.is_finite().all() for part in floats):
-                return "NaN or infinity inside JSON"
-        as_text = self.times_as_text and not column.dtype.is_nested()
+        is_nested, parts = column.dtype.is_nested(), [*leaves(column)]
+        if is_nested and not all(part.is_finite().all() for part in parts if part.dtype.is_float()):
+            return "NaN or infinity inside JSON"
+        as_text = self.times_as_text and not is_nested
+        if not as_text and any((part.cast(pl.Int64) % 1000 != 0).any() for part in parts if part.dtype == pl.Time):
+            return "times with nanoseconds"
         return self.lacks(column) or beyond_calendars(column, as_text=as_text)
 
     def parameters(self, count: int) -> list[str]:
@@ -140,6 +141,8 @@ class Dialect:
                 zone = "Z" if dtype.time_zone is not None else ""
                 instant = pl.col(name).dt.convert_time_zone("UTC") if zone else pl.col(name)
                 changes.append(instant.dt.strftime(f"%Y-%m-%dT%H:%M:%S%.6f{zone}"))
+            elif self.times_as_text and dtype == pl.Time:  # a cast would cut off what is below a second
+                changes.append(pl.col(name).dt.strftime("%H:%M:%S%.f"))
             elif self.times_as_text and (dtype.is_temporal() or dtype.is_decimal()):
                 changes.append(pl.col(name).cast(pl.String))
         rows = frame.with_columns(changes).rows()

@@ -320,6 +320,15 @@ def test_years_that_python_has_none_for_are_refused_where_they_would_pass_throug
     assert SQLITE.unfit_value(late.select(pl.col("day").implode())) is not None
 
 
+def test_nanoseconds_of_a_time_of_day_are_refused_where_python_would_cut_them_off() -> None:
+    times = pl.DataFrame({"at": pl.Series([12_001]).cast(pl.Time)})
+    assert SQLITE.unfit_value(times) is None
+    assert SQLITE.values(times) == [("00:00:00.000012001",)]
+    why = Dialect().unfit_value(times)
+    assert why is not None
+    assert why[0] == "this database cannot hold times with nanoseconds, which is in 'at'"
+
+
 @pytest.mark.parametrize(
     ("column", "reason"),
     [
@@ -327,8 +336,9 @@ def test_years_that_python_has_none_for_are_refused_where_they_would_pass_throug
         (pl.Series("y", [2**31 - 1], dtype=pl.Int32).cast(pl.Date), "a time that is too far away"),
         (pl.Series("y", [[1.0, float("nan")]]), "NaN or infinity inside JSON"),
         (pl.Series("y", [{"a": float("inf")}]), "NaN or infinity inside JSON"),
+        (pl.Series("y", [[12_001]]).cast(pl.List(pl.Time)), "times with nanoseconds"),
     ],
-    ids=["a time in no calendar", "a day in no calendar", "NaN in JSON", "infinity in JSON"],
+    ids=["a time in no calendar", "a day in no calendar", "NaN in JSON", "infinity in JSON", "nanoseconds in JSON"],
 )
 def test_values_that_nobody_can_write_are_refused_while_nothing_is_committed(
     column: pl.Series, reason: str, tmp_path: Path
