@@ -6,6 +6,7 @@ take slices → plan (pure) → run the tasks → manifest (pure) → commit (at
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from springtide.elastic.snapshot import Snapshot
 from springtide.query.errors import SpringtideError
@@ -173,10 +174,11 @@ class Epochs:
             elastic=form.remembered(),
             log=log,
         )
-        if storage.in_background and (
-            manifest.old_owners != before.old_owners or manifest.form != storage.manifest.form
-        ):
+        begins, changed = epoch.old_owners != before.old_owners, manifest.old_owners != before.old_owners
+        if storage.in_background and (begins or changed or manifest.form != storage.manifest.form):
             # A window recreation begins or ends, or the query is replaced: no replay may cross that, so the state must be durable first.
+            if begins and not changed:
+                manifest = replace(manifest, log=None)  # it ends at once, which no manifest tells: nobody must send again what old owners got
             storage.make_durable(manifest)
         return epoch, reports, manifest
 

@@ -25,9 +25,10 @@ def at_old_owners(subquery: str) -> str:
 
 @lru_cache(maxsize=64)
 def with_old_owners(plan: Plan, leaving: tuple[str, ...]) -> Plan:
-    """Return the plan with these subqueries twice; their inputs and outputs are the same."""
+    """Return the plan with these subqueries twice; their inputs and outputs are the same. It does not depend on their order: exchanges are known by their numbers."""
     if not leaving:
         return plan
+    leaving = tuple(sorted(leaving))
     subqueries = [replace(q, name=at_old_owners(q.name)) for q in plan.subqueries if q.name in leaving]
     exchanges = list(plan.exchanges)
     for name in leaving:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import springtide as st
@@ -25,6 +26,7 @@ from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import LostError
 from springtide.state.manifest import EpochLog, Manifest
 from springtide.state.segment import Segment
+from springtide.testing import compare
 from tests.unit.runtime.crashing import every_row_is_there_once, files_to_files, write_input
 from tests.wording import says
 
@@ -189,6 +191,48 @@ def test_damage_that_no_task_sees_when_a_window_recreation_begins(folder: Path) 
     assert damaged.count(6) == 2, "the epoch was run again"
     assert any("rebuilt" in text for text in told(engine))
     every_row_is_there_once(folder)
+
+
+def test_a_window_recreation_that_begins_and_ends_in_one_epoch(folder: Path) -> None:
+    """No replay crosses that either: what was sent to old owners cannot be sent again without them."""
+
+    def between(engine: Engine) -> bool:
+        assert not engine.manifest.old_owners
+        if engine.manifest.epoch == 0:
+            engine.scale("sums", 3, "window")
+        if engine.manifest.epoch == 1:
+            shutil.rmtree(folder / "memory")
+        return True
+
+    engine = run(folder, durability(folder, "never", buffer=True), between=between, rows=20)
+    assert any("old windows of aggregate are finished" in text for text in told(engine))
+    every_row_is_there_once(folder)
+
+
+def test_replays_with_several_old_owners_do_not_depend_on_their_order(tmp_path: Path) -> None:
+    """One run knows them in the order in which they came, the next one in that of their names."""
+    rows = pl.DataFrame({"k": [i % 3 for i in range(60)], "x": range(60), "ts": range(60)})
+    source = st.source("rows", st.memory(rows.with_columns(pl.col("ts").cast(st.TIME))), ts="ts")
+    window = st.tumbling("40us")
+    sums = source.aggregate(by="k", window=window, total=st.sum("x"), name="sums")
+    counts = source.filter(pl.col("x") > 9).aggregate(by="k", window=window, n=st.count(), name="counts")
+    sinks = {"sums": st.memory_sink(), "counts": st.memory_sink()}
+    query = st.Query("two", sums.to(sinks["sums"], name="of-sums"), counts.to(sinks["counts"], name="of-counts"))
+    killed = killed_after(4)
+
+    def between(engine: Engine) -> bool:
+        if engine.manifest.epoch == 2:
+            for step in sinks:
+                engine.scale(step, 3, "window")
+        return killed(engine)
+
+    options = Options(2, rows_per_epoch=5, durability=durability(tmp_path, "never"))
+    engine = inprocess.run(query.plan(buckets=8), tmp_path / "checkpoint", options, between=between)
+    assert list(engine.manifest.old_owners) == ["sums", "counts"]
+    shutil.rmtree(tmp_path / "memory")
+    assert "being rebuilt" in "".join(told(inprocess.run(query.plan(buckets=8), tmp_path / "checkpoint", options)))
+    for name, sink in sinks.items():
+        compare(sink.rows(), query.run_reference().rows(f"of-{name}"))
 
 
 def test_a_checkpoint_that_fails_is_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
