@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, field, replace
+from typing import TypeGuard
 from warnings import warn
 
 from springtide.elastic.policies.balancing import Balancing
@@ -63,10 +64,14 @@ class Elastic:
         if patience is not None:
             warn("st.Elastic(patience=…) is called confirmations= now", DeprecationWarning, stacklevel=4)
             object.__setattr__(self, "confirmations", patience)
+        if not _is_policy(self.policy):
+            example = f"{self.policy.__name__}()" if isinstance(self.policy, type) else "st.Threshold()"
+            hint = f"give an object with a method decide, such as {example}"
+            raise QueryError("(elastic)", f"policy={shown(self.policy)} is not a policy", hint)
         for name, (least, most) in {"": (self.min, self.max or self.min), **self.limits}.items():
             if not 1 <= least <= most:
                 whose = f" of {name}" if name else ""
-                raise ValueError(f"the limits{whose} must be 1 ≤ least ≤ most, not {least} and {most}")
+                raise ValueError(f"the limits{whose} must be 1 ≤ min ≤ max, not {least} and {most}")
         check_protocol(self.protocol)
         if self.every < 0 or self.grace < 0 or self.confirmations < 1 or self.remember < 0:
             raise ValueError("every, grace and remember cannot be negative, and confirmations is at least 1")
@@ -95,8 +100,12 @@ def elastic_of(given: bool | Elastic | Policy | None) -> Elastic | None:
         return Elastic()
     if isinstance(given, Elastic):
         return given
-    if callable(getattr(given, "decide", None)) and not isinstance(given, type):
+    if _is_policy(given):
         return Elastic(policy=given)
     raise QueryError(
         "(elastic)", f"{shown(given)} says nothing about elasticity", "give True, a policy or st.Elastic(max=16)"
     )
+
+
+def _is_policy(given: object) -> TypeGuard[Policy]:
+    return callable(getattr(given, "decide", None)) and not isinstance(given, type)

@@ -90,6 +90,14 @@ class Aggregate:
                 raise AttributeError(f"an aggregate has no {name!r}")
             raise unknown(f"({self.function})", name, AGGREGATE, ())
 
+    def _compute(self, *_: object) -> NoReturn:
+        """Refuse `st.sum("x") / st.count()`: a window's results can only be computed with in the next step."""
+        hint = "name it, and compute in the next step: .aggregate(..., n=st.count()).map(half=pl.col('n') / 2)"
+        raise QueryError(f"({self.function})", "an aggregate is not a number to compute with", hint)
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _compute
+    __floordiv__ = __mod__ = __pow__ = __neg__ = __round__ = __lt__ = __le__ = __gt__ = __ge__ = _compute
+
     def __str__(self) -> str:
         """Return it as the user wrote it."""
         names = [] if self.input is None else [expr_text(self.input.meta.undo_aliases())]
