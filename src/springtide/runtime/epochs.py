@@ -177,8 +177,9 @@ class Epochs:
         begins, changed = epoch.old_owners != before.old_owners, manifest.old_owners != before.old_owners
         if storage.in_background and (begins or changed or manifest.form != storage.manifest.form):
             # A window recreation begins or ends, or the query is replaced: no replay may cross that, so the state must be durable first.
+            # One that does both in this epoch is not seen in manifests, so this one says that nobody knows what the epoch took in.
             if begins and not changed:
-                manifest = replace(manifest, log=None)  # it ends at once, which no manifest tells: nobody must send again what old owners got
+                manifest = replace(manifest, log=None)
             storage.make_durable(manifest)
         return epoch, reports, manifest
 
