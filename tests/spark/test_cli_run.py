@@ -284,7 +284,9 @@ def test_a_query_is_edited_while_it_runs(tmp_path: Path) -> None:
         add(4)
         until_there_are(4)
         assert ask("stop", tmp_path / "ckpt", "--wait", LONG).startswith("edited stopped after epoch ")
-        assert process.communicate(timeout=LONG)[1] == ""
+        out, err = process.communicate(timeout=LONG)
+        assert err == ""
+        assert str(tmp_path / "again") in out, "at its end it is shown in the form that it had then"
         assert process.returncode == 0
     assert pl.read_parquet(tmp_path / "out")["n"].sort().to_list() == [1, 20, 30, 400]
     totals = pl.read_parquet(tmp_path / "totals")["total"].sort().to_list()

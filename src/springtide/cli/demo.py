@@ -144,7 +144,7 @@ def demo(
         ui=is_installed(),
     )
     finished = launch(query, options, console, tips)
-    summary(query, finished, console)
+    summary(finished, console)
     _elasticity(finished, folder, console)
     _longest(out, console)
     console.print("\n[bold]Next[/bold]")

@@ -28,6 +28,7 @@ from springtide.elastic.decisions import Decision
 from springtide.elastic.settings import Elastic
 from springtide.operators import check_runs
 from springtide.query.errors import QueryError, SpringtideError
+from springtide.query.graph import Graph
 from springtide.query.steps import Sink
 from springtide.query.types import micros
 from springtide.runtime.clocks import SteadyClock
@@ -90,6 +91,8 @@ class RunOptions:
 class Finished:
     """How a run ended."""
 
+    query: Graph
+    """In the form that it had at the end."""
     progress: Progress
     seconds: float
     """From the start of the query to its end; Spark's own start is not in it."""
@@ -178,7 +181,7 @@ def launch(
             if page is not None:
                 page.stop()
     latest = checkpoint.latest()
-    return Finished(tracker.progress(clock()), seconds, latest is not None and latest.ended, shown)
+    return Finished(run.query, tracker.progress(clock()), seconds, latest is not None and latest.ended, shown)
 
 
 def prepare(plan: Plan, options: RunOptions, root: str) -> Checkpoint:
@@ -295,7 +298,7 @@ def _metrics(options: RunOptions) -> list[tuple[str, str]]:
     return [("metrics", f"http://{options.metrics[0]}:{options.metrics[1]}/metrics")] if options.metrics else []
 
 
-def places(query: Query, root: str) -> list[tuple[str, str]]:
+def places(query: Graph, root: str) -> list[tuple[str, str]]:
     """Return where everything is."""
     sinks = query.of_kind(Sink)
     outputs = [("output" if len(sinks) == 1 else name, sink.connector.describe()) for name, sink in sinks.items()]

@@ -22,7 +22,6 @@ from springtide.elastic.settings import Elastic
 from springtide.query.plurals import plural
 from springtide.query.steps import Sink
 from springtide.runtime.durability import EPOCH, RETAIN, Durability
-from springtide.runtime.query import Query
 from springtide.runtime.replicas.settings import Replicated
 from springtide.runtime.standby import AFTER, Standby
 from springtide.sinks.memory import MemorySink
@@ -220,8 +219,8 @@ def run(
         reload=reload,
     )
     finished = launch(query, options, console, module=module)
-    summary(query, finished, console)
-    for sink in query.of_kind(Sink).values():
+    summary(finished, console)
+    for sink in finished.query.of_kind(Sink).values():
         if isinstance(sink.connector, MemorySink):  # it is gone when we are
             last_rows(sink.connector.rows(), console)
 
@@ -246,9 +245,9 @@ def last_rows(rows: pl.DataFrame, console: Console) -> None:
             console.print(f"  {text}", markup=False, soft_wrap=True)
 
 
-def summary(query: Query, finished: Finished, console: Console) -> None:
+def summary(finished: Finished, console: Console) -> None:
     """Say how a run went."""
-    progress, time = finished.progress, finished.seconds
+    query, progress, time = finished.query, finished.progress, finished.seconds
     how = "has come to the end of its input" if finished.ended else "was stopped; the next run continues from here"
     console.print(f"[bold]{query.name}[/bold] {how}", soft_wrap=True)
     figures = [
