@@ -111,11 +111,6 @@ class Run:
         return self._engine.plan.graph
 
     @property
-    def query(self) -> Graph:
-        """The query, in the form that it has now."""
-        return self._engine.plan.graph
-
-    @property
     def active(self) -> bool:
         """Whether the query is still running."""
         return not self._loop.finished.is_set()
