@@ -52,6 +52,7 @@ TOWNS = ["a b", "c/d", None, "é=1", "50%"]
 ROWS = pl.DataFrame(
     {
         "ts": [datetime(2024, 5, 1, 12, tzinfo=UTC) + timedelta(microseconds=n * 1_000_001) for n in range(15)],
+        "local": [datetime(2024, 5, 1, 12) + timedelta(microseconds=n) if n != 5 else None for n in range(15)],
         "day": [date(2024, 5, 1 + n % 2) for n in range(15)],
         "town": [TOWNS[n % 5] for n in range(15)],
         "n": range(15),

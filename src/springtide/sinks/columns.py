@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import polars as pl
 
 
@@ -17,3 +19,16 @@ def nested(dtype: pl.DataType) -> list[pl.DataType]:
     elif isinstance(dtype, pl.Struct):
         inner = [f.dtype if isinstance(f.dtype, pl.DataType) else f.dtype() for f in dtype.fields]
     return [dtype, *(t for i in inner for t in nested(i))]
+
+
+def twins(names: Iterable[str]) -> tuple[str, str] | None:
+    """Return two names that differ in capitals only; None if there are none.
+
+    >>> twins(["x", "y", "X"])
+    ('x', 'X')
+    """
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.setdefault(name.lower(), name)) != name:
+            return other, name
+    return None

@@ -89,6 +89,8 @@ class Dialect:
     """How an `INSERT` of these columns ends, so that rows with these keys replace what is there."""
     times_as_text: bool = False
     """Whether times, dates and decimals are written as text, times in the form of ISO 8601."""
+    has_capitals: bool = True
+    """Whether names that differ in capitals only are different ones, when they are quoted."""
     has_nan: bool = True
     """Whether NaN stays NaN. If not, rows with a NaN are refused."""
     lacks: Callable[[pl.Series], str | None] = _anything
@@ -156,7 +158,12 @@ def as_json(value: Any) -> str | None:
 
 
 SQLITE = Dialect(
-    begin="BEGIN IMMEDIATE", type_of=_sqlite_type, tables=_sqlite_tables, times_as_text=True, has_nan=False
+    begin="BEGIN IMMEDIATE",
+    type_of=_sqlite_type,
+    tables=_sqlite_tables,
+    times_as_text=True,
+    has_capitals=False,
+    has_nan=False,
 )
 """SQLite: times as text of ISO 8601, in UTC."""
 

@@ -22,6 +22,7 @@ import polars as pl
 from springtide.connectors import Advice, Entry, LedgerSink, Outbox, Owner, Publication, Target, failpoint
 from springtide.query.errors import QueryError, SinkError, shown
 from springtide.query.usage import usage
+from springtide.sinks.columns import twins
 from springtide.sinks.databases import sql
 from springtide.sinks.databases.dialects import Dialect, declared_dialect, dialect_of, unfit
 from springtide.sinks.databases.outbox import TableFiles, without_key
@@ -116,6 +117,8 @@ class DatabaseTarget(Target):
         """Refuse a table that does not exist, does not fit the rows, or has rows whose owner is unknown."""
         if (why := unfit(self.owner.schema, self.dialect.type_of)) is not None:
             raise self.refused(why, "change the column before this sink")
+        if not self.dialect.has_capitals and (found := twins(self.columns)) is not None:
+            raise self.refused(f"would have {found[0]!r} and {found[1]!r} as one column", "rename one before this sink")
         with self.transaction(keep=False) as cursor:
             if self.exists(cursor, self.table):
                 self.check_columns(cursor)

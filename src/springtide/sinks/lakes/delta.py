@@ -37,7 +37,7 @@ from springtide.connectors import (
 )
 from springtide.query.errors import SinkError
 from springtide.query.usage import usage
-from springtide.sinks.columns import nested
+from springtide.sinks.columns import nested, twins
 from springtide.sinks.lakes.columns import names_to_partition, unfit_for_lakes, unfit_to_partition
 from springtide.sinks.lakes.folders import folder_of
 from springtide.sinks.partitions import NULL, PartitionedFiles, key_of
@@ -309,15 +309,11 @@ def _column_with_owner(table: Any) -> str | None:
 
 def _same_names(schema: pl.Schema) -> str | None:
     """Say which names are one to Delta, which does not tell small letters from capitals."""
-    for names in (list(schema), *([f.name for f in t.fields] for t in _structs(schema))):
-        folded = [name.lower() for name in names]
-        if twice := [name for name in names if folded.count(name.lower()) > 1]:
-            return f"{twice[0]!r} and {twice[1]!r} are the same name to Delta: rename one"
+    structs = (part for dtype in schema.values() for part in nested(dtype) if isinstance(part, pl.Struct))
+    for names in (schema.names(), *([field.name for field in struct.fields] for struct in structs)):
+        if (found := twins(names)) is not None:
+            return f"{found[0]!r} and {found[1]!r} are the same name to Delta: rename one"
     return None
-
-
-def _structs(schema: pl.Schema) -> Iterator[pl.Struct]:
-    return (part for dtype in schema.values() for part in nested(dtype) if isinstance(part, pl.Struct))
 
 
 def _marks(entry: Entry) -> Any:

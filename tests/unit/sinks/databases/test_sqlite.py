@@ -261,6 +261,12 @@ def test_what_would_be_lost_is_refused(column: pl.Series, reason: str, tmp_path:
         run(st.Query("values", source.to(sink(tmp_path))).plan(), tmp_path / "ckpt", Options(1))
 
 
+def test_names_that_are_one_to_the_database_are_refused_at_once(tmp_path: Path) -> None:
+    query = st.Query("twins", st.source("rows", st.memory(pl.DataFrame({"x": [1], "X": [2]}))).to(sink(tmp_path)))
+    with pytest.raises(st.SinkError, match="would have 'x' and 'X' as one column; rename one"):
+        run(query.plan(), tmp_path / "ckpt", Options(1, patience=600))
+
+
 def annotated() -> sqlite3.Connection:
     return sqlite3.connect("rows.db")
 
