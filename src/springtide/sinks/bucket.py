@@ -145,7 +145,9 @@ class Bucket(Writer):
         staging = scratch / "rolled"
         write_rolled(files, staging, self._layout.partition_by, last)
         made = sorted(staging.rglob("*.rolled"))
-        return {str(f.relative_to(staging).with_name(file_name(last, 0, mark))): f for f in made}
+        numbers = [int(f.stem.rpartition("-")[2]) for f in made]
+        names = [f.with_name(file_name(last, n, mark)) for f, n in zip(made, numbers, strict=True)]
+        return {str(name.relative_to(staging)): f for name, f in zip(names, made, strict=True)}
 
     def _check_names(self, files: Mapping[str, Path]) -> None:
         """Refuse to finish an epoch differently from how it was begun: some of its files may already be there."""

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -102,23 +103,28 @@ def _seconds(roll: Any) -> float:
 
 
 def write_rolled(held: Sequence[Path], staging: Path, partition_by: Sequence[str], last: int) -> None:
-    """Put files together in a new folder, durable; one file for each combination of values, in folders named in Hive's style."""
+    """Put files together in a new folder, durable; one file for each combination of values, in folders named in Hive's style.
+
+    Those of another form of the query, which had other columns, and died, are put into files of their own.
+    """
     staging.mkdir()
-    name = f"part-{last:09d}-0000.rolled"
-    if partition_by:
-        rows = pl.concat([pl.read_parquet(file, glob=False) for file in held])
-        for values, part in rows.partition_by(list(partition_by), as_dict=True, maintain_order=True).items():
-            folder = staging.joinpath(*folders(partition_by, values))
-            folder.mkdir(parents=True, exist_ok=True)
-            _write(part.drop(partition_by), folder / name)
-    elif len(held) == 1:
-        shutil.copyfile(held[0], staging / name)
-        flush(staging / name)
-    else:
-        pl.scan_parquet([str(file) for file in held], glob=False).sink_parquet(
-            staging / name, compression="zstd", compression_level=1, statistics=True
-        )
-        flush(staging / name)
+    schemas = [pl.read_parquet_schema(file) for file in held]
+    for number, (schema, group) in enumerate(groupby(range(len(held)), schemas.__getitem__)):
+        files, name = [held[n] for n in group], f"part-{last:09d}-{number:04d}.rolled"
+        if partition_by and set(partition_by) <= schema.keys():
+            rows = pl.concat([pl.read_parquet(file, glob=False) for file in files])
+            for values, part in rows.partition_by(list(partition_by), as_dict=True, maintain_order=True).items():
+                folder = staging.joinpath(*folders(partition_by, values))
+                folder.mkdir(parents=True, exist_ok=True)
+                _write(part.drop(partition_by), folder / name)
+        elif len(files) == 1:
+            shutil.copyfile(files[0], staging / name)
+            flush(staging / name)
+        else:
+            pl.scan_parquet([str(file) for file in files], glob=False).sink_parquet(
+                staging / name, compression="zstd", compression_level=1, statistics=True
+            )
+            flush(staging / name)
     for place, _, _ in os.walk(staging):
         flush(Path(place))
 

@@ -76,6 +76,26 @@ def test_what_was_held_back_is_shown_when_it_is_held_back_no_more(tmp_path: Path
     assert pl.read_parquet(out / "*.parquet")["x"].to_list() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("by", [(), ("y",)], ids=["whole", "partitioned"])
+def test_what_another_form_of_the_query_held_back_is_shown_as_it_was(by: tuple[str, ...], tmp_path: Path) -> None:
+    """A run dies, and one that continues from a savepoint has a column more: both forms have files of their own."""
+    clock, out, outbox = Clock(), tmp_path / "out", tmp_path / "outbox"
+    outbox.mkdir()
+    published(Folder(out, OWNER, Layout(seconds=60, clock=clock)), outbox, range(3), clock)  # and it dies
+    folder = Folder(out, replace(OWNER, generation=2, epoch=2), Layout(by, seconds=60, clock=clock))
+    rows = pl.DataFrame({"x": [3, 4], "y": ["a", "a"]})
+    rows.write_parquet(outbox / "3.parquet")
+    folder.publish(Publication("out", 3, rows.schema, (outbox / "3.parquet",), (2,)))
+    folder.close()
+    assert [str(file.relative_to(out)) for file in visible(out)] == [
+        "part-000000003-0000.parquet",
+        f"{'y=a/' if by else ''}part-000000003-0001.parquet",
+    ]
+    first, second = (pl.read_parquet(file, hive_partitioning=True) for file in visible(out))
+    assert first.equals(pl.DataFrame({"x": [0, 1, 2]}))
+    assert second.select("x", "y").equals(rows)
+
+
 def test_other_programs_read_folders_by_their_names(tmp_path: Path) -> None:
     rows = [
         {"ts": n * 1_000_000, "kind": ["a b", "c/d", None, "é=1"][n % 4], "day": date(2024, 5, 1 + n % 2), "x": n}
