@@ -28,7 +28,7 @@ from springtide.runtime import inprocess, persisting
 from springtide.runtime.durability import Durability
 from springtide.runtime.engine import Engine, Options
 from springtide.sinks.memory import MemorySink
-from springtide.state.checkpoint import Checkpoint
+from springtide.state.checkpoint import KEEP, Checkpoint
 from springtide.state.errors import AnotherFormError
 from springtide.state.stores import Store
 from tests.contract.forgetful_disk import AtOnce
@@ -96,7 +96,7 @@ def run_case(seed: int, folder: Path) -> str | None:
     how = random.choice(["folder", "backup", "store"])
     bucket = Misbehaving(seed, trouble=random.choice([0.0, 0.1, 0.3]))
     swaps, forgets = Random(seed + 0.5), Random(seed + 0.25)
-    retain, bucket.lag = forgets.choice([(10, 3), (10, 3), (1, 3), (2, 60)])
+    retain, bucket.lag = forgets.choice([(KEEP, 3), (KEEP, 3), (1, 3), (2, 60)])
     with served(bucket=bucket):
         return _run_case(random, how, folder, swaps if swaps.random() < SWAPPED else None, retain)
 
@@ -106,7 +106,7 @@ def _run_case(random: Random, how: str, folder: Path, swaps: Random | None, reta
     every = random.choice(["epoch", "epoch", "never"]) if not shared else "epoch"
     rows = [
         {"k": f"k{random.randrange(4)}", "x": random.randrange(9), "ts": i * 1_000_000}
-        for i in range(random.choice([4, 6, 8, 8, 12, 24]))
+        for i in range(random.choice([4, 6, 8, 8, 12, 24]) if retain == KEEP else 24)
     ]
     sink, wrong = MemorySink(), list[str]()
     query = _query(rows, sink)
@@ -117,7 +117,7 @@ def _run_case(random: Random, how: str, folder: Path, swaps: Random | None, reta
 
     def driver(number: int) -> Callable[[], None]:
         forms = Forms(rows, sink, None if swaps is None else Random(swaps.random()))
-        cut, memory = random.randint(1, 5), folder / f"memory{number}"
+        cut, memory = random.randint(1, 5) if retain == KEEP else 1, folder / f"memory{number}"
         cache = folder / f"node{number % 2}"
         durability = Durability(every=every, backup=backup, shared_memory=memory, cache=cache, retain=retain)
         options = Options(random.randint(1, 2), rows_per_epoch=cut, durability=durability)
@@ -142,7 +142,7 @@ def _run_case(random: Random, how: str, folder: Path, swaps: Random | None, reta
             if not at_work:
                 break
             turn = random.choice(at_work)
-            for _ in range(random.choice([1, 1, 3, 10, 30])):
+            for _ in range(random.choice([1, 1, 3, 10, 30] if retain == KEEP else [1, 1, 3, 10, 100])):
                 if not turn.done:
                     turn.step()
             at_work = [t for t in at_work if not t.done]

@@ -22,7 +22,7 @@ from springtide.runtime.measuring import metrics_of
 from springtide.runtime.old_owners import with_old_owners
 from springtide.runtime.planning import plan_epoch, share_out, unrepeatable
 from springtide.runtime.recovering import Recovery, lost
-from springtide.state.errors import LostError
+from springtide.state.errors import CheckpointError, LostError
 from springtide.state.manifest import Manifest
 from springtide.state.metrics import EpochMetrics
 
@@ -203,7 +203,11 @@ class Epochs:
         context.note(f"lost {plural(len(gone), 'segment')} of {whose}: the state is being rebuilt")
         fixed = {n for n, m in form.reconfiguring.maps.items() if before.maps.get(n) != m}
         degree, limit = context.options.durability.degree, context.options.rows_per_epoch
-        manifest = Recovery(form.plan, tiers, form.execute, degree, limit).run(context.storage.kept, fixed)
+        try:
+            manifest = Recovery(form.plan, tiers, form.execute, degree, limit).run(context.storage.kept, fixed)
+        except CheckpointError:
+            context.storage.check()  # a run that took over removes what only its predecessor needed
+            raise
         context.storage.replace(manifest)
         form.reconfiguring.recovered(manifest, fixed)
         context.note(f"the state of {whose} is whole again after {context.options.timer() - started:.2f} s")
