@@ -138,7 +138,9 @@ class StateView:
         tiers = self.epoch.tiers
         ordered = rows.sort(HASH) if HASH in rows.columns else rows
         indexed = tiers.cache is not None
-        written = write_segment(tiers.place(file), ordered, BUCKET, through=tiers.through, indexed=indexed)
+        written = tiers.with_room(
+            lambda: write_segment(tiers.place(file), ordered, BUCKET, through=tiers.through, indexed=indexed)
+        )
         slots = rows[slot].to_physical() if slot else None
         low, high = (slots.min(), slots.max()) if slots is not None else (FIRST_SLOT, END_OF_TIME)
         assert isinstance(low, int)

@@ -29,7 +29,8 @@ def buffer(epoch: Epoch, subquery: str, instance: int, blob: Blob) -> str:
     file = names.blob(epoch.number, subquery, instance, uuid.uuid4().hex[:8])
     path = epoch.tiers.here / file
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(blob.encode())
+    data = blob.encode()
+    epoch.tiers.with_room(lambda: path.write_bytes(data))
     epoch.tiers.settle(file)
     return file
 

@@ -87,7 +87,7 @@ class Ledgers:
         file = f"{LEDGERS}/{uuid.uuid4().hex}.json"
         path = tiers.here / file
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        tiers.with_room(lambda: path.write_bytes(data))
         tiers.settle(file)
         return [file, len(records), zlib.crc32(data)]
 

@@ -157,7 +157,7 @@ class Work:
         file = delivery(self.epoch.number, sink, self.subquery.name, self.instance, uuid.uuid4().hex[:8], outbox.suffix)
         path = self.epoch.tiers.here / file
         path.parent.mkdir(parents=True, exist_ok=True)
-        outbox.write(rows, path)
+        self.epoch.tiers.with_room(lambda: outbox.write(rows, path))
         self.epoch.tiers.settle(file)
         self.rows_out += rows.height
         digest = f"{digest_of_rows(rows):x}" if self.epoch.digested else ""

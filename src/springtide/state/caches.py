@@ -17,20 +17,25 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from springtide.state import private
-from springtide.state.names import LOCK, PENDING, PIECES, STATE
+from springtide.state.names import BUFFER, LOCK, PENDING, PIECES, STATE
 
 VARIABLE = "SPRINGTIDE_CACHE"
 LIMIT = 10 << 30
 """Bytes of segments that a node keeps by default."""
 _YOUNG = 60.0
 """Seconds for which a file that was used stays in any case, and after which its next use is noted again."""
+_FRESH = 2.0
+"""Seconds for which a file that was written stays even if the disk is full."""
 _BETWEEN = 10.0
 """Seconds between two looks at the size of a cache, in one process."""
+_SPARE = 0.1
+"""The share of its disk's room that a cache leaves free, if the disk is smaller than its limit."""
 _looked: dict[str, float] = {}
 
 
@@ -70,17 +75,27 @@ class Cache:
         if not now and time.monotonic() - _looked.get(str(here), -_BETWEEN) < _BETWEEN:
             return 0
         _looked[str(here)] = time.monotonic()
+        files, spare = self._segments()
+        size = sum(map(_room, files.values()))
+        free = shutil.disk_usage(here).free if files else 0
+        excess = size - min(self.limit, round((size + free) * (1 - _SPARE)))
+        return _remove({path: stat for path, stat in spare.items() if time.time() - stat.st_atime > _YOUNG}, excess)
+
+    def make_room(self) -> int:
+        """Remove half of what the store has too, since the disk is full; return the bytes removed. What was just written may not be there yet."""
+        _, spare = self._segments()
+        spare = {path: stat for path, stat in spare.items() if time.time() - stat.st_mtime > _FRESH}
+        return _remove(spare, -(-sum(map(_room, spare.values())) // 2))
+
+    def _segments(self) -> tuple[dict[Path, os.stat_result], dict[Path, os.stat_result]]:
+        """Return what is here of segments and buffers, and of this all that is not on its way to the store."""
+        here = self.place()
         pending = {mark_of(path) for path in _files(here / PENDING)}
-        files = [*_files(here / STATE), *_files(here / PIECES)]
-        found = [(path, path.stat()) for path in files if path.suffix == ".arrow"]
-        excess, gone = sum(map(_room, (stat for _, stat in found))) - self.limit, 0
-        for path, stat in sorted(found, key=lambda item: item[1].st_atime):
-            if gone >= excess:
-                break
-            if path.relative_to(here).as_posix() not in pending and time.time() - stat.st_atime > _YOUNG:
-                path.unlink(missing_ok=True)
-                gone += _room(stat)
-        return gone
+        files = {}
+        for path in [*_files(here / STATE), *_files(here / PIECES), *_files(here / BUFFER)]:
+            with suppress(FileNotFoundError):
+                files |= {path: path.stat()} if path.suffix in (".arrow", ".blob") else {}
+        return files, {p: stat for p, stat in files.items() if p.relative_to(here).as_posix() not in pending}
 
 
 def used(path: Path) -> None:
@@ -104,6 +119,17 @@ def mark_of(path: Path) -> str:
 def _room(stat: os.stat_result) -> int:
     """Return how much disk space a file takes; one with holes takes less than its length."""
     return min(stat.st_size, stat.st_blocks * 512)
+
+
+def _remove(files: Mapping[Path, os.stat_result], excess: int) -> int:
+    """Remove so many bytes of files, first what was not used for the longest time."""
+    gone = 0
+    for path, stat in sorted(files.items(), key=lambda item: item[1].st_atime):
+        if gone >= excess:
+            break
+        path.unlink(missing_ok=True)
+        gone += _room(stat)
+    return gone
 
 
 def _files(folder: Path) -> list[Path]:

@@ -12,6 +12,7 @@ A file has the same name in every tier. It is looked for where it is nearest, an
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -38,6 +39,7 @@ _ARRIVES = 10.0
 _LOOKS = (0.02, 0.05, 0.1, 0.2)
 """Seconds before each further look; the last number is repeated."""
 _READS = 3
+_FULL = re.compile(r"No space left on device|Disk quota exceeded|os error (28|122)\b")
 T = TypeVar("T")
 _whole: set[tuple[str, int, int, int | None]] = set()
 """Files that this process has written or verified, with their checksums. Segments never change."""
@@ -75,6 +77,15 @@ class Tiers:
         private.make(Path(self.shared_memory))  # it may have been lost; nobody else must be able to put something there
         return Path(self.shared_memory) / file
 
+    def with_room(self, write: Callable[[], T]) -> T:
+        """Write something to this node's disk. If that is full, the cache gives way, half of it at a time."""
+        while True:
+            try:
+                return write()
+            except (OSError, CheckpointError, pl.exceptions.PolarsError) as error:
+                if self.cache is None or _FULL.search(str(error)) is None or not self.cache.make_room():
+                    raise
+
     def keep(self, segment: Segment) -> None:
         """Take note of a segment that was just written; if every epoch is durable, it goes to the backup now."""
         path = (Path(self.shared_memory) if self.shared_memory is not None else self.here) / segment.file
@@ -105,7 +116,8 @@ class Tiers:
             return None
         for seconds in (_ARRIVES if self.uploads_later else 0.0, None):
             try:
-                found = rows_of(self.cache.here(), self.backup, segment, buckets)
+                cache, store = self.cache, self.backup
+                found = self.with_room(lambda: rows_of(cache.here(), store, segment, buckets))
                 self.cache.trim()
                 return found
             except FileNotFoundError:
@@ -140,7 +152,7 @@ class Tiers:
         assert self.backup is not None
         for seconds in (_ARRIVES if self.uploads_later else 0.0, None):
             with suppress(FileNotFoundError):
-                self.backup.fetch(segment.file, path)
+                self._fetched(segment.file, path)
                 count(fetched=segment.bytes)
                 return True
             if seconds is None or self.absent([segment], seconds):
@@ -235,8 +247,13 @@ class Tiers:
         path = self.here / file
         if self.backup is not None and not path.exists():
             with suppress(FileNotFoundError):
-                self.backup.fetch(file, path)
+                self._fetched(file, path)
         return path
+
+    def _fetched(self, file: str, path: Path) -> None:
+        assert self.backup is not None
+        store = self.backup
+        self.with_room(lambda: store.fetch(file, path))
 
 
 def is_whole(path: Path, segment: Segment) -> bool:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import shutil
 import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import polars as pl
 import pytest
 
 import springtide as st
+from springtide.operators import state_view
 from springtide.runtime import inprocess, storage
 from springtide.runtime.durability import Durability
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.identity import begin_from
 from springtide.sinks.memory import MemorySink
-from springtide.state import mirror, pieces, segment
+from springtide.state import caches, mirror, pieces, segment
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.claims import Lease, take
 from springtide.state.copying import backup
@@ -27,7 +31,7 @@ from springtide.state.savepoints import save, savepoints
 from springtide.state.stores import Store
 from springtide.state.verifying import verify
 from tests.stores.in_turn import in_turn
-from tests.stores.misbehaving import Misbehaving, served
+from tests.stores.misbehaving import Misbehaving, Within, served
 
 KEYS = ["k", "window_start"]
 URL = "fake://bucket/ckpt"
@@ -140,6 +144,33 @@ def test_who_gets_buckets_of_others_reads_these_and_no_more(
     assert [*tmp_path.rglob("pieces/state/sums/*/*.json")], "some were read by range"
     run(sink, options(tmp_path))
     check(sink)
+
+
+@pytest.mark.parametrize("every", ["epoch", "1ms"])
+def test_a_cache_gives_way_when_its_disk_is_full(
+    bucket: Misbehaving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: str
+) -> None:
+    monkeypatch.setattr(caches, "_FRESH", -1.0)
+    room, full = 40_000, list[Path]()
+
+    def on_disk(write: Callable[..., Any], place: int) -> Callable[..., Any]:
+        def written(*given: Any, **named: Any) -> Any:
+            done, path = write(*given, **named), given[place]
+            if sum(f.stat().st_size for f in tmp_path.rglob("*") if f.suffix in (".arrow", ".blob")) > room:
+                path.unlink()
+                full.append(path)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return done
+
+        return written
+
+    monkeypatch.setattr(state_view, "write_segment", on_disk(state_view.write_segment, 0))
+    monkeypatch.setattr(Within, "fetch", on_disk(Within.fetch, 2))
+    sink = MemorySink()
+    with in_turn():
+        run(sink, options(tmp_path, every))
+    check(sink)
+    assert full
 
 
 def test_what_is_damaged_in_a_cache_is_fetched_again(bucket: Misbehaving, tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +53,43 @@ def test_a_cache_is_bounded_and_what_is_used_or_on_its_way_stays(tmp_path: Path)
     assert cache.trim(now=True) == 200
     assert [name for name, path in files.items() if path.exists()] == ["a", "d"]
     assert cache.trim(now=True) == 0
+
+
+def test_a_cache_leaves_a_tenth_of_a_small_disk_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = Cache(STORE, str(tmp_path))
+    files = {name: cached(cache.here(), name, 100, age) for name, age in [("a", 900), ("b", 800), ("c", 700)]}
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=40))
+    assert cache.trim(now=True) == 0, "300 of 340 is less than nine tenths"
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    assert cache.trim(now=True) == 100
+    assert [name for name, path in files.items() if path.exists()] == ["b", "c"]
+
+
+def test_a_full_disk_takes_what_the_store_has_too(bucket: Misbehaving, tmp_path: Path) -> None:
+    """However young; but nothing that was written a moment ago, since that may not have arrived."""
+    cache = Cache(STORE, str(tmp_path))
+    files = {name: cached(cache.here(), name, 100, age) for name, age in [("a", 30), ("b", 20), ("c", 10), ("d", 0)]}
+    marked(cache.here(), "state/sums/a.arrow").parent.mkdir()
+    marked(cache.here(), "state/sums/a.arrow").touch()
+    tiers, tries = Tiers(str(cache.here()), None, Store.at(STORE), cache), list[int]()
+
+    def write() -> str:
+        tries.append(sum(path.exists() for path in files.values()))
+        if tries[-1] > 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return "written"
+
+    assert tiers.with_room(write) == "written"
+    assert tries == [4, 3, 2]
+    assert files["a"].exists()
+    assert files["d"].exists()
+    for error in (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), OSError("something else")):
+
+        def fail(error: OSError = error) -> None:
+            raise error
+
+        with pytest.raises(OSError, match=str(error)[-10:]):
+            tiers.with_room(fail)
 
 
 def test_a_cache_is_nobody_elses(tmp_path: Path) -> None:
