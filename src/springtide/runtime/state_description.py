@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from springtide.compiler.plan import Plan
+from springtide.compiler.plan import Grid, Plan
 from springtide.operators import operator_of
+from springtide.query.steps import ThetaJoin
+from springtide.state.forms import ITSELF, ROUTING
 
 
 def state_description(plan: Plan) -> dict[str, dict[str, Any]]:
     """Return for each stateful subquery what its state is about: columns, keys, aggregates, and the window's lengths in microseconds.
+
+    The buckets of a theta join have other tuples with another routing, which the compiler may choose.
 
     >>> hourly = calls.aggregate(by="src", window=st.sliding("1h", every="1m"), n=st.count(), name="hourly")
     >>> state_description(st.Query("hourly", hourly.to(st.memory_sink())).plan())
@@ -17,6 +21,11 @@ def state_description(plan: Plan) -> dict[str, dict[str, Any]]:
     """
     stateful_steps = {q.name: plan.step(q.head) for q in plan.subqueries if q.head is not None and not q.merges}
     found = {name: step.describe_state() for name, step in stateful_steps.items()}
+    for exchange in plan.exchanges:
+        if isinstance(step := plan.target(exchange), ThetaJoin):
+            left, right = ((stream.step, stream.port) for stream in step.inputs)
+            kept = ITSELF if left == right else "broadcast"
+            found[exchange.target][ROUTING] = "grid" if isinstance(exchange.routing, Grid) else kept
     return {name: {"columns": own["columns"], "tables": _tables(plan, name), **own} for name, own in found.items()}
 
 

@@ -14,6 +14,8 @@ ORIGINS = "origins"
 """The part of a stateful step that says which sources and stateful steps are upstream of each side, whatever stateless steps are between."""
 SINCE, PLACES, MOVED = "since", "places", "moved"
 """What a form says of itself once the query was replaced: its first epoch, a digest of where its rows come from and go to, and since which epoch they have done so."""
+ROUTING, ITSELF = "routing", "broadcast, once"
+"""The part of a theta join that a user may leave to the compiler; what that chose is said of its state. A stream that is joined with itself is kept once."""
 _SHOWN = 160
 
 
@@ -87,6 +89,24 @@ def changed_parts(found: Mapping[str, Any], wanted: Mapping[str, Any], step: str
             yield f"{part}: {change}"
 
 
+def changed_routing(found: Mapping[str, Any], wanted: Mapping[str, Any], step: str) -> tuple[str, str] | None:
+    """Return why the state of a theta join is elsewhere than it would be now, and what would fit; None if it is not, or if an older version did not say.
+
+    >>> once, grid = ({"state": {"near": {"routing": routing}}} for routing in (ITSELF, "grid"))
+    >>> changed_routing(once, grid, "near")
+    ('a stream was joined with itself, and its tuples were kept once (broadcast, once → grid)', 'change both sides in the same way')
+    >>> changed_routing(grid, once, "near")
+    ('its tuples were in other buckets (grid → broadcast, once)', 'say routing="grid"')
+    """
+    was, now = (of.get("state", {}).get(step, {}).get(ROUTING) for of in (found, wanted))
+    if was is None or now is None or was == now:
+        return None
+    if was == ITSELF:
+        why = "a stream was joined with itself, and its tuples were kept once"
+        return f"{why} ({was} → {now})", "change both sides in the same way"
+    return f"its tuples were in other buckets ({was} → {now})", f'say routing="{was}"'
+
+
 def _incomparable(one: str, other: str) -> bool:
     """Return whether two digests cannot be compared, since different versions of a tool made them."""
     return one != other and _tool(one) == _tool(other)
@@ -109,6 +129,7 @@ _ABOUT_STATE = record(
     aggregates=may(names),
     size=may(whole(1)),
     every=may(whole(1)),
+    routing=may(text),
 )
 
 

@@ -21,7 +21,7 @@ from springtide.state import disk
 from springtide.state.checkpoint import Checkpoint, marker_of
 from springtide.state.copying import alone, copy, link_to, offsets_of, slot_of
 from springtide.state.errors import CheckpointError
-from springtide.state.forms import INPUTS, changed_parts
+from springtide.state.forms import INPUTS, ROUTING, changed_parts, changed_routing
 from springtide.state.log import Log
 from springtide.state.manifest import Manifest
 from springtide.state.names import MANIFESTS, MARKER, SAVEPOINTS, savepoint
@@ -194,7 +194,11 @@ def misfit(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str, st
             if before[name] != after[name]:
                 was, now = (text[name].removeprefix("source: ") for text in (before, after))
                 return f"the {what} {name} was {was}, and now is {now}", f"keep {name} as it was, or {anew}"
-            if change := next(changed_parts(found, wanted, name, without=INPUTS), None):
+            if routed := changed_routing(found, wanted, name):
+                return f"the step {name} has changed: {routed[0]}", f"{routed[1]}, or {anew}"
+            known = ROUTING in found.get("state", {}).get(name, {})
+            changed = changed_parts(found, wanted, name, without=INPUTS)
+            if change := next((c for c in changed if not (known and c.startswith(f"{ROUTING}: "))), None):
                 return f"the {what} {name} has changed: {change}", f"keep {name} as it was, or {anew}{_code(change)}"
     return None
 

@@ -546,6 +546,47 @@ def test_what_cannot_be_taken_over_is_refused(running: Callable[..., Running], q
         assert r.rows("out") == [("a", 2)]
 
 
+def near(one: Any, other: Any, routing: Any = None) -> Callable[[Running], st.Query]:
+    """Make a theta join of a stream with itself, or of two streams that are made of it."""
+
+    def make(r: Running) -> st.Query:
+        rows = r.source("feed")
+        left, right = (rows if keep is None else rows.filter(keep) for keep in (one, other))
+        pairs = left.theta_join(right, pl.col("k") != pl.col("k_right"), within="5us", routing=routing, name="near")
+        return st.Query("swapped", pairs.select("k", "k_right", "ts").to(r.sink("out"), name="out"))
+
+    return make
+
+
+ALL, ANY = pl.col("k") != "x", pl.col("k") != "y"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fits", "why"),
+    [
+        ((None, None), (ALL, None), None, "broadcast, once → grid.*; change both sides"),
+        ((None, None), (ALL, None, "broadcast"), None, "broadcast, once → broadcast.*; change both sides"),
+        ((ALL, None), (None, None), (None, None, "grid"), 'grid → broadcast, once.*; say routing="grid"'),
+        ((ALL, None), (ALL, ANY, "broadcast"), (ALL, ANY, "grid"), 'grid → broadcast.*; say routing="grid"'),
+    ],
+)
+def test_a_theta_join_keeps_its_state_where_it_is(
+    running: Callable[..., Running], old: Any, new: Any, fits: Any, why: str
+) -> None:
+    """A stream that is joined with itself is kept once; whether it is depends on what is before it."""
+    r = running(near(*old))
+    r.add("feed", ("a", 1), ("b", 3), ("c", 5))
+    with pytest.raises(st.QueryError, match=rf"near .*{why}"):
+        r.swap(near(*new))
+    if fits is not None:
+        r.swap(near(*fits))
+    r.add("feed", ("d", 7))
+    r.swap(near(*old))
+    r.end()
+    pairs = [("a", "b"), ("a", "c"), ("b", "c"), ("b", "d"), ("c", "d")]
+    assert r.rows("out", "k", "k_right") == sorted([*pairs, *((b, a) for a, b in pairs)])
+
+
 def test_a_policy_that_does_not_fit_leaves_no_savepoint(running: Callable[..., Running]) -> None:
     def copied(r: Running) -> st.Query:
         return st.Query("swapped", r.source("feed").to(r.sink("copy"), name="copy"))

@@ -208,6 +208,28 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, what: str) -> None:
     assert not (tmp_path / "new").exists()
 
 
+def paired(sink: MemorySink, before: Change, *, both: bool) -> st.Query:
+    """Make a stream joined with itself: with something before one side these are two streams, which are kept otherwise."""
+    source = st.source("numbers", st.memory(numbers(60), schema=SCHEMA), ts="ts")
+    left = before(source)
+    pairs = left.theta_join(left if both else source, pl.col("x") > pl.col("x_right"), within="9s", name="pairs")
+    return st.Query("q", pairs.select("x", "x_right", "ts").to(sink, name="out"))
+
+
+def test_a_stream_that_is_joined_with_itself_is_kept_once(tmp_path: Path) -> None:
+    sink, options = st.memory_sink(), Options(3, rows_per_epoch=10)
+    one = paired(sink, same, both=True)
+    inprocess.run(one.plan(buckets=16), tmp_path / "ckpt", options, between=lambda engine: engine.manifest.epoch < 2)
+    savepoint = state.save(tmp_path / "ckpt", "one")
+    change = FITS["a filter that all pass"][0]
+    with pytest.raises(CheckpointError, match=r"step pairs .*once → grid.*; change both sides"):
+        begin_from(savepoint, paired(sink, change, both=False).plan(buckets=16), tmp_path / "new")
+    plan = paired(sink, change, both=True).plan(buckets=16)
+    begin_from(savepoint, plan, tmp_path / "new")
+    inprocess.run(plan, tmp_path / "new", options)
+    compare(pl.concat([sink.epochs[e] for e in sorted(sink.epochs)]), one.run_reference().rows())
+
+
 def test_a_step_that_is_no_more(tmp_path: Path) -> None:
     sink = st.memory_sink()
     inprocess.run(
