@@ -22,7 +22,7 @@ _AROUND = 300
 LONGEST_NAMES = 200
 """Bytes that the names of a query and its sink may have in the header."""
 _LAST = 2**31 - 1
-"""The greatest number that a partition can have."""
+"""The greatest number that a partition can have, and more bytes than any record has."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,8 @@ def _most(column: pl.Series) -> int:
     if isinstance(dtype, pl.Struct):
         names = pl.Series(column.struct.fields, dtype=pl.String)
         return 4 + len(names) * _most(names) + sum(map(_most, column.struct.unnest()))
+    if dtype.is_nested():  # a map: nobody knows before it is written
+        return _LAST
     if isinstance(dtype, pl.Binary):
         return 4 + 2 * _greatest(column.bin.size())
     if isinstance(dtype, pl.String | pl.Categorical | pl.Enum):

@@ -35,8 +35,11 @@ def outbox(**options: Any) -> RecordFiles:
         pl.DataFrame({"value": [{"c" * 1800: 1}]}),
         pl.DataFrame({f"a column with number {n}": [n] for n in range(100)}),
         pl.DataFrame({"value": pl.Series([[1.5] * 500], dtype=pl.Array(pl.Float64, 500))}),
+        pl.DataFrame(
+            {"value": pl.Series([[{"key": "k" * 900, "value": "v" * 900}]], dtype=pl.Map(pl.String(), pl.String()))}
+        ),
     ],
-    ids=["text", "escapes", "bytes", "list", "objects", "a name", "a name inside", "many columns", "array"],
+    ids=["text", "escapes", "bytes", "list", "objects", "a name", "a name inside", "many columns", "array", "map"],
 )
 def test_a_record_that_is_too_large_is_refused(rows: pl.DataFrame, tmp_path: Path) -> None:
     with pytest.raises(
