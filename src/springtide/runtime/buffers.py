@@ -31,8 +31,7 @@ def buffer(epoch: Epoch, subquery: str, instance: int, blob: Blob) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     data = blob.encode()
     epoch.tiers.with_room(lambda: path.write_bytes(data))
-    epoch.tiers.settle(file)
-    return file
+    return epoch.tiers.settle(file)
 
 
 def sent_before(epoch: Epoch, subquery: str, instance: int) -> Iterator[Blob]:

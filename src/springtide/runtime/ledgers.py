@@ -88,8 +88,7 @@ class Ledgers:
         path = tiers.here / file
         path.parent.mkdir(parents=True, exist_ok=True)
         tiers.with_room(lambda: path.write_bytes(data))
-        tiers.settle(file)
-        return [file, len(records), zlib.crc32(data)]
+        return [tiers.settle(file), len(records), zlib.crc32(data)]
 
     def _records(self, file: str, crc: int) -> list[list[Any]]:
         tiers = self._tiers()

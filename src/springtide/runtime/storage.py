@@ -76,7 +76,7 @@ class Storage:
         if self._signs is not None:  # from now on: others that stand by must see at once that there is a run again
             self._pulse = Pulse(store or checkpoint.store, self._signs, lambda: self.lease.is_lost())
         try:
-            self.kept: list[Manifest] = checkpoint.history()
+            self.kept: list[Manifest] = (self._mirror or checkpoint).history()
         except BaseException:
             self.release()
             raise
@@ -107,8 +107,10 @@ class Storage:
         private.sweep(self._parent, self.checkpoint.root, keep=self.tiers.shared_memory)
         if self._mirror is not None:
             keep = _needed(self.kept) | {d.file for d in self.manifest.outbox}
+            attached = self._mirror.is_detached
             self.lease = self._mirror.begin(self.lease, self.kept, keep)
-            self.kept = self.checkpoint.history()
+            if attached:
+                self.kept = self._mirror.history()
         if self.checkpoint.remote is not None:
             self._relay = Relay(self.checkpoint.remote, self.checkpoint.root, lambda: self.lease)
         left = self.checkpoint.left(_needed(self.kept), self.manifest.epoch)

@@ -158,7 +158,7 @@ class Work:
         path = self.epoch.tiers.here / file
         path.parent.mkdir(parents=True, exist_ok=True)
         self.epoch.tiers.with_room(lambda: outbox.write(rows, path))
-        self.epoch.tiers.settle(file)
+        file = self.epoch.tiers.settle(file)
         self.rows_out += rows.height
         digest = f"{digest_of_rows(rows):x}" if self.epoch.digested else ""
         self.outbox.append(Delivery(sink, file, rows.height, self.instance, digest))

@@ -281,8 +281,13 @@ class Checkpoint:
             return b""
 
     def marker(self) -> bytes:
-        """Read springtide.json, which makes the folder a checkpoint, and check it."""
+        """Read springtide.json, which makes the folder a checkpoint, and check it. What a cache has lost of it is in the store."""
         data = self.found()
+        if self.cache is not None:
+            with suppress(CheckpointError):
+                return self._valid(data or b"")
+            with suppress(FileNotFoundError):
+                data = self.store.read(MARKER)
         if data is None:
             raise self._error("does not exist, or is not a Springtide checkpoint", "check the path")
         return self._valid(data)

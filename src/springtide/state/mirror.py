@@ -85,6 +85,8 @@ class Mirror:
         """What the backup has, until it has what the folder has."""
         self.records: set[str] = set()
         """Files of Spark's own records that the backup has."""
+        self._read_log: Records | None = None
+        """The log as it was read last."""
         self._found: set[str] = set()
         """Segments of epochs that are over, from the last listing."""
         self._sweeper = ThreadPoolExecutor(1, "springtide-sweeper")
@@ -98,6 +100,11 @@ class Mirror:
     def url(self) -> str:
         """Where the backup is, without what is secret in the address."""
         return self._store.url
+
+    @property
+    def is_detached(self) -> bool:
+        """Whether the folder has epochs that the backup does not have yet."""
+        return self._detached is not None
 
     # ── at the start of a run ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -115,6 +122,12 @@ class Mirror:
             raise
         lease.descriptor = descriptor
         return lease
+
+    def history(self) -> list[Manifest]:
+        """Return the manifests that are kept, as the log has them that counts: what a cache has of them may be gone again."""
+        if self._detached is not None or self._read_log is None:
+            return self._checkpoint.history()
+        return self._read_log.manifests()
 
     def fill(self, identity: dict[str, Any]) -> None:
         """Bring the folder up to date without taking over; raise what is wrong with it, or with the backup."""
@@ -180,7 +193,9 @@ class Mirror:
         theirs, ours = self._read(MARKER), self._checkpoint.found()
         if identity is not None and (theirs is not None or ours is not None):
             self._checkpoint.check(identity, theirs, self._newest() if theirs is not None else None)
-        if theirs is not None and ours is not None and Lineage.of(theirs).id != Lineage.of(ours).id:
+        if self._checkpoint.cache is not None:
+            ours = None  # one of another checkpoint was cleared
+        if theirs is not None and ours is not None and Lineage.of(theirs).id != self._checkpoint.lineage().id:
             raise CheckpointError(
                 str(self._root), f"is not the one whose backup is in {self.url}", "give it a backup of its own"
             )
@@ -220,6 +235,7 @@ class Mirror:
 
     def _cache(self, here: Records, there: Records, marker: bytes, *, outdated: bool) -> None:
         """Copy the backup's log to the folder, and Spark's offsets if the folder is out of date. What makes it a checkpoint comes last."""
+        self._read_log = there
         empty = self._checkpoint.found() is None
         folder, local = self._checkpoint.log, self._checkpoint.log.store
         if empty or outdated:  # before the log: with that, the folder counts as up to date

@@ -5,6 +5,8 @@ Numbers of epochs have nine digits, so that names sort as epochs do.
 
 from __future__ import annotations
 
+import re
+
 from springtide.query.types import END_OF_TIME
 
 MARKER = "springtide.json"
@@ -111,6 +113,28 @@ def blob(epoch: int, subquery: str, instance: int, attempt: str) -> str:
     'buffer/000000007/calls-0-1a2b.blob'
     """
     return f"{BUFFER}/{numbered(epoch)}/{subquery}-{instance}-{attempt}.blob"
+
+
+def checked(file: str, crc: int) -> str:
+    """Return the name of a file with its checksum in it: a cache may have it damaged.
+
+    >>> checked("outbox/000000007/out-sums-0-1a2b.parquet", 0xC0FFEE)
+    'outbox/000000007/out-sums-0-1a2b~00c0ffee.parquet'
+    """
+    folder, slash, name = file.rpartition("/")
+    whose, dash, attempt = name.rpartition("-")  # steps may have dots in their names
+    attempt, dot, suffix = attempt.partition(".")
+    return f"{folder}{slash}{whose}{dash}{attempt}~{crc:08x}{dot}{suffix}"
+
+
+def checksum_of(name: str) -> int | None:
+    """Return the checksum in the name of a file; None if it has none.
+
+    >>> checksum_of("out-sums-0-1a2b~00c0ffee.parquet")
+    12648430
+    """
+    found = re.search(r"~([0-9a-f]{8})(\.|$)", name.rpartition("-")[2])
+    return int(found[1], 16) if found else None
 
 
 def spark_record(record: str, generation: int = 1) -> str:

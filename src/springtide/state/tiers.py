@@ -23,7 +23,7 @@ from typing import TypeVar
 
 import polars as pl
 
-from springtide.state import disk, private
+from springtide.state import disk, names, private
 from springtide.state.caches import Cache, used
 from springtide.state.errors import CheckpointError, LostError
 from springtide.state.names import STATE
@@ -114,11 +114,11 @@ class Tiers:
         """Read some buckets of a segment of which this node has no copy by range; None if it is better read as a whole, or cannot be read otherwise."""
         if self.cache is None or self.backup is None or segment.index is None or self.nearest(segment) is not None:
             return None
+        cache, store = self.cache, self.backup
         for seconds in (_ARRIVES if self.uploads_later else 0.0, None):
             try:
-                cache, store = self.cache, self.backup
                 found = self.with_room(lambda: rows_of(cache.here(), store, segment, buckets))
-                self.cache.trim()
+                cache.trim()
                 return found
             except FileNotFoundError:
                 if seconds is None or self.absent([segment], seconds):
@@ -235,20 +235,32 @@ class Tiers:
 
     # ── other files ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def settle(self, file: str) -> None:
-        """Make a file that was written in the root durable."""
+    def settle(self, file: str) -> str:
+        """Make a file that was written in the root durable; return what it is called now. In a cache, the name has its checksum."""
         path = self.here / file
         disk.flush(path)  # in a cache too: a sink may take the file itself
+        if self.cache is not None:
+            file = names.checked(file, checksum(path))
+            path = path.replace(self.here / file)
         if self.backup is not None:
             self.backup.put(path, file)
+        return file
 
     def fetched(self, file: str) -> Path:
-        """Return the path of a file of the root; if it is not here and the backup has it, it is fetched."""
+        """Return the path of a file of the root; if it is not here whole and the backup has it, it is fetched."""
         path = self.here / file
-        if self.backup is not None and not path.exists():
+        if self.backup is not None and not self._is_as_settled(path):
+            path.unlink(missing_ok=True)
             with suppress(FileNotFoundError):
                 self._fetched(file, path)
         return path
+
+    def _is_as_settled(self, path: Path) -> bool:
+        crc = names.checksum_of(path.name) if self.cache is not None else None
+        try:
+            return path.exists() if crc is None else checksum(path) == crc
+        except FileNotFoundError:
+            return False
 
     def _fetched(self, file: str, path: Path) -> None:
         assert self.backup is not None

@@ -27,6 +27,7 @@ from springtide.state.checkpoint import Checkpoint
 from springtide.state.claims import Lease, take
 from springtide.state.copying import backup
 from springtide.state.log import Log, Records
+from springtide.state.manifest import Manifest
 from springtide.state.savepoints import save, savepoints
 from springtide.state.stores import Store
 from springtide.state.verifying import verify
@@ -108,20 +109,69 @@ def test_s3(s3: str, tmp_path: Path) -> None:
     assert not [f for f in kept if b"hush-hush" in f.read_bytes()], "secrets are written nowhere"
 
 
+def delete(path: Path, _: Random) -> None:
+    path.unlink()
+
+
+def truncate(path: Path, _: Random) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def garble(path: Path, random: Random) -> None:
+    data = bytearray(path.read_bytes() or b" ")
+    data[random.randrange(len(data))] ^= 255
+    path.write_bytes(data)
+
+
+def cached(folder: Path) -> list[Path]:
+    """Every file of the caches in a folder, but for what says whose a cache is."""
+    return sorted(f for f in folder.rglob("*") if f.is_file() and f.name not in ("lock", ".springtide"))
+
+
 @pytest.mark.parametrize("every", ["epoch", "1ms"])
-@pytest.mark.parametrize("seed", range(4))
-def test_caches_may_be_deleted_at_any_moment(bucket: Misbehaving, tmp_path: Path, every: str, seed: int) -> None:
+@pytest.mark.parametrize("harm", [delete, truncate, garble])
+@pytest.mark.parametrize("seed", range(2))
+def test_caches_may_be_deleted_or_damaged_at_any_moment(
+    bucket: Misbehaving, tmp_path: Path, every: str, harm: Callable[[Path, Random], None], seed: int
+) -> None:
     random, sink = Random(seed), MemorySink()
 
-    def delete(engine: Engine) -> None:
-        for file in sorted(f for f in tmp_path.rglob("*.arrow") if f.is_file()):
-            if random.random() < 0.5:
-                file.unlink(missing_ok=True)
+    def do_harm(engine: Engine) -> None:
+        for file in cached(tmp_path):
+            if random.random() < 0.4:
+                harm(file, random)
         if random.random() < 0.3:
             shutil.rmtree(engine.checkpoint.root / "state", ignore_errors=True)
 
-    run(sink, options(tmp_path, every), 4, delete)
-    run(sink, options(tmp_path, every), None, delete)
+    with in_turn():
+        for until in (3, 6, None):
+            run(sink, options(tmp_path, every), until, do_harm)
+    check(sink)
+
+
+@pytest.mark.parametrize("harm", [delete, truncate, garble])
+def test_what_is_harmed_before_it_is_published_or_read_at_a_start_is_taken_from_the_store(
+    bucket: Misbehaving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path, Random], None]
+) -> None:
+    random, sink = Random(0), MemorySink()
+    commit, fill = Lease.commit, mirror.Mirror._cache
+
+    def committed(self: Lease, manifest: Manifest) -> bytes:
+        done = commit(self, manifest)
+        for file in cached(tmp_path):
+            harm(file, random)
+        return done
+
+    def filled(self: mirror.Mirror, *given: Any, **named: Any) -> None:
+        fill(self, *given, **named)
+        for file in cached(tmp_path):
+            harm(file, random)
+
+    monkeypatch.setattr(Lease, "commit", committed)
+    monkeypatch.setattr(mirror.Mirror, "_cache", filled)
+    with in_turn():
+        for until in (3, 6, None):
+            run(sink, options(tmp_path, "1ms"), until)
     check(sink)
 
 
