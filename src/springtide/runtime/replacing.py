@@ -29,7 +29,7 @@ from springtide.runtime.backfilling import Built
 from springtide.runtime.identity import identity, places_of
 from springtide.runtime.old_owners import at_old_owners
 from springtide.runtime.topology import origin_ranks, sources_upstream, sources_upstream_of_side
-from springtide.state.forms import INPUTS, MOVED, ORIGINS, PLACES, ROUTING, SINCE, Part, changed_routing, changes
+from springtide.state.forms import INPUTS, MOVED, ORIGINS, PLACES, ROUTING, SINCE, Part, changed_state, changes
 from springtide.state.manifest import Manifest, SourceState
 
 _FREE = {steps.Operate: ("operator", "on_error"), steps.Join: ("where",), steps.ThetaJoin: (ROUTING,)}
@@ -146,8 +146,8 @@ def _check_step(old: Plan, new: Plan, name: str, before: Mapping[str, Any], afte
         raise _refusal(name, now, why)
     if isinstance(was, steps.Operate) and isinstance(now, steps.Operate):
         _check_operator(name, was, now)
-    if routed := changed_routing(before, after, name):
-        why, works = routed
+    if other := changed_state(before, after, name):
+        why, works = other
         hint = f"{works}, or give it another name: it then begins with nothing"
         raise QueryError(f"{name} ({now.kind})", f"what it has cannot be taken over: {why}", hint)
     for q in (q for q in new.subqueries if q.head == name):

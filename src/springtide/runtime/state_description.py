@@ -6,14 +6,15 @@ from typing import Any
 
 from springtide.compiler.plan import Grid, Plan
 from springtide.operators import operator_of
-from springtide.query.steps import ThetaJoin
-from springtide.state.forms import ITSELF, ROUTING
+from springtide.query.steps import Aggregate, ThetaJoin
+from springtide.query.types import schema_text
+from springtide.state.forms import CONTENT, ITSELF, ROUTING
 
 
 def state_description(plan: Plan) -> dict[str, dict[str, Any]]:
     """Return for each stateful subquery what its state is about: columns, keys, aggregates, and the window's lengths in microseconds.
 
-    The buckets of a theta join have other tuples with another routing, which the compiler may choose.
+    Some of it depends on what comes before a step (`springtide.state.forms.changed_state`).
 
     >>> hourly = calls.aggregate(by="src", window=st.sliding("1h", every="1m"), n=st.count(), name="hourly")
     >>> state_description(st.Query("hourly", hourly.to(st.memory_sink())).plan())
@@ -21,6 +22,9 @@ def state_description(plan: Plan) -> dict[str, dict[str, Any]]:
     """
     stateful_steps = {q.name: plan.step(q.head) for q in plan.subqueries if q.head is not None and not q.merges}
     found = {name: step.describe_state() for name, step in stateful_steps.items()}
+    for name, step in stateful_steps.items():
+        if isinstance(step, Aggregate) and step.combines and any(a.traits.ordered for a in step.aggregates):
+            found[name][CONTENT] = schema_text(step.inputs[0].schema)
     for exchange in plan.exchanges:
         if isinstance(step := plan.target(exchange), ThetaJoin):
             left, right = ((stream.step, stream.port) for stream in step.inputs)

@@ -14,6 +14,8 @@ ORIGINS = "origins"
 """The part of a stateful step that says which sources and stateful steps are upstream of each side, whatever stateless steps are between."""
 SINCE, PLACES, MOVED = "since", "places", "moved"
 """What a form says of itself once the query was replaced: its first epoch, a digest of where its rows come from and go to, and since which epoch they have done so."""
+CONTENT = "content"
+"""What is said of the state of an aggregate that keeps values in order: all columns of its input, since tuples with equal times and places are ordered by them."""
 ROUTING, ITSELF = "routing", "broadcast, once"
 """The part of a theta join that a user may leave to the compiler; what that chose is said of its state. A stream that is joined with itself is kept once."""
 _SHOWN = 160
@@ -89,16 +91,24 @@ def changed_parts(found: Mapping[str, Any], wanted: Mapping[str, Any], step: str
             yield f"{part}: {change}"
 
 
-def changed_routing(found: Mapping[str, Any], wanted: Mapping[str, Any], step: str) -> tuple[str, str] | None:
-    """Return why the state of a theta join is elsewhere than it would be now, and what would fit; None if it is not, or if an older version did not say.
+def changed_state(found: Mapping[str, Any], wanted: Mapping[str, Any], step: str) -> tuple[str, str] | None:
+    """Return why what a step keeps is kept otherwise now, though the step is what it was, and what would fit; None if it is not, or if an older version did not say.
+
+    It depends on what comes before a theta join whether a stream is joined with itself, and how its tuples are routed. An aggregate that
+    keeps values in order keeps all columns with them.
 
     >>> once, grid = ({"state": {"near": {"routing": routing}}} for routing in (ITSELF, "grid"))
-    >>> changed_routing(once, grid, "near")
+    >>> changed_state(once, grid, "near")
     ('a stream was joined with itself, and its tuples were kept once (broadcast, once → grid)', 'change both sides in the same way')
-    >>> changed_routing(grid, once, "near")
+    >>> changed_state(grid, once, "near")
     ('its tuples were in other buckets (grid → broadcast, once)', 'say routing="grid"')
     """
-    was, now = (of.get("state", {}).get(step, {}).get(ROUTING) for of in (found, wanted))
+    before, after = (of.get("state", {}).get(step, {}) for of in (found, wanted))
+    was, now = before.get(CONTENT), after.get(CONTENT)
+    if was is not None and now is not None and was != now:
+        why = f"it keeps values in their order, together with all columns of its input ({was} → {now})"
+        return why, "select the columns that it had, in their order, before it"
+    was, now = before.get(ROUTING), after.get(ROUTING)
     if was is None or now is None or was == now:
         return None
     if was == ITSELF:
@@ -130,6 +140,7 @@ _ABOUT_STATE = record(
     size=may(whole(1)),
     every=may(whole(1)),
     routing=may(text),
+    content=may(text),
 )
 
 

@@ -21,7 +21,7 @@ from springtide.state import disk
 from springtide.state.checkpoint import Checkpoint, marker_of
 from springtide.state.copying import alone, copy, link_to, offsets_of, slot_of
 from springtide.state.errors import CheckpointError
-from springtide.state.forms import INPUTS, ROUTING, changed_parts, changed_routing
+from springtide.state.forms import INPUTS, ROUTING, changed_parts, changed_state
 from springtide.state.log import Log
 from springtide.state.manifest import Manifest
 from springtide.state.names import MANIFESTS, MARKER, SAVEPOINTS, savepoint
@@ -194,8 +194,8 @@ def misfit(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str, st
             if before[name] != after[name]:
                 was, now = (text[name].removeprefix("source: ") for text in (before, after))
                 return f"the {what} {name} was {was}, and now is {now}", f"keep {name} as it was, or {anew}"
-            if routed := changed_routing(found, wanted, name):
-                return f"the step {name} has changed: {routed[0]}", f"{routed[1]}, or {anew}"
+            if other := changed_state(found, wanted, name):
+                return f"the state of the step {name} would be another one: {other[0]}", f"{other[1]}, or {anew}"
             known = ROUTING in found.get("state", {}).get(name, {})
             changed = changed_parts(found, wanted, name, without=INPUTS)
             if change := next((c for c in changed if not (known and c.startswith(f"{ROUTING}: "))), None):

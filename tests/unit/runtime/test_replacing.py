@@ -546,6 +546,35 @@ def test_what_cannot_be_taken_over_is_refused(running: Callable[..., Running], q
         assert r.rows("out") == [("a", 2)]
 
 
+@pytest.mark.parametrize("window", [st.tumbling("20us"), st.sliding("20us", every="10us"), st.session("10us")], ids=str)
+def test_values_in_order_are_kept_with_all_columns(running: Callable[..., Running], window: Any) -> None:
+    """Tuples with equal times and places are ordered by their content: in another form that must have the same columns."""
+
+    def query(*, more: bool = False, select: bool = False) -> Callable[[Running], st.Query]:
+        def make(r: Running) -> st.Query:
+            rows = r.source("feed")
+            rows = rows.map(more=pl.lit(1)) if more else rows
+            rows = rows.select("k", "ts") if select else rows
+            kept = rows.aggregate(by="k", window=window, n=st.count(), all=st.collect("ts"), name="kept")
+            counts = rows.aggregate(by="k", window=window, n=st.count(), name="counts")
+            ends = [counts.to(r.sink("counts"), name="of-counts")]
+            return st.Query("swapped", kept.to(r.sink("out"), name="out"), *ends)
+
+        return make
+
+    r = running(query())
+    r.add("feed", ("a", 1), ("a", 3))
+    with pytest.raises(
+        st.QueryError, match=r"kept .aggregate.*order.*all columns.*k:str ts:time → k:str ts:time more:.*; select"
+    ):
+        r.swap(query(more=True))
+    r.swap(query(more=True, select=True))
+    r.add("feed", ("a", 5))
+    r.end()
+    assert {n for _, n in r.rows("out")} >= {3}
+    assert r.rows("out") == r.rows("counts")
+
+
 def near(one: Any, other: Any, routing: Any = None) -> Callable[[Running], st.Query]:
     """Make a theta join of a stream with itself, or of two streams that are made of it."""
 

@@ -208,6 +208,26 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, what: str) -> None:
     assert not (tmp_path / "new").exists()
 
 
+def kept(sink: MemorySink, before: Change) -> st.Query:
+    source = before(st.source("numbers", st.memory(numbers(60), schema=SCHEMA), ts="ts"))
+    kept = source.aggregate(by="key", window=st.tumbling("20s"), all=st.collect("x"), name="kept")
+    return st.Query("q", kept.to(sink, name="out"))
+
+
+def test_values_in_order_are_kept_with_all_columns(tmp_path: Path) -> None:
+    sink, options = st.memory_sink(), Options(3, rows_per_epoch=10)
+    one = kept(sink, same)
+    inprocess.run(one.plan(), tmp_path / "ckpt", options, between=lambda engine: engine.manifest.epoch < 2)
+    savepoint = state.save(tmp_path / "ckpt", "one")
+    more = FITS["another column"][0]
+    with pytest.raises(CheckpointError, match=r"step kept .*order, together with all columns .*; select the columns"):
+        begin_from(savepoint, kept(sink, more).plan(), tmp_path / "new")
+    plan = kept(sink, lambda s: more(s).select(*s.schema)).plan()
+    begin_from(savepoint, plan, tmp_path / "new")
+    inprocess.run(plan, tmp_path / "new", options)
+    compare(pl.concat([sink.epochs[e] for e in sorted(sink.epochs)]), one.run_reference().rows())
+
+
 def paired(sink: MemorySink, before: Change, *, both: bool) -> st.Query:
     """Make a stream joined with itself: with something before one side these are two streams, which are kept otherwise."""
     source = st.source("numbers", st.memory(numbers(60), schema=SCHEMA), ts="ts")
