@@ -16,6 +16,7 @@ import springtide as st
 from springtide.cli.app import app
 from springtide.runtime.engine import Options
 from springtide.runtime.inprocess import run
+from springtide.state.checkpoint import Checkpoint
 from springtide.testing import at
 
 if TYPE_CHECKING:
@@ -158,8 +159,8 @@ def test_primitives_do_what_is_said(in_an_empty_folder: Path) -> None:
     plan = st.Query("sums", sums.to(st.memory_sink())).plan()
     run(plan, "ckpt", Options(2, rows_per_epoch=10), between=lambda engine: engine.manifest.epoch < 3)
     exec(compile(code, "state.md", "exec"), {})
-    kept = {f: sorted(m.name[-1] for m in Path(f, "manifests").iterdir()) for f in ("ckpt", "fresh", "node2/ckpt")}
-    assert kept == {"ckpt": ["0", "1", "2", "3"], "fresh": ["2"], "node2/ckpt": ["2", "3"]}
+    kept = {folder: Checkpoint(folder).epochs() for folder in ("ckpt", "fresh", "node2/ckpt")}
+    assert kept == {"ckpt": [0, 1, 2, 3], "fresh": [2], "node2/ckpt": [2, 3]}
 
 
 @pytest.mark.spark
