@@ -45,7 +45,7 @@ class FileRecord:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundFile:
     """A file that is there."""
 
     name: str
@@ -60,7 +60,7 @@ class Found:
         return FileRecord(self.name, self.size, self.modified, rows, fate, self.tag)
 
 
-Look = Callable[[str, str], Found | None]
+Look = Callable[[str, str], FoundFile | None]
 """Looks at a file by its name and its path; None if it is gone."""
 
 

@@ -22,7 +22,7 @@ FIXED = 0.1
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkRate:
     """The work of a subquery per second."""
 
     level: int
@@ -38,12 +38,12 @@ class Work:
         """Return how long it takes with this many instances."""
         return max(self.seconds / instances, self.heaviest)
 
-    def times(self, factor: float) -> Work:
+    def times(self, factor: float) -> WorkRate:
         """Return the work when `factor` times as many rows arrive."""
         return replace(self, seconds=self.seconds * factor, heaviest=self.heaviest * factor)
 
 
-Works = Mapping[str, Work]
+Works = Mapping[str, WorkRate]
 Degrees = Mapping[str, int]
 
 
@@ -60,7 +60,7 @@ def fewest(works: Works, available: float = 1.0) -> dict[str, int]:
 
     If no number is enough, return the one that achieves the most.
 
-    >>> fewest({"calls": Work(0, 1.0), "heavy": Work(1, 4.0)})
+    >>> fewest({"calls": WorkRate(0, 1.0), "heavy": WorkRate(1, 4.0)})
     {'calls': 3, 'heavy': 6}
     """
     return grown(works, {name: work.least for name, work in works.items()}, available)
@@ -69,7 +69,7 @@ def fewest(works: Works, available: float = 1.0) -> dict[str, int]:
 def grown(works: Works, degrees: Degrees, available: float = 1.0) -> dict[str, int]:
     """Add as few instances as necessary, and remove none.
 
-    >>> grown({"calls": Work(0, 1.0), "heavy": Work(1, 4.0)}, {"calls": 5, "heavy": 1})
+    >>> grown({"calls": WorkRate(0, 1.0), "heavy": WorkRate(1, 4.0)}, {"calls": 5, "heavy": 1})
     {'calls': 5, 'heavy': 5}
     """
     available = max(available, NEARLY * _at_best(works))
@@ -89,7 +89,7 @@ def grown(works: Works, degrees: Degrees, available: float = 1.0) -> dict[str, i
 def shrunk(works: Works, degrees: Degrees, available: float = 1.0, least: Degrees | None = None) -> dict[str, int]:
     """Remove as many instances as can be spared, starting with those whose removal costs the least time.
 
-    >>> shrunk({"calls": Work(0, 1.0), "heavy": Work(1, 4.0)}, {"calls": 9, "heavy": 9})
+    >>> shrunk({"calls": WorkRate(0, 1.0), "heavy": WorkRate(1, 4.0)}, {"calls": 9, "heavy": 9})
     {'calls': 3, 'heavy': 6}
     """
     found = dict(degrees)
@@ -118,7 +118,7 @@ def fewer_changes(
 ) -> dict[str, int]:
     """Leave as many subqueries unchanged as possible, as long as this takes at most `spare` more instances in total, as a share.
 
-    >>> works = {"calls": Work(0, 0.01), "heavy": Work(1, 5.0)}
+    >>> works = {"calls": WorkRate(0, 0.01), "heavy": WorkRate(1, 5.0)}
     >>> fewer_changes(works, {"calls": 1, "heavy": 5}, {"calls": 2, "heavy": 6})
     {'calls': 1, 'heavy': 6}
     """
@@ -175,7 +175,7 @@ def _best_step(works: Works, degrees: Degrees) -> dict[str, int] | None:
     return best[1] if best else None
 
 
-def _for_time(work: Work, instances: int, time: float) -> int:
+def _for_time(work: WorkRate, instances: int, time: float) -> int:
     """Return the number of instances, at least `instances`, with which it takes no longer than `time`, as far as more instances help."""
     wanted = math.ceil(work.seconds / max(time, work.heaviest) - ROUNDING) if work.seconds else instances
     return max(instances, wanted if work.most is None else min(wanted, work.most))
@@ -184,12 +184,12 @@ def _for_time(work: Work, instances: int, time: float) -> int:
 # ── from a snapshot ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def works(summary: Snapshot) -> dict[str, Work]:
+def works(summary: Snapshot) -> dict[str, WorkRate]:
     """Return the work of each subquery per second, as if everything read had been spread as evenly as its buckets allow."""
     return {name: _work(summary, name) for name in summary.subqueries}
 
 
-def _work(summary: Snapshot, name: str) -> Work:
+def _work(summary: Snapshot, name: str) -> WorkRate:
     own, period = summary.subqueries[name], summary.period or 1.0
     total = sum(own.busy)
     mean = total / len(own.busy) if own.busy else 0.0
@@ -199,7 +199,7 @@ def _work(summary: Snapshot, name: str) -> Work:
     buckets = len(own.map.owners)
     if buckets:  # balancing leaves no instance more than a bucket above the average
         uneven = min(uneven, 1 + own.instances / buckets)
-    return Work(summary.levels[name], total * uneven / period, heaviest / period, most=own.most)
+    return WorkRate(summary.levels[name], total * uneven / period, heaviest / period, most=own.most)
 
 
 def hottest(summary: Snapshot, name: str) -> float:

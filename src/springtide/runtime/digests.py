@@ -29,7 +29,7 @@ import numpy as np
 import polars as pl
 from polars.exceptions import PolarsError
 
-from springtide.state.forms import Part
+from springtide.state.forms import FormPart
 
 _PLAIN: Final = (bool, int, float, complex, str, bytes, Decimal, date, time, timedelta, range, type(None))
 _PICKLE: Final = re.compile(rb"\x80[\x02-\x05]")
@@ -40,7 +40,7 @@ _SHOWN: Final = 100
 """Characters of an expression that are kept for people."""
 
 
-def of_code(given: Any) -> Part:
+def of_code(given: Any) -> FormPart:
     """Digest a user's operator, class or function.
 
     >>> def double(x):
@@ -53,23 +53,23 @@ def of_code(given: Any) -> Part:
     """
     name = str(getattr(given, "__qualname__", None) or type(given).__qualname__)
     if (version := getattr(given, "version", None)) is not None:
-        return Part(name, str(version), "version")
+        return FormPart(name, str(version), "version")
     reader = _Reader()
     digest = _hex(reader.value(given, root=True))
-    return Part(name, digest, _python() if reader.bytecode else "source")
+    return FormPart(name, digest, _python() if reader.bytecode else "source")
 
 
-def of_expression(expr: pl.Expr, text: str) -> Part:
+def of_expression(expr: pl.Expr, text: str) -> FormPart:
     """Digest a whole expression, with the functions that it calls. Only the same version of Polars writes it the same way."""
     shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
     try:
         node = json.loads(expr.meta.serialize(format="json"))
     except (PolarsError, ValueError, TypeError, AttributeError):  # a function that cannot be pickled
-        return Part(shown, _hex(str(expr)), f"text, Polars {pl.__version__}")
+        return FormPart(shown, _hex(str(expr)), f"text, Polars {pl.__version__}")
     reader = _Reader()
     whole = reader.without_pickles(node)
     made = f"Polars {pl.__version__}"
-    return Part(shown, _hex(whole), f"{made}, {_python()}" if reader.bytecode else made)
+    return FormPart(shown, _hex(whole), f"{made}, {_python()}" if reader.bytecode else made)
 
 
 class _Reader:

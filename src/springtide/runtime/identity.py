@@ -26,7 +26,7 @@ from springtide.runtime.drawing import drawing
 from springtide.runtime.old_owners import at_old_owners
 from springtide.runtime.state_description import state_description
 from springtide.state.checkpoint import Checkpoint
-from springtide.state.forms import INPUTS, ORIGINS, Part
+from springtide.state.forms import INPUTS, ORIGINS, FormPart
 from springtide.state.manifest import Manifest
 from springtide.state.names import MARKER
 from springtide.state.savepoints import adopt
@@ -34,7 +34,7 @@ from springtide.state.stores import Store
 
 _ELSEWHERE = ("name", "inputs", "schema", "connector")
 """Fields of a step that are not part of its form, or are described in another way."""
-_parts_known: WeakKeyDictionary[steps.Step, dict[str, Part]] = WeakKeyDictionary()
+_parts_known: WeakKeyDictionary[steps.Step, dict[str, FormPart]] = WeakKeyDictionary()
 """Computed when a step is first asked for, before its code runs: what that caches must not count as a change."""
 
 
@@ -72,7 +72,8 @@ def identity(plan: Plan) -> dict[str, Any]:
 
 def places_of(plan: Plan) -> str:
     """Return a few hex digits for where rows come from and go to, as far as connectors say. Every start may have other places; whoever stands by must know if they change while the query runs."""
-    places = {**plan.graph.of_kind(steps.Source), **plan.graph.of_kind(steps.Sink)}
+    graph = plan.graph
+    places: dict[str, steps.Source | steps.Sink] = {**graph.of_kind(steps.Source), **graph.of_kind(steps.Sink)}
     lines = [f"{name} {step.connector.describe()}" for name, step in sorted(places.items())]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
@@ -94,9 +95,9 @@ def misfit(plan: Plan, manifest: Manifest) -> str | None:
 def form(graph: Graph, name: str) -> dict[str, list[str]]:
     """Return what a step is, part by part: what goes into it, and everything that decides what it makes of that."""
     step = graph.steps[name]
-    found = {INPUTS: Part(", ".join(_stream(graph, s.step, s.port) for s in step.inputs))} if step.inputs else {}
+    found = {INPUTS: FormPart(", ".join(_stream(graph, s.step, s.port) for s in step.inputs))} if step.inputs else {}
     if step.stateful:
-        found[ORIGINS] = Part(" | ".join(", ".join(sorted(_origins(graph, s.step, s.port))) for s in step.inputs))
+        found[ORIGINS] = FormPart(" | ".join(", ".join(sorted(_origins(graph, s.step, s.port))) for s in step.inputs))
     if step not in _parts_known:
         own = _of_source(step) if isinstance(step, steps.Source) else dict(_of_step(step))
         _parts_known[step] = own
@@ -114,7 +115,7 @@ def _origins(graph: Graph, step: steps.Step, port: str) -> set[str]:
     return {origin for s in step.inputs for origin in _origins(graph, s.step, s.port)}
 
 
-def _of_source(source: steps.Source) -> dict[str, Part]:
+def _of_source(source: steps.Source) -> dict[str, FormPart]:
     """Return how rows are read: what is late and in which order they are depends on it. Where they are may change."""
     connector = source.connector
     parts = {
@@ -126,23 +127,23 @@ def _of_source(source: steps.Source) -> dict[str, Part]:
         "stream": str(getattr(connector, "stream", None)),
         "position": str(getattr(connector, "position", None)),
     }
-    return {name: Part(text) for name, text in parts.items()}
+    return {name: FormPart(text) for name, text in parts.items()}
 
 
-def _of_step(step: steps.Step) -> Iterator[tuple[str, Part]]:
+def _of_step(step: steps.Step) -> Iterator[tuple[str, FormPart]]:
     for field in fields(step):
         if field.name not in _ELSEWHERE:
             yield from _parts(field.name, getattr(step, field.name))
 
 
-def _parts(name: str, value: Any) -> Iterator[tuple[str, Part]]:
+def _parts(name: str, value: Any) -> Iterator[tuple[str, FormPart]]:
     """Take a value apart down to expressions, code and plain values."""
     if isinstance(value, pl.Expr):
         yield name, of_expression(value, expr_text(value))
     elif isinstance(value, BucketOperator | KeyOperator):
         yield name, of_code(value)
     elif isinstance(value, pl.DataType | pl.Schema):
-        yield name, Part(str(value))
+        yield name, FormPart(str(value))
     elif isinstance(value, Mapping):
         for key, held in value.items():
             yield from _parts(f"{name}.{key}", held)
@@ -159,4 +160,4 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Part]]:
         for number, held in enumerate(value):
             yield from _parts(f"{name}.{held.name if isinstance(held, BoundAggregate) else number + 1}", held)
     else:
-        yield name, Part(f"{value}" if is_dataclass(value) else repr(value))
+        yield name, FormPart(f"{value}" if is_dataclass(value) else repr(value))

@@ -29,7 +29,7 @@ from springtide.runtime.backfilling import Built
 from springtide.runtime.identity import identity, places_of
 from springtide.runtime.old_owners import at_old_owners
 from springtide.runtime.topology import origin_ranks, sources_upstream, sources_upstream_of_side
-from springtide.state.forms import INPUTS, MOVED, ORIGINS, PLACES, ROUTING, SINCE, Part, changed_state, changes
+from springtide.state.forms import INPUTS, MOVED, ORIGINS, PLACES, ROUTING, SINCE, FormPart, changed_state, changes
 from springtide.state.manifest import Manifest, SourceState
 
 _FREE = {steps.Operate: ("operator", "on_error"), steps.Join: ("where",), steps.ThetaJoin: (ROUTING,)}
@@ -230,7 +230,7 @@ def _changed_parts(before: Mapping[str, Any], after: Mapping[str, Any], step: st
     for part in sorted(old.keys() | new.keys()):
         if part not in old or part not in new:
             yield part, "new" if part in new else "no more"
-        elif (change := Part.from_json(old[part]).change(Part.from_json(new[part]))) is not None:
+        elif (change := FormPart.from_json(old[part]).change(FormPart.from_json(new[part]))) is not None:
             yield part, change
 
 

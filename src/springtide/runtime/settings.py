@@ -8,9 +8,9 @@ from dataclasses import fields
 
 from springtide.elastic.settings import Elastic
 from springtide.runtime.digests import of_code
-from springtide.state.forms import Part
+from springtide.state.forms import FormPart
 
-Settings = Mapping[str, Part]
+Settings = Mapping[str, FormPart]
 """By the names of the fields of `Elastic`; empty where nothing decides."""
 
 
@@ -45,7 +45,7 @@ def differences(before: Settings, after: Settings) -> list[str]:
     return [f"elasticity: {name}: {change}" for name, change in found if change is not None]
 
 
-def _part(value: object) -> Part:
+def _part(value: object) -> FormPart:
     if callable(value) or hasattr(value, "decide"):
         return of_code(value)
-    return Part(repr(dict(value) if isinstance(value, Mapping) else value))
+    return FormPart(repr(dict(value) if isinstance(value, Mapping) else value))

@@ -40,7 +40,7 @@ class Swapping:
     """Gives a query that runs another form, between two of its epochs."""
 
     def __init__(self, context: RunContext, epochs: Epochs) -> None:
-        """Change nothing yet."""
+        """ChangeRecord nothing yet."""
         self._context, self._epochs = context, epochs
         self.said: Callable[[BaseException], str] = str
         """Finds the line that matters in the error that tasks failed with."""
@@ -120,7 +120,7 @@ class Swapping:
             raise
         self._epochs.form = replace(form, reconfiguring=other, elastic=elastic)
         what = "; ".join(differences(form.settings, self._epochs.form.settings)) or "elasticity is as it was"
-        change = Change.of(context.query, what, context.observer.now(), context.manifest.epoch)
+        change = ChangeRecord.of(context.query, what, context.observer.now(), context.manifest.epoch)
         context.remember_decision(change.decision())
         self._epochs.expected.append(
             lambda first: context.remember_decision(change.outcome(first, form.reconfiguring.usual))
@@ -221,26 +221,26 @@ class Swap:
             with suppress(SpringtideError, OSError):  # then it stays, and takes up some space
                 release(storage.checkpoint.store, self.saved)
 
-    def change(self, first: Snapshot) -> Change:
+    def change(self, first: Snapshot) -> ChangeRecord:
         """Return what was changed, once its first epoch was measured."""
         differ = [*self.found.changes, *differences(self.before.settings, self.after.settings)]
         what = "; ".join(differ) or "nothing that has a state of its own"
         kept = f"; what {', '.join(self.found.leaving)} had is in the savepoint {self.saved}" if self.saved else ""
-        return Change.of(self.after.plan.graph.name, what + kept, first.time, first.epoch - 1)
+        return ChangeRecord.of(self.after.plan.graph.name, what + kept, first.time, first.epoch - 1)
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangeRecord:
     """What was changed in a query and what that cost, as for a scaling."""
 
     id: str
     told: Instruction
 
     @staticmethod
-    def of(query: str, what: str, time: float, epoch: int) -> Change:
+    def of(query: str, what: str, time: float, epoch: int) -> ChangeRecord:
         """Say that something was changed after an epoch."""
         whole = BucketMap(0, 1, ())
-        return Change(uuid.uuid4().hex[:12], Instruction(time, epoch, "replace", query, whole, whole, (), what))
+        return ChangeRecord(uuid.uuid4().hex[:12], Instruction(time, epoch, "replace", query, whole, whole, (), what))
 
     def decision(self) -> dict[str, Any]:
         """Return the record that says what was decided."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import polars as pl
 
 from springtide.connectors import POSITION, AwayError, CheckpointError, Feed, Owner, Read, Slice, Source, Take
-from springtide.connectors.file_ledger import NOTHING_READ, FileRecord, Found, Ledger
+from springtide.connectors.file_ledger import NOTHING_READ, FileRecord, FoundFile, Ledger
 from springtide.query.connectors import ONE_STREAM
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.types import END_OF_TIME
@@ -79,15 +79,15 @@ class FileSource(Source):
         """Names and types of the columns."""
 
     @abstractmethod
-    def pieces(self, file: Found, ts: str | None, *, whole: bool) -> Iterable[Piece] | None:
+    def pieces(self, file: FoundFile, ts: str | None, *, whole: bool) -> Iterable[Piece] | None:
         """List what is in a file; `whole` says that nothing more will be added to it. None: it cannot be read yet."""
 
     @abstractmethod
-    def rows_in(self, file: Found) -> int:
+    def rows_in(self, file: FoundFile) -> int:
         """Return about how many rows a file has, without reading it."""
 
     @abstractmethod
-    def place(self, file: Found, start: int, stop: int) -> list[Any]:
+    def place(self, file: FoundFile, start: int, stop: int) -> list[Any]:
         """Return where a task finds the rows from `start` to `stop` of a file."""
 
     @abstractmethod
@@ -120,7 +120,7 @@ class FileSource(Source):
         """Take the next rows, file after file."""
         look = _Look(self, position)
         slices: list[Slice] = []
-        taken, backlog, waiting = 0, 0, list[Found]()
+        taken, backlog, waiting = 0, 0, list[FoundFile]()
         for file in look.queue:
             if taken >= limit:
                 waiting.append(file)
@@ -150,7 +150,7 @@ class FileSource(Source):
         backlog += self._rows_waiting(waiting)
         return Take(tuple(slices), look.after(), times, (ONE_STREAM,), ended, backlog, notes=tuple(look.notes))
 
-    def _rows_waiting(self, files: Sequence[Found]) -> int:
+    def _rows_waiting(self, files: Sequence[FoundFile]) -> int:
         """Return about how many rows wait in files; if there are many, only some are looked into."""
         counted = sum(self.rows_in(f) for f in files[:_COUNTED])
         return counted if len(files) <= _COUNTED else counted * len(files) // _COUNTED
@@ -176,11 +176,11 @@ class _Look:
         self._note_changes(paths)
         self.ledger.wait_for(f.name for f in self.queue)
 
-    def done(self, file: Found) -> int:
+    def done(self, file: FoundFile) -> int:
         """Return how many rows of a file were read."""
         return int(self._begun["row"]) if file.name == self._begun["file"] else 0
 
-    def read(self, file: Found, rows: int, left: int, *, open_ended: bool) -> None:
+    def read(self, file: FoundFile, rows: int, left: int, *, open_ended: bool) -> None:
         """Write down how far a file was read; lines may be added to one that is `open_ended`."""
         if left or open_ended:
             self._begun = {"file": file.name, "row": rows, "size": file.size}
@@ -188,7 +188,7 @@ class _Look:
         else:
             self._close(file.record(rows))
 
-    def wait_for(self, file: Found) -> None:
+    def wait_for(self, file: FoundFile) -> None:
         """Report a file that cannot be read, unless it is just being written."""
         if time.time() - file.modified / 1e9 >= STILL_WRITTEN:
             self.notes.append(f"{file.path} cannot be read; the query waits until it is repaired or removed")
@@ -239,7 +239,7 @@ class _Look:
                     f"there is no file {source.path}; check the path, or wait for it with follow=True"
                 )
 
-    def _in_order(self, paths: Mapping[str, str]) -> list[Found]:
+    def _in_order(self, paths: Mapping[str, str]) -> list[FoundFile]:
         """Return the files to read: the one that was begun, then the others."""
         some = self._found(paths)
         if self._source.follow and some:
@@ -263,14 +263,14 @@ class _Look:
             return others
         return [begun, *others]
 
-    def _found(self, paths: Mapping[str, str]) -> list[Found]:
+    def _found(self, paths: Mapping[str, str]) -> list[FoundFile]:
         some = [self._where.look(name, paths[name]) for name in self.ledger.unread(paths.keys())]
         for file in filter(None, some if self._source.only is not None else ()):
             self._check_same(file, self._source.only[file.name])  # type: ignore[index]
         order = _by_age if self._source.follow else _by_name
         return sorted((f for f in some if f is not None), key=order)
 
-    def _check_same(self, file: Found, record: FileRecord) -> None:
+    def _check_same(self, file: FoundFile, record: FileRecord) -> None:
         """Refuse to read a file again that is not what it was."""
         if record.modified == _UNKNOWN:
             grown = file.size > record.size and self._source.may_grow
@@ -302,11 +302,11 @@ def _change(was: int, now: int) -> str:
     return f"has changed from {was:,} to {now:,} bytes" if was != now else "was written again"
 
 
-def _by_age(file: Found) -> tuple[int, str]:
+def _by_age(file: FoundFile) -> tuple[int, str]:
     return file.modified, file.name
 
 
-def _by_name(file: Found) -> tuple[int, str]:
+def _by_name(file: FoundFile) -> tuple[int, str]:
     return 0, file.name
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from springtide.connectors import Slice
-from springtide.connectors.file_ledger import Found
+from springtide.connectors.file_ledger import FoundFile
 from springtide.query.errors import SpringtideError
 from springtide.query.plurals import plural
 from springtide.sources.files import FileSource, Piece
@@ -52,7 +52,7 @@ class LineFile:
         """How many lines there are, including a last one that has no end yet."""
         return self.ends + (not self.terminated)
 
-    def refresh(self, found: Found | None = None) -> None:
+    def refresh(self, found: FoundFile | None = None) -> None:
         """Count what is new; `found` is what is already known of the file."""
         found = found or self.where.now(self.path)
         if found is None:
@@ -95,7 +95,7 @@ class LineFile:
 _known: dict[str, LineFile] = {}
 
 
-def line_file(path: str, where: Place = DISK, found: Found | None = None) -> LineFile:
+def line_file(path: str, where: Place = DISK, found: FoundFile | None = None) -> LineFile:
     """Return a file, counted."""
     file = _known.pop(path, None)
     file = file if file is not None and file.where is where else LineFile(path, where)
@@ -156,16 +156,16 @@ class LineSource(FileSource):
         """Names and types of the columns."""
         return self.columns
 
-    def pieces(self, file: Found, ts: str | None, *, whole: bool) -> list[Piece]:
+    def pieces(self, file: FoundFile, ts: str | None, *, whole: bool) -> list[Piece]:
         """Return all lines of a file; the last one only when it has its end or nothing will be added to it."""
         lines = line_file(file.path, self.where, file)
         return [Piece(0, max(0, (lines.lines if whole else lines.ends) - self.header))]
 
-    def rows_in(self, file: Found) -> int:
+    def rows_in(self, file: FoundFile) -> int:
         """Return how many rows a file has."""
         return max(0, estimated_lines(file.path, file.size) - self.header)
 
-    def place(self, file: Found, start: int, stop: int) -> list[Any]:
+    def place(self, file: FoundFile, start: int, stop: int) -> list[Any]:
         """Return which bytes hold the rows."""
         lines = line_file(file.path, self.where, file)
         bytes_of = [file.path, lines.offset(start + self.header), lines.offset(stop + self.header)]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from springtide.connectors import CheckpointError, Read, Slice, rows_as_json
-from springtide.connectors.file_ledger import Found
+from springtide.connectors.file_ledger import FoundFile
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.types import FIRST_TIME, LAST_TIME, schema_from, type_text
 from springtide.query.usage import usage
@@ -59,7 +59,7 @@ class Parquet(FileSource):
             problem = f"{path} cannot be read ({str(error).splitlines()[0]})"
             raise QueryError("(parquet)", problem, "check that it is a Parquet file") from None
 
-    def pieces(self, file: Found, ts: str | None, *, whole: bool) -> tuple[Piece, ...] | None:
+    def pieces(self, file: FoundFile, ts: str | None, *, whole: bool) -> tuple[Piece, ...] | None:
         """List the row groups of a file; None if it cannot be read yet and the folder is followed."""
         try:
             groups = _row_groups(self.where, file.path, file, ts)
@@ -74,11 +74,11 @@ class Parquet(FileSource):
             return groups
         return tuple(Piece(g.first, g.rows) for g in groups)  # rows that are rejected do not move time
 
-    def rows_in(self, file: Found) -> int:
+    def rows_in(self, file: FoundFile) -> int:
         """Count the rows of a file."""
         return sum(p.rows for p in self.pieces(file, None, whole=True) or ())
 
-    def place(self, file: Found, start: int, stop: int) -> list[Any]:
+    def place(self, file: FoundFile, start: int, stop: int) -> list[Any]:
         """Return where a task finds rows."""
         return [file.path, start, file.size, file.tag] if file.tag else [file.path, start, file.size]
 
@@ -140,12 +140,12 @@ def parquet(
 
 
 @lru_cache(maxsize=65536)
-def _schema(where: Place, path: str, version: Found | None) -> pl.Schema:
+def _schema(where: Place, path: str, version: FoundFile | None) -> pl.Schema:
     return pl.Schema(pl.read_parquet_schema(footer(where, path, version)))
 
 
 @lru_cache(maxsize=65536)
-def _row_groups(where: Place, path: str, version: Found, ts: str | None) -> tuple[Piece, ...]:
+def _row_groups(where: Place, path: str, version: FoundFile, ts: str | None) -> tuple[Piece, ...]:
     return row_groups(pq.ParquetFile(footer(where, path, version)).metadata, ts)
 
 

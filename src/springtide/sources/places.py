@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from springtide.connectors import CheckpointError, Store
-from springtide.connectors.file_ledger import Found
+from springtide.connectors.file_ledger import FoundFile
 from springtide.query.errors import QueryError, SpringtideError, shown
 from springtide.query.places import local, scheme_of, without_secrets
 
@@ -43,11 +43,11 @@ class Place(ABC):
         """Return what precedes the name in every path: a folder may be moved, or be given by another path."""
 
     @abstractmethod
-    def look(self, name: str, path: str) -> Found | None:
+    def look(self, name: str, path: str) -> FoundFile | None:
         """Return what is known of a file that was listed; None if it is gone."""
 
     @abstractmethod
-    def now(self, path: str) -> Found | None:
+    def now(self, path: str) -> FoundFile | None:
         """Return what is known of a file at this moment."""
 
     @abstractmethod
@@ -85,15 +85,15 @@ class Disk(Place):
             path = os.path.dirname(path)
         return os.path.join(path if os.path.isdir(path) else os.path.dirname(path), "")
 
-    def look(self, name: str, path: str) -> Found | None:
+    def look(self, name: str, path: str) -> FoundFile | None:
         """Ask the file system."""
         try:
             status = os.stat(path)
         except FileNotFoundError:
             return None
-        return Found(name, path, status.st_size, status.st_mtime_ns)
+        return FoundFile(name, path, status.st_size, status.st_mtime_ns)
 
-    def now(self, path: str) -> Found | None:
+    def now(self, path: str) -> FoundFile | None:
         """Ask the file system."""
         return self.look(path, path)
 
@@ -126,7 +126,7 @@ class Bucket(Place):
         plain = next((n for n, key in enumerate(keys) if glob.has_magic(key)), len(keys))
         self._folder, self._pattern = "/".join(keys[:plain]), keys[plain:]
         self.path = "/".join([self._base, *keys])
-        self._seen: dict[str, Found] = {}
+        self._seen: dict[str, FoundFile] = {}
         self._due = 0.0
 
     def __getstate__(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class Bucket(Place):
             self._due = ended + max(PAUSE, 10 * (ended - began)) if PAUSE else 0.0
         return {name: self._seen[name].path for name in sorted(self._seen)}
 
-    def _list(self, suffixes: tuple[str, ...]) -> list[Found]:
+    def _list(self, suffixes: tuple[str, ...]) -> list[FoundFile]:
         infos = self._store.infos(self._folder)
         found = {key[len(self._folder) :].lstrip("/"): info for key, info in infos.items()}
         wanted = {name for name in found if is_meant(name.rpartition("/")[2]) and self._matches(name, suffixes)}
@@ -155,9 +155,9 @@ class Bucket(Place):
             info = self._store.info(self._folder)
             if info is None or not is_meant(name := self._folder.rpartition("/")[2]):
                 return []
-            return [Found(name, self.root_of_one() + name, info.size, info.modified, info.tag)]
+            return [FoundFile(name, self.root_of_one() + name, info.size, info.modified, info.tag)]
         root = self.root()
-        return [Found(n, root + n, i.size, i.modified, i.tag) for n, i in found.items() if n in wanted]
+        return [FoundFile(n, root + n, i.size, i.modified, i.tag) for n, i in found.items() if n in wanted]
 
     def _matches(self, name: str, suffixes: tuple[str, ...]) -> bool:
         if not self._pattern:
@@ -177,20 +177,20 @@ class Bucket(Place):
         """Return the address of the folder that a single file is in."""
         return self.path.rpartition("/")[0] + "/"
 
-    def look(self, name: str, path: str) -> Found | None:
+    def look(self, name: str, path: str) -> FoundFile | None:
         """Return what the last listing said."""
         return self._seen.get(name)
 
-    def now(self, path: str) -> Found | None:
+    def now(self, path: str) -> FoundFile | None:
         """Ask the store."""
         info = self._store.info(self._key(path))
-        return None if info is None else Found(path, path, info.size, info.modified, info.tag)
+        return None if info is None else FoundFile(path, path, info.size, info.modified, info.tag)
 
     def open(self, path: str) -> BinaryIO:
         """Open a file; each read is one request."""
         return io.BufferedReader(Ranged(self._store, self._key(path)), _AHEAD)
 
-    def ranged(self, file: Found) -> Ranged:
+    def ranged(self, file: FoundFile) -> Ranged:
         """Open a file whose size is known."""
         return Ranged(self._store, self._key(file.path), file.size)
 

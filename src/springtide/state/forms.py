@@ -22,7 +22,7 @@ _SHOWN = 160
 
 
 @dataclass(frozen=True)
-class Part:
+class FormPart:
     """One part of a step: how it reads and, if that is not all of it, a digest of the whole."""
 
     text: str
@@ -35,18 +35,18 @@ class Part:
         return [self.text, self.digest, self.by] if self.digest else [self.text]
 
     @staticmethod
-    def from_json(data: Any) -> Part:
+    def from_json(data: Any) -> FormPart:
         """Read what `to_json` wrote."""
-        return Part(*map(str, data))
+        return FormPart(*map(str, data))
 
-    def change(self, now: Part) -> str | None:
+    def change(self, now: FormPart) -> str | None:
         """Return how another part differs; None if it is the same, as far as can be known.
 
-        >>> Part("x.sum()").change(Part("x.max()"))
+        >>> FormPart("x.sum()").change(FormPart("x.max()"))
         'x.sum() → x.max()'
-        >>> Part("Count", "ab12", "source").change(Part("Count", "cd34", "source"))
+        >>> FormPart("Count", "ab12", "source").change(FormPart("Count", "cd34", "source"))
         'Count (ab12) → Count (cd34)'
-        >>> Part("Count", "ab12", "source").change(Part("Count", "ab12", "version"))
+        >>> FormPart("Count", "ab12", "source").change(FormPart("Count", "ab12", "version"))
         """
         if self.text == now.text and (self.digest == now.digest or _incomparable(self.by, now.by)):
             return None
@@ -87,7 +87,7 @@ def changed_parts(found: Mapping[str, Any], wanted: Mapping[str, Any], step: str
             continue
         if part not in before or part not in after:
             yield f"{part} is {'new' if part in after else 'removed'}"
-        elif change := Part.from_json(before[part]).change(Part.from_json(after[part])):
+        elif change := FormPart.from_json(before[part]).change(FormPart.from_json(after[part])):
             yield f"{part}: {change}"
 
 

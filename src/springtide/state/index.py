@@ -30,7 +30,7 @@ _LONG = 12
 """Strings of up to this many bytes are stored in their views; longer ones are elsewhere."""
 
 
-class Range(NamedTuple):
+class ByteRange(NamedTuple):
     """Some bytes of a file."""
 
     start: int
@@ -49,11 +49,11 @@ class Index:
 
     size: int
     """Bytes of the Arrow file, without what follows it."""
-    frame: tuple[Range, ...]
+    frame: tuple[ByteRange, ...]
     """What is always needed: the beginning and the end."""
-    buckets: Mapping[int, tuple[Range, ...]]
+    buckets: Mapping[int, tuple[ByteRange, ...]]
 
-    def ranges(self, buckets: Iterable[int]) -> list[Range]:
+    def ranges(self, buckets: Iterable[int]) -> list[ByteRange]:
         """Return what is needed for some buckets."""
         return sorted({*self.frame, *(r for b in buckets for r in self.buckets.get(b, ()))})
 
@@ -67,14 +67,14 @@ class Index:
     def decode(data: bytes) -> Index:
         """Read what `encode` wrote."""
         body = json.loads(data[:-END])
-        buckets = {b: tuple(Range(*r) for r in ranges) for b, ranges in body["buckets"]}
-        return Index(body["size"], tuple(Range(*r) for r in body["frame"]), buckets)
+        buckets = {b: tuple(ByteRange(*r) for r in ranges) for b, ranges in body["buckets"]}
+        return Index(body["size"], tuple(ByteRange(*r) for r in body["frame"]), buckets)
 
 
-def joined(ranges: Iterable[Range], gap: int) -> Iterator[tuple[int, int]]:
+def joined(ranges: Iterable[ByteRange], gap: int) -> Iterator[tuple[int, int]]:
     """Return (start, stop) of what is read at once: ranges that are no farther apart than `gap`.
 
-    >>> [*joined([Range(0, 10, 0), Range(12, 4, 0), Range(90, 5, 0)], gap=4)]
+    >>> [*joined([ByteRange(0, 10, 0), ByteRange(12, 4, 0), ByteRange(90, 5, 0)], gap=4)]
     [(0, 16), (90, 95)]
     """
     first = last = -1
@@ -103,8 +103,8 @@ def index_of(path: Path, directory: Iterable[tuple[int, int, int]]) -> Index | N
         first = min((b.address - whole.address for b in content), default=size)
         last = max((b.address - whole.address + b.size for b in content), default=size)
 
-        def checked(start: int, stop: int) -> Range:
-            return Range(start, stop - start, zlib.crc32(seen[start:stop]))
+        def checked(start: int, stop: int) -> ByteRange:
+            return ByteRange(start, stop - start, zlib.crc32(seen[start:stop]))
 
         buckets = {}
         for bucket, start, rows in directory:

@@ -23,7 +23,7 @@ import polars as pl
 
 from springtide.state.caches import used
 from springtide.state.errors import CheckpointError
-from springtide.state.index import Index, Range, joined
+from springtide.state.index import ByteRange, Index, joined
 from springtide.state.names import PIECES
 from springtide.state.segment import Segment, read_segment
 from springtide.state.stores import Store
@@ -161,7 +161,7 @@ def _fetched(folder: Path, store: Store, segment: Segment, index: Index, buckets
     return Piece(path, buckets)
 
 
-def _check(segment: Segment, start: int, data: bytes, ranges: Sequence[Range]) -> None:
+def _check(segment: Segment, start: int, data: bytes, ranges: Sequence[ByteRange]) -> None:
     """Compare the checksums of what was read."""
     seen = memoryview(data)
     for part in ranges:

@@ -20,7 +20,7 @@ _ID = re.compile(r"[0-9]{1,20}-[0-9a-f]{6}")
 Options = Mapping[str, Any]
 
 
-class Refused(SpringtideError):
+class RefusedCommand(SpringtideError):
     """Raised when a command makes no sense, or cannot be done now."""
 
 
@@ -29,10 +29,10 @@ def execute(checkpoint: Checkpoint, name: str, options: Options) -> dict[str, An
     if name == "savepoint":
         return {"answer": _saved(checkpoint, options)}
     if name not in _CHECKED:
-        raise Refused(f"there is no command {name!r}; {nearest(name, [*_CHECKED, 'savepoint'])}")
+        raise RefusedCommand(f"there is no command {name!r}; {nearest(name, [*_CHECKED, 'savepoint'])}")
     query = checkpoint.identity()["query"]
     if not checkpoint.in_use():
-        raise Refused(f"the query {query!r} is not running, so nothing would carry the command out")
+        raise RefusedCommand(f"the query {query!r} is not running, so nothing would carry the command out")
     given = _CHECKED[name](checkpoint, options)
     return {"id": send(checkpoint.root, Command(name, given)).stem}
 
@@ -40,7 +40,7 @@ def execute(checkpoint: Checkpoint, name: str, options: Options) -> dict[str, An
 def answer_to(checkpoint: Checkpoint, name: str, id: str) -> dict[str, Any]:
     """Return what became of a command; its status is `sent` until the query has taken it up."""
     if not _ID.fullmatch(id):
-        raise Refused("there is no such command")
+        raise RefusedCommand("there is no such command")
     file = checkpoint.root / command_file(id)
     running = checkpoint.in_use()
     answer = read_answer(file)  # after looking at the run, so that its last words are not missed
@@ -75,7 +75,7 @@ def _scale(checkpoint: Checkpoint, options: Options) -> dict[str, Any]:
 def _move(checkpoint: Checkpoint, options: Options) -> dict[str, Any]:
     wanted = options.get("buckets")
     if not isinstance(wanted, list) or not wanted or not all(_is_whole(b, 0, _BUCKETS) for b in wanted):
-        raise Refused("name the buckets to move, by their numbers")
+        raise RefusedCommand("name the buckets to move, by their numbers")
     to = _whole(options, "to", 0, _INSTANCES)
     return {"step": _step(checkpoint, options), "buckets": sorted(set(wanted)), "to": to, "protocol": None}
 
@@ -87,7 +87,7 @@ def _rebalance(checkpoint: Checkpoint, options: Options) -> dict[str, Any]:
 def _switch(checkpoint: Checkpoint, options: Options) -> dict[str, Any]:
     manifest = checkpoint.latest()
     if manifest is not None and not manifest.elastic:
-        raise Refused("the query is not elastic: there are no automatic changes to pause")
+        raise RefusedCommand("the query is not elastic: there are no automatic changes to pause")
     return {}
 
 
@@ -109,21 +109,21 @@ def _step(checkpoint: Checkpoint, options: Options) -> str:
     step, manifest = _text(options, "step"), checkpoint.latest()
     names = {*checkpoint.identity()["steps"], *(manifest.maps if manifest else ())}
     if step not in names:
-        raise Refused(f"the query has no step {step!r}; {nearest(step, names)}")
+        raise RefusedCommand(f"the query has no step {step!r}; {nearest(step, names)}")
     return step
 
 
 def _text(options: Options, name: str) -> str:
     value = options.get(name)
     if not isinstance(value, str) or not value:
-        raise Refused(f"{name} is missing")
+        raise RefusedCommand(f"{name} is missing")
     return value
 
 
 def _whole(options: Options, name: str, least: int, most: int) -> int:
     value = options.get(name)
     if not _is_whole(value, least, most):
-        raise Refused(f"{name} must be a whole number from {least:,} to {most:,}")
+        raise RefusedCommand(f"{name} must be a whole number from {least:,} to {most:,}")
     return int(str(value))
 
 

@@ -23,7 +23,7 @@ RECENT = 5.0
 
 
 @dataclass(frozen=True)
-class Seen:
+class CheckpointNow:
     """What was read of a checkpoint."""
 
     identity: Mapping[str, Any]
@@ -37,7 +37,7 @@ class Seen:
     """Why it can no longer be read, if it cannot."""
 
 
-def now_of(seen: Seen) -> dict[str, Any]:
+def now_of(seen: CheckpointNow) -> dict[str, Any]:
     """Return everything about a query that is true now."""
     last = seen.kept[-1] if seen.kept else None
     measured = recent_load(seen.recent)
@@ -69,7 +69,7 @@ def now_of(seen: Seen) -> dict[str, Any]:
     }
 
 
-def state_of(seen: Seen) -> State:
+def state_of(seen: CheckpointNow) -> State:
     """Return whether a query runs, waits, has ended, was stopped, or is gone."""
     if seen.gone is not None:
         return "gone"
@@ -93,7 +93,7 @@ def events_of(kept: Sequence[Manifest]) -> list[dict[str, Any]]:
     return [{"at": at, "text": text} for at, text in sorted(found, reverse=True)]
 
 
-def _overview(seen: Seen, last: Manifest | None, measured: Snapshot | None) -> dict[str, Any]:
+def _overview(seen: CheckpointNow, last: Manifest | None, measured: Snapshot | None) -> dict[str, Any]:
     sources = list(last.sources.values()) if last else []
     waits = seen.recent[-1].latency if seen.recent else None
     sinks = [n for n in last.accounts if n.startswith(f"{SINK} ")] if last else []

@@ -23,7 +23,7 @@ from springtide.ui import buckets, track
 from springtide.ui.decisions import decisions as shown_decisions
 from springtide.ui.files import Files
 from springtide.ui.now import RECENT as LAST_SECONDS
-from springtide.ui.now import Seen, epoch_of, now_of, recent_load
+from springtide.ui.now import CheckpointNow, epoch_of, now_of, recent_load
 from springtide.ui.tail import Line, LinePlace, Tail
 
 KEPT = 12
@@ -190,14 +190,16 @@ class Watched:
                 "commands": self._takes_commands or self.root is not None,
             }
 
-    def seen(self) -> Seen:
+    def seen(self) -> CheckpointNow:
         """Return what was read so far."""
         kept = list(self._manifests)
         if kept:
             end = kept[-1].metrics.at
             kept = [m for m in kept if m.metrics.at > end - _STEADY] or kept[-1:]
         form = kept[-1].form if kept else None
-        return Seen(dict(form or self._identity), kept, self._running, tuple(self._recent), self._saved[1], self._gone)
+        return CheckpointNow(
+            dict(form or self._identity), kept, self._running, tuple(self._recent), self._saved[1], self._gone
+        )
 
     def series(self, begin: float | None, end: float | None, most: int) -> dict[str, Any]:
         """Return a span of time, summed up for charts."""

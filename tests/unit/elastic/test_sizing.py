@@ -9,28 +9,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from springtide.elastic import sizing
-from springtide.elastic.sizing import Work, fewer_changes, fewest, grown, shrunk, taken
+from springtide.elastic.sizing import WorkRate, fewer_changes, fewest, grown, shrunk, taken
 from springtide.elastic.snapshot import Snapshot, SourceLoad, SubqueryLoad
 from springtide.state.bucket_map import BucketMap
 
 works = some.lists(some.tuples(some.integers(0, 2), some.floats(0.01, 2)), min_size=1, max_size=3).map(
-    lambda found: {f"s{i}": Work(level, seconds) for i, (level, seconds) in enumerate(found)}
+    lambda found: {f"s{i}": WorkRate(level, seconds) for i, (level, seconds) in enumerate(found)}
 )
 
 
 def test_one_subquery_needs_its_work_rounded_up() -> None:
-    assert fewest({"a": Work(0, 3.2)}) == {"a": 4}
-    assert fewest({"a": Work(0, 3.2)}, available=0.8) == {"a": 4}
-    assert fewest({"a": Work(0, 3.3)}, available=0.8) == {"a": 5}
+    assert fewest({"a": WorkRate(0, 3.2)}) == {"a": 4}
+    assert fewest({"a": WorkRate(0, 3.2)}, available=0.8) == {"a": 4}
+    assert fewest({"a": WorkRate(0, 3.3)}, available=0.8) == {"a": 5}
 
 
 def test_subqueries_of_one_stage_run_side_by_side() -> None:
-    assert fewest({"a": Work(0, 2.0), "b": Work(0, 3.0)}) == {"a": 2, "b": 3}
+    assert fewest({"a": WorkRate(0, 2.0), "b": WorkRate(0, 3.0)}) == {"a": 2, "b": 3}
 
 
 @settings(max_examples=25, deadline=None)
 @given(works)
-def test_nobody_needs_fewer(found: dict[str, Work]) -> None:
+def test_nobody_needs_fewer(found: dict[str, WorkRate]) -> None:
     """Against all there are: at most one more, which whole numbers cost where two stages trade against each other."""
     degrees = fewest(found)
     assert taken(found, degrees) <= 1 + sizing.ROUNDING
@@ -46,12 +46,12 @@ def test_nobody_needs_fewer(found: dict[str, Work]) -> None:
     assert total - best <= 1
 
 
-def _fits(found: dict[str, Work], tried: tuple[int, ...]) -> bool:
+def _fits(found: dict[str, WorkRate], tried: tuple[int, ...]) -> bool:
     return taken(found, dict(zip(found, tried, strict=True))) <= 1 + sizing.ROUNDING
 
 
 @given(works, some.integers(1, 30))
-def test_growing_and_shrinking_keep_up_and_go_one_way(found: dict[str, Work], n: int) -> None:
+def test_growing_and_shrinking_keep_up_and_go_one_way(found: dict[str, WorkRate], n: int) -> None:
     before = dict.fromkeys(found, n)
     more = grown(found, before)
     assert taken(found, more) <= 1 + sizing.ROUNDING
@@ -65,17 +65,17 @@ def test_growing_and_shrinking_keep_up_and_go_one_way(found: dict[str, Work], n:
 
 
 def test_a_hot_bucket_bounds_what_instances_bring() -> None:
-    assert fewest({"a": Work(0, 4.0, heaviest=0.5)}) == {"a": 4}
-    hot = fewest({"a": Work(0, 40.0, heaviest=4.0)})
+    assert fewest({"a": WorkRate(0, 4.0, heaviest=0.5)}) == {"a": 4}
+    hot = fewest({"a": WorkRate(0, 40.0, heaviest=4.0)})
     assert hot["a"] <= 10, "behind one bucket that takes four seconds of each second, more than ten wait"
 
 
 def test_more_than_its_buckets_nobody_gets() -> None:
-    assert fewest({"a": Work(0, 40.0, most=16)})["a"] <= 16
+    assert fewest({"a": WorkRate(0, 40.0, most=16)})["a"] <= 16
 
 
 def test_another_subquery_changes_only_if_that_saves_instances() -> None:
-    found = {"source": Work(0, 0.05), "sink": Work(1, 8.0)}
+    found = {"source": WorkRate(0, 0.05), "sink": WorkRate(1, 8.0)}
     before = {"source": 1, "sink": 5}
     assert fewer_changes(found, before, grown(found, before), spare=0.1) == {"source": 1, "sink": 9}
 

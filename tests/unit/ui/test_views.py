@@ -23,7 +23,7 @@ from springtide.ui.buckets import buckets, hottest
 from springtide.ui.decisions import decisions
 from springtide.ui.graph import graph
 from springtide.ui.live import encoded
-from springtide.ui.now import Seen, held_by, now_of, state_of
+from springtide.ui.now import CheckpointNow, held_by, now_of, state_of
 
 WHEN = 1_714_521_600_000_000
 
@@ -71,9 +71,9 @@ def snapshot(epoch: int, owners: tuple[int, ...] = (0, 1, 0, 1), rows: tuple[int
     return Snapshot(100.0 + epoch, epoch, 0.5, 1.0, {"calls": SourceLoad(100, 120, 3)}, {"calls": calls, "sums": sums})
 
 
-def seen(**more: Any) -> Seen:
+def seen(**more: Any) -> CheckpointNow:
     kept = [manifest(e) for e in (1, 2, 3)]
-    return replace(Seen(identity(query().plan()), kept, True, [snapshot(3)]), **more)
+    return replace(CheckpointNow(identity(query().plan()), kept, True, [snapshot(3)]), **more)
 
 
 def test_everything_about_now_is_json() -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from springtide.elastic import experience, sizing
 from springtide.elastic.forecast import Forecast, Forecaster, Series, Trend
 from springtide.elastic.policies.policy import Proposal
-from springtide.elastic.sizing import Work
+from springtide.elastic.sizing import WorkRate
 from springtide.elastic.snapshot import Snapshot
 from springtide.query.plurals import plural
 from springtide.query.usage import usage_of
@@ -137,7 +137,9 @@ class Foresight:
     def _read(self, snapshot: Snapshot, source: str) -> float:
         return snapshot.sources[source].rows / snapshot.period if snapshot.period else 0.0
 
-    def _times(self, snapshot: Snapshot, works: Mapping[str, Work], wanted: Mapping[str, float]) -> dict[str, Work]:
+    def _times(
+        self, snapshot: Snapshot, works: Mapping[str, WorkRate], wanted: Mapping[str, float]
+    ) -> dict[str, WorkRate]:
         factors = sizing.factors(snapshot, wanted)
         return {name: work.times(factors[name]) for name, work in works.items()}
 

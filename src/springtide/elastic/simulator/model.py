@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from springtide.elastic import sizing
-from springtide.elastic.sizing import FIXED, Work
+from springtide.elastic.sizing import FIXED, WorkRate
 from springtide.query.plurals import plural
 
 Floats = npt.NDArray[np.float64]
@@ -111,11 +111,11 @@ class Model:
             found[name] = step.takes * (sum(above) if step.upstream else 1.0)
         return found
 
-    def works(self, rate: float) -> dict[str, Work]:
+    def works(self, rate: float) -> dict[str, WorkRate]:
         """Return the work per second at a given rate of rows at the source."""
         rows = self.rows()
         return {
-            name: Work(
+            name: WorkRate(
                 self.levels[name],
                 rate * rows[name] * step.cost,
                 rate * rows[name] * step.cost * step.heaviest,

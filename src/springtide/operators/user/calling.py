@@ -85,7 +85,7 @@ class Calls:
 
 
 @dataclass(frozen=True)
-class Done:
+class BlockResult:
     """The result of a block: rows, states, and the keys for which something went wrong."""
 
     rows: pl.DataFrame
@@ -104,7 +104,7 @@ class Worker:
         self._state = pl.Schema(operator.state)
         self._keeps = type(operator).keep is not KeyOperator.keep
 
-    def work(self, block: Block, until: Until) -> Done:
+    def work(self, block: Block, until: Until) -> BlockResult:
         """Call the operator for every key of a block, and check what it returns."""
         states = block.states()
         timed = self._operator.timer is not None or self._keeps
@@ -112,13 +112,13 @@ class Worker:
             calls, wrong = self._timed(block, states, until) if timed else self._plain(block, states)
         try:
             if not wrong:
-                return Done(*self._checked(calls, states), states, [])
+                return BlockResult(*self._checked(calls, states), states, [])
         except Misfit:
             pass
         bad = {*wrong, *self._unsound(calls, states, set(wrong))}
         right = calls.chosen([c for c, i in enumerate(calls.keys) if i not in bad])
         states = [None if i in bad else state for i, state in enumerate(states)]
-        return Done(*self._checked(right, states), states, sorted(bad))
+        return BlockResult(*self._checked(right, states), states, sorted(bad))
 
     # ── calls ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -36,7 +36,7 @@ JSON = "json"
 FRAME = "frame"
 
 
-class Written(NamedTuple):
+class WrittenBucket(NamedTuple):
     """A state as it is kept: one of the two is None."""
 
     json: str | None
@@ -95,7 +95,7 @@ class OperatorPerBucket(Operator):
         if JSON not in rows.columns or FRAME not in rows.columns or not migrates(self._operator):
             return rows
         made = [
-            self._migrated(bucket, Written(text, data))
+            self._migrated(bucket, WrittenBucket(text, data))
             for bucket, text, data in rows.select(BUCKET, JSON, FRAME).iter_rows()
         ]
         return rows.with_columns(
@@ -103,7 +103,7 @@ class OperatorPerBucket(Operator):
             pl.Series(FRAME, [m.frame for m in made], dtype=pl.Binary),
         )
 
-    def _migrated(self, bucket: int, kept_state: Written) -> Written:
+    def _migrated(self, bucket: int, kept_state: WrittenBucket) -> WrittenBucket:
         caller = self._caller(bucket)
         old = (
             json.loads(kept_state.json)
@@ -128,7 +128,7 @@ class OperatorPerBucket(Operator):
 
     def _work(
         self, view: StateView, ready: pl.DataFrame | None, *, moved: bool
-    ) -> Iterator[tuple[int, pl.DataFrame | None, Written | None]]:
+    ) -> Iterator[tuple[int, pl.DataFrame | None, WrittenBucket | None]]:
         """Yield the buckets to be called, with their tuples in the total order and their kept states."""
         tuples: dict[int, pl.DataFrame] = {}
         if ready is not None:
@@ -141,11 +141,13 @@ class OperatorPerBucket(Operator):
         if not tuples and not told:
             return
         found = view.read(STATES)
-        kept_states: dict[int, Written] = {}
+        kept_states: dict[int, WrittenBucket] = {}
         if found:
             rows = _newest(pl.concat(found))
             rows = rows if told else rows.filter(pl.col(BUCKET).is_in(list(tuples)))
-            kept_states = {b: Written(text, data) for b, text, data in rows.select(BUCKET, JSON, FRAME).iter_rows()}
+            kept_states = {
+                b: WrittenBucket(text, data) for b, text, data in rows.select(BUCKET, JSON, FRAME).iter_rows()
+            }
         one = {0} if told and not self._step.keys and view.map.owners[0] == view.instance else set()
         for bucket in sorted({*tuples, *(kept_states if told else ()), *one}):
             yield bucket, tuples.get(bucket), kept_states.get(bucket)
@@ -154,7 +156,7 @@ class OperatorPerBucket(Operator):
 class OneBucket:
     """The state of one bucket while it is being worked on."""
 
-    def __init__(self, caller: Caller, operator: BucketOperator[Any], kept_state: Written | None) -> None:
+    def __init__(self, caller: Caller, operator: BucketOperator[Any], kept_state: WrittenBucket | None) -> None:
         """Restore the kept state, or create a new one."""
         self._caller, self._operator, self._kept_state = caller, operator, kept_state
         self._state = self._made(kept_state)
@@ -176,7 +178,7 @@ class OneBucket:
         self.given.append(self._caller.rows("on_time", self._state, time, earliest=before))
         self._taken = True
 
-    def let_go(self, *, write: bool) -> Written | None:
+    def let_go(self, *, write: bool) -> WrittenBucket | None:
         """Write the state down if it is worth keeping, and release it."""
         written = self._written() if write and self._taken else None
         self._caller.run("free", self._state)
@@ -209,11 +211,11 @@ class OneBucket:
                 continue
             self._taken, safe = True, self._written()
 
-    def _again(self, kept_state: Written | None) -> None:
+    def _again(self, kept_state: WrittenBucket | None) -> None:
         self._caller.run("free", self._state)
         self._state = self._made(kept_state)
 
-    def _made(self, kept_state: Written | None) -> Any:
+    def _made(self, kept_state: WrittenBucket | None) -> Any:
         if kept_state is None:
             return self._caller.run("init")
         if kept_state.json is not None:
@@ -222,21 +224,21 @@ class OneBucket:
             frame = pl.read_ipc(io.BytesIO(kept_state.frame or b""))
         return self._caller.run("deserialize", frame)
 
-    def _written(self) -> Written:
+    def _written(self) -> WrittenBucket:
         return written(self._caller, self._operator, self._state)
 
 
-def written(caller: Caller, operator: BucketOperator[Any], state: Any) -> Written:
+def written(caller: Caller, operator: BucketOperator[Any], state: Any) -> WrittenBucket:
     """Let the user's code write a state down."""
     frame = caller.run("serialize", state)
     if not isinstance(frame, pl.DataFrame):
         problem = f"{type(operator).__name__}.serialize returned {article(type(frame).__name__)}"
         raise caller.wrong(problem, "return a DataFrame", None)
     if frame.height == 1 and frame.schema == {JSON: pl.String}:
-        return Written(frame[JSON][0], None)
+        return WrittenBucket(frame[JSON][0], None)
     data = io.BytesIO()
     frame.write_ipc(data)
-    return Written(None, data.getvalue())
+    return WrittenBucket(None, data.getvalue())
 
 
 def _newest(rows: pl.DataFrame) -> pl.DataFrame:

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from springtide.query.errors import SpringtideError
 from springtide.runtime.replicas.cuts import Cut
-from springtide.runtime.replicas.turns import Done, Turn
+from springtide.runtime.replicas.turns import EpochDone, Turn
 from springtide.state.checkpoint import Lineage
 from springtide.state.names import numbered
 from springtide.state.parsing import parsed
@@ -186,11 +186,11 @@ class Group:
         """Take a turn; return False if another replica has."""
         return self.store.create(_turn(turn.epoch, turn.number), turn.encode())
 
-    def done(self, epoch: int) -> Done | None:
+    def done(self, epoch: int) -> EpochDone | None:
         """Return the record that the sinks have an epoch, if they do."""
-        return self._read(_done(epoch), Done.decode)
+        return self._read(_done(epoch), EpochDone.decode)
 
-    def finish(self, done: Done) -> bool:
+    def finish(self, done: EpochDone) -> bool:
         """Record that the sinks have an epoch; return False if another replica has."""
         return self.store.create(_done(done.epoch), done.encode())
 

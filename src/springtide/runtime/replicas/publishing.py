@@ -18,12 +18,22 @@ import polars as pl
 from springtide.compiler.plan import Plan
 from springtide.connectors import Owner, ParquetFiles, Sink, Writer, commit_of
 from springtide.query.errors import SpringtideError
+from springtide.query.ids import EpochNumber, Generation
 from springtide.runtime.failpoints import failpoint
 from springtide.runtime.patience import Patience
 from springtide.runtime.publishing import Publishing
 from springtide.runtime.replicas.group import OtherRows, ReplicaError
 from springtide.runtime.replicas.replica import Replica
-from springtide.runtime.replicas.turns import Digests, Done, Move, Turn, difference, digests_of, move, term_after
+from springtide.runtime.replicas.turns import (
+    Digests,
+    EpochDone,
+    Turn,
+    TurnChoice,
+    choose_turn,
+    difference,
+    digests_of,
+    term_after,
+)
 from springtide.runtime.storage import Storage
 from springtide.state.disk import beside, settle
 from springtide.state.manifest import Delivery
@@ -133,7 +143,7 @@ class SharedPublishing(Publishing):
             if seen != turns:
                 turns, changed = seen, self._timer()
                 self._compare(turns[-1].by, mine, turns[-1].digests)
-            what = move(
+            what = choose_turn(
                 done=False,
                 turns=turns,
                 name=self._replica.name,
@@ -143,7 +153,7 @@ class SharedPublishing(Publishing):
                 grace=grace,
                 after=self._replica.settings.seconds,
             )
-            if what is Move.WAIT:
+            if what is TurnChoice.WAIT:
                 if (
                     not self._wait()
                 ):  # the run is to stop, but not before this is published: soon it takes the turn itself
@@ -189,7 +199,7 @@ class SharedPublishing(Publishing):
             published = Published(epoch, frozenset(self._sinks), published.past)
         self._turn = turn
         failpoint("before-done")
-        self._ask_group(partial(self._group.finish, Done(epoch, replica.name, mine, published)))
+        self._ask_group(partial(self._group.finish, EpochDone(epoch, replica.name, mine, published)))
         self._done = published
         return True
 
@@ -267,8 +277,8 @@ class SharedPublishing(Publishing):
             self._query,
             sink,
             self._replica.founding.lineage,
-            term,
-            epoch,
+            Generation(term),
+            EpochNumber(epoch),
             None,
             published.given(sink, self._connectors[sink].describe()),
             schema=self._sinks[sink].schema,

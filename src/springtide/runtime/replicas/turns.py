@@ -28,7 +28,7 @@ _MASK = (1 << 64) - 1
 _DOUBLINGS = 10
 
 
-class Move(Enum):
+class TurnChoice(Enum):
     """What a replica does about an epoch that it has finished."""
 
     SKIP = "it is published"
@@ -69,7 +69,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Done:
+class EpochDone:
     """The sinks have the rows of an epoch."""
 
     epoch: int
@@ -84,34 +84,34 @@ class Done:
         return json.dumps(vars(self) | {"published": published}, separators=(",", ":")).encode()
 
     @staticmethod
-    def decode(data: bytes) -> Done:
+    def decode(data: bytes) -> EpochDone:
         """Read what `encode` wrote; raise a ValueError if it is something else."""
         body = parsed(data)
         try:
             published = Published.decode(body["published"].encode())
             if published is None:
                 raise ValueError("it does not say what was published")
-            return Done(int(body["epoch"]), str(body["by"]), _digests(body["digests"]), published)
+            return EpochDone(int(body["epoch"]), str(body["by"]), _digests(body["digests"]), published)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"it does not say what was published: {error}") from None
 
 
-def move(
+def choose_turn(
     *, done: bool, turns: Sequence[Turn], name: str, token: str, first: bool, waited: float, grace: float, after: float
-) -> Move:
+) -> TurnChoice:
     """Decide what a replica does once it has finished an epoch; it has waited `waited` seconds since the turns last changed.
 
     `first`: it published the epoch before. `after`: how long a replica may take to publish; each further turn has twice as long.
     """
     if done:
-        return Move.SKIP
+        return TurnChoice.SKIP
     if not turns:
-        return Move.TAKE if first or waited >= grace else Move.WAIT
+        return TurnChoice.TAKE if first or waited >= grace else TurnChoice.WAIT
     last = turns[-1]
     if last.by == name and last.token != token:  # an earlier run of this same replica, which has ended
-        return Move.TAKE
+        return TurnChoice.TAKE
     limit = after * 2 ** min(last.number - 1, _DOUBLINGS)
-    return Move.TAKE if waited >= limit else Move.WAIT
+    return TurnChoice.TAKE if waited >= limit else TurnChoice.WAIT
 
 
 def term_after(last: Turn | None, token: str) -> int:

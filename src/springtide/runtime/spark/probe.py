@@ -36,7 +36,7 @@ _REACH = (
 )
 
 
-class Seen(NamedTuple):
+class TaskView(NamedTuple):
     """What a task saw."""
 
     host: str
@@ -78,7 +78,7 @@ def probe(context: SparkContext, folders: Iterable[Path], executors: Callable[[]
 
 def _ask(
     context: SparkContext,
-    look: Callable[[int, Iterable[int]], Iterator[Seen]],
+    look: Callable[[int, Iterable[int]], Iterator[TaskView]],
     executors: Callable[[], int],
     hint: str,
 ) -> None:
@@ -134,12 +134,12 @@ class Reach:
 
     tiers: Tiers
 
-    def __call__(self, task: int, nothing: Iterable[int]) -> Iterator[Seen]:
+    def __call__(self, task: int, nothing: Iterable[int]) -> Iterator[TaskView]:
         """Look at the store and at the cache."""
         for _ in nothing:
             pass
         assert self.tiers.backup is not None
-        yield Seen(socket.gethostname(), os.getcwd(), self.tiers.backup.url, self._problem())
+        yield TaskView(socket.gethostname(), os.getcwd(), self.tiers.backup.url, self._problem())
 
     def _problem(self) -> str | None:
         tiers = self.tiers
@@ -164,12 +164,12 @@ class Look:
     words: Mapping[str, str]
     """Folder → what the driver wrote there."""
 
-    def __call__(self, task: int, nothing: Iterable[int]) -> Iterator[Seen]:
+    def __call__(self, task: int, nothing: Iterable[int]) -> Iterator[TaskView]:
         """Look at every folder."""
         for _ in nothing:
             pass
         for folder, word in self.words.items():
-            yield Seen(socket.gethostname(), os.getcwd(), folder, problem_of(Path(folder), word))
+            yield TaskView(socket.gethostname(), os.getcwd(), folder, problem_of(Path(folder), word))
 
 
 def problem_of(folder: Path, word: str) -> str | None:

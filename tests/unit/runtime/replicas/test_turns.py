@@ -10,7 +10,15 @@ import pytest
 
 from springtide.connectors import Slice, Take
 from springtide.runtime.replicas.cuts import Cut, digest_of, own, shared
-from springtide.runtime.replicas.turns import Done, Move, Turn, difference, digests_of, move, term_after
+from springtide.runtime.replicas.turns import (
+    EpochDone,
+    Turn,
+    TurnChoice,
+    choose_turn,
+    difference,
+    digests_of,
+    term_after,
+)
 from springtide.state.manifest import Delivery, SourceState
 from springtide.state.published import Published
 from tests.wording import says
@@ -20,29 +28,29 @@ def turn(epoch: int = 7, number: int = 1, term: int = 3, by: str = "a", token: s
     return Turn(epoch, number, term, by, token, {"out": (2, "0f")}, {"out": "abc"})
 
 
-def decide(*turns: Turn, done: bool = False, first: bool = False, waited: float = 0.0) -> Move:
-    return move(done=done, turns=turns, name="b", token="two", first=first, waited=waited, grace=0.1, after=1.0)
+def decide(*turns: Turn, done: bool = False, first: bool = False, waited: float = 0.0) -> TurnChoice:
+    return choose_turn(done=done, turns=turns, name="b", token="two", first=first, waited=waited, grace=0.1, after=1.0)
 
 
 def test_what_is_done_is_left_alone() -> None:
-    assert decide(turn(), done=True) is Move.SKIP
+    assert decide(turn(), done=True) is TurnChoice.SKIP
 
 
 def test_the_first_to_finish_takes_the_turn_and_the_last_publisher_goes_first_by_a_moment() -> None:
-    assert decide(first=True) is Move.TAKE
-    assert decide(waited=0.05) is Move.WAIT
-    assert decide(waited=0.1) is Move.TAKE
+    assert decide(first=True) is TurnChoice.TAKE
+    assert decide(waited=0.05) is TurnChoice.WAIT
+    assert decide(waited=0.1) is TurnChoice.TAKE
 
 
 def test_a_turn_of_another_is_taken_when_it_takes_too_long_and_each_further_one_has_twice_as_long() -> None:
-    assert decide(turn(), waited=0.9) is Move.WAIT
-    assert decide(turn(), waited=1.0) is Move.TAKE
-    assert decide(turn(), turn(number=2, by="c"), waited=1.9) is Move.WAIT
-    assert decide(turn(), turn(number=2, by="c"), waited=2.0) is Move.TAKE
+    assert decide(turn(), waited=0.9) is TurnChoice.WAIT
+    assert decide(turn(), waited=1.0) is TurnChoice.TAKE
+    assert decide(turn(), turn(number=2, by="c"), waited=1.9) is TurnChoice.WAIT
+    assert decide(turn(), turn(number=2, by="c"), waited=2.0) is TurnChoice.TAKE
 
 
 def test_what_an_earlier_run_of_the_same_replica_began_is_finished_at_once() -> None:
-    assert decide(turn(by="b", token="before")) is Move.TAKE
+    assert decide(turn(by="b", token="before")) is TurnChoice.TAKE
 
 
 def test_a_term_is_new_unless_the_same_run_goes_on() -> None:
@@ -66,9 +74,9 @@ def test_a_difference_names_the_sink_and_the_replicas() -> None:
 
 
 def test_records_come_back_as_they_were() -> None:
-    done = Done(7, "a", {"out": (2, "0f")}, Published(7, frozenset({"out"}), {"out": ("files", ((7, "abc"),))}))
+    done = EpochDone(7, "a", {"out": (2, "0f")}, Published(7, frozenset({"out"}), {"out": ("files", ((7, "abc"),))}))
     assert Turn.decode(turn().encode()) == turn()
-    assert Done.decode(done.encode()) == done
+    assert EpochDone.decode(done.encode()) == done
     take = Take(
         (Slice("0", 5, 2, ["f", 1], 9, arrived=(1.0, 2.0)),), {"rows": 7}, {"0": 4}, ("0", "1"), True, 3, greatest=8
     )
@@ -78,7 +86,7 @@ def test_records_come_back_as_they_were() -> None:
 
 @pytest.mark.parametrize("data", [b"{}", b"[]", b"7", b"{", b'{"format": 2}', b'{"format": 1, "takes": 7}'])
 def test_what_is_damaged_is_a_value_error(data: bytes) -> None:
-    for kind in (Cut, Turn, Done):
+    for kind in (Cut, Turn, EpochDone):
         with pytest.raises(ValueError, match=r"."):
             kind.decode(data)
 
@@ -135,11 +143,11 @@ def replica(model: Model, name: str, token: str, epochs: int) -> Iterator[None]:
             if turns != seen:
                 seen, changed = turns, model.time
             first = last is not None and last.epoch == epoch - 1
-            what = move(
+            what = choose_turn(
                 done=epoch in model.done, turns=turns, name=name, token=token, first=first,
                 waited=model.time - changed, grace=0.1, after=1.0,
             )  # fmt: skip
-            if what is not Move.TAKE:
+            if what is not TurnChoice.TAKE:
                 continue
             before = turns[-1] if turns else (model.of(epoch - 1) or (None,))[-1]
             yield
