@@ -13,8 +13,10 @@ from springtide.exchange.blob import Times
 from springtide.query import steps
 from springtide.query.connectors import ONE_STREAM
 from springtide.query.errors import QueryError, nearest, shown
+from springtide.query.ids import Generation
 from springtide.query.types import END_OF_TIME
 from springtide.runtime.epoch import Epoch, Taken, TaskReport
+from springtide.runtime.idleness import PhysicalStream, idle_streams
 from springtide.runtime.ledgers import Ledgers
 from springtide.runtime.patience import Patience, of_a_connector, said
 from springtide.runtime.planning import with_times
@@ -53,7 +55,7 @@ class Intake:
         }
         self._feeds: dict[tuple[str, str], Feed] = {}
         """(source, label) → its feed, once it is opened."""
-        self._owner: Callable[[str], Owner] = lambda name: Owner("", name, Lineage(""), 0, kind="source")
+        self._owner: Callable[[str], Owner] = lambda name: Owner("", name, Lineage(""), Generation(0), kind="source")
         self._released = -1
         self._detached: dict[str, set[str]] = {}
         self._seen: dict[tuple[str, str], float] = {}
@@ -297,7 +299,7 @@ class Intake:
             _move(times[name], stream, time)
         return Taken(times, self._greatest(states, idle), slices, bool(idle))
 
-    def _greatest(self, states: States, idle: Mapping[tuple[str, str], int]) -> dict[str, int]:
+    def _greatest(self, states: States, idle: Mapping[PhysicalStream, int]) -> dict[str, int]:
         """Return the greatest time that each source had before the epoch, or that a dummy brings in it."""
         greatest = {name: states.get(name, SourceState()).greatest for name in self._sources}
         dummies = [(name, t.greatest) for name, takes in self.takes.items() for t in takes.values()]
@@ -359,7 +361,7 @@ class Intake:
             for name in self._by_spark.intersection(seen):
                 self._seen |= {(name, stream): began for stream in seen[name]}
 
-    def _silence(self, key: tuple[str, str], now: float) -> float:
+    def _silence(self, key: PhysicalStream, now: float) -> float:
         """Return for how many seconds a physical stream is known to have had no rows."""
         name, stream = key
         if name in self._by_spark and stream.partition("/")[0] not in self._connectors[name]:
@@ -393,30 +395,14 @@ class Intake:
     def _placed(self, label: str, part: Slice, connector: Source) -> Slice:
         return part if label == _MAIN else replace(part, stream=_qualified(label, part.stream), reader=connector)
 
-    def _idle(self, states: States) -> dict[tuple[str, str], int]:
+    def _idle(self, states: States) -> dict[PhysicalStream, int]:
         """Decide which physical streams hold the others back no longer, and up to which time."""
         if self._agreed is not None:
             return dict(self._agreed.idle)
         if all(s.idle_after is None for s in self._sources.values()):
             return {}
         now = self._timer()
-        times: dict[tuple[str, str], int] = {}
-        for name, source in self._sources.items():
-            known = states.get(name, SourceState()).times
-            if not known and name in self._by_spark:  # its physical streams are unknown until they have rows
-                known = {gate.UNSEEN: gate.BEGINNING}
-            if source.ts is not None:
-                times |= {(name, stream): time for stream, time in known.items() if time != END_OF_TIME}
-        idle = {
-            key
-            for key in times
-            if (limit := self._sources[key[0]].idle_after) is not None and self._silence(key, now) >= limit / 1e6
-        }
-        if not idle:
-            return {}
-        awake = [time for key, time in times.items() if key not in idle]
-        upto = min(awake) if awake else max(times.values())  # where all are idle, none holds another back
-        return {key: upto for key in idle if times[key] < upto}
+        return idle_streams(self._sources, states, self._by_spark, lambda key: self._silence(key, now))
 
 
 def is_same(before: Source, after: Source) -> bool:
