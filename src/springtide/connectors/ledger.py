@@ -74,8 +74,9 @@ def refusal(entry: Entry | None, owner: Owner, advice: Advice | None = None) -> 
     if entry is None:
         return None
     advice = advice or Advice()
+    known: int = owner.epoch
     if entry.checkpoint == owner.lineage.id:
-        known, whose = owner.epoch, f"this checkpoint ends with epoch {owner.epoch}"
+        whose = f"this checkpoint ends with epoch {owner.epoch}"
     else:
         shared = owner.lineage.shared_with(entry.checkpoint)
         if shared is None:

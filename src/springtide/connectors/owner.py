@@ -8,6 +8,7 @@ from typing import Literal
 
 import polars as pl
 
+from springtide.query.ids import NO_EPOCH, EpochNumber, Generation
 from springtide.state.checkpoint import Lineage
 
 __all__ = ["Lineage", "Owner"]
@@ -26,9 +27,9 @@ class Owner:
     """The name of the source or the sink in the query."""
     lineage: Lineage
     """Which checkpoint it is, and which others it was made from. `lineage.id` stays the same for every run on this checkpoint."""
-    generation: int
+    generation: Generation
     """Which run on this checkpoint it is: a later run has a greater number, and then earlier ones must not write."""
-    epoch: int = -1
+    epoch: EpochNumber = NO_EPOCH
     """The last epoch that was committed when the run began; -1: none yet."""
     commit: str | None = None
     """For a sink: the mark of that epoch's rows (`Publication.commit`), if there are any to publish."""

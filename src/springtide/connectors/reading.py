@@ -11,6 +11,7 @@ import polars as pl
 from springtide.connectors.owner import Lineage, Owner
 from springtide.connectors.source import MISFIT, POSITION, UNLIMITED, Read, Slice, Source
 from springtide.query.connectors import ONE_STREAM, Rows
+from springtide.query.ids import Generation
 from springtide.values.row_checks import Misfit
 
 
@@ -50,7 +51,7 @@ def read_some(source: Source, limit: int) -> tuple[Mapping[str, Rows], bool]:
 
 
 def _reader(source: Source) -> Owner:
-    return Owner("reference", "source", Lineage("reference"), 0, kind="source", schema=source.schema())
+    return Owner("reference", "source", Lineage("reference"), Generation(0), kind="source", schema=source.schema())
 
 
 def _together(reads: list[tuple[Slice, Read]], columns: pl.Schema) -> Rows:

@@ -15,6 +15,7 @@ import polars as pl
 from springtide.connectors.complete import lacking
 from springtide.connectors.owner import Owner
 from springtide.query.connectors import SinkConnector
+from springtide.query.ids import EpochNumber
 
 
 @runtime_checkable
@@ -62,7 +63,7 @@ class Publication:
     """The rows of one committed epoch for one sink. (query, checkpoint, sink, epoch) name it, and mean the same rows whenever it comes."""
 
     sink: str
-    epoch: int
+    epoch: EpochNumber
     schema: pl.Schema
     outbox: tuple[Path, ...]
     """Where tasks wrote the files, in a fixed order; none if there are no rows."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import NewType
 
 BucketId = NewType("BucketId", int)
-"""A hash slice of a subquery's keys, counted from 0."""
+"""A part of the hashed keys of a subquery, counted from 0."""
 InstanceId = NewType("InstanceId", int)
 """A parallel worker of a subquery, counted from 0."""
 EpochNumber = NewType("EpochNumber", int)
-"""An epoch, counted from 0; -1 before the first one."""
+"""An epoch, counted from 0."""
+NO_EPOCH = EpochNumber(-1)
+"""Before the first one."""
 Generation = NewType("Generation", int)
 """A run on a checkpoint; each run has a higher number than those before it."""
 Micros = NewType("Micros", int)

@@ -300,7 +300,7 @@ class Within:
     """A join window in time: pairs whose timestamps are at most this many microseconds apart."""
 
     ordered: ClassVar[bool] = False
-    length: int
+    length: Micros
 
     def __str__(self) -> str:
         """Return it as the user wrote it."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from springtide.query.errors import QueryError
+from springtide.query.ids import Micros
 from springtide.query.plurals import plural
 from springtide.query.types import Length, length_text, micros_of, whole
 from springtide.query.usage import usage
@@ -54,23 +55,13 @@ class Window(ABC):
 class Sliding(Window):
     """Windows `[k·every, k·every + size)` of event time, in microseconds; tumbling when `size` and `every` are equal."""
 
-    size: int
-    every: int
+    size: Micros
+    every: Micros
 
     def check(self, step: str) -> None:
         """Refuse windows without length, and ones that would leave some rows outside every window."""
-        if self.size <= 0 or self.every <= 0:
-            raise QueryError(
-                step,
-                f"a window of size {length_text(self.size)} every {length_text(self.every)} can hold no tuples",
-                "give lengths above zero",
-            )
-        if self.every > self.size:
-            raise QueryError(
-                step,
-                f"a window of {length_text(self.size)} every {length_text(self.every)} leaves gaps, with rows that are in no window",
-                f"use every={length_text(self.size)!r} or less, and filter what you do not want",
-            )
+        what = f"a window of size {length_text(self.size)} every {length_text(self.every)}"
+        _check_advance(step, self.size, self.every, what, "lengths", repr(length_text(self.size)))
 
     def cut(self, members: Sequence[tuple[int, Member]], time: int) -> Iterator[tuple[int, int, list[Member]]]:
         """Return the windows that end by `time`.
@@ -109,18 +100,8 @@ class LastN(Window):
 
     def check(self, step: str) -> None:
         """Refuse windows without tuples, and ones that would leave some tuples outside every window."""
-        if self.size <= 0 or self.every <= 0:
-            raise QueryError(
-                step,
-                f"a window of {plural(self.size, 'tuple')} every {self.every} can hold no tuples",
-                "give numbers above zero",
-            )
-        if self.every > self.size:
-            raise QueryError(
-                step,
-                f"a window of {plural(self.size, 'tuple')} every {self.every} leaves gaps, with tuples that are in no window",
-                f"use every={self.size} or less",
-            )
+        what = f"a window of {plural(self.size, 'tuple')} every {self.every}"
+        _check_advance(step, self.size, self.every, what, "numbers", str(self.size))
 
     def cut(self, members: Sequence[tuple[int, Member]], time: int) -> Iterator[tuple[int, int, list[Member]]]:
         """Return the windows that are full, counting only tuples from before `time`."""
@@ -138,7 +119,7 @@ class LastN(Window):
 class Session(Window):
     """Windows of one group that stay open until no tuple has come for `gap` microseconds."""
 
-    gap: int
+    gap: Micros
 
     def check(self, step: str) -> None:
         """Refuse a gap that is not above zero."""
@@ -201,3 +182,11 @@ def session(gap: Length) -> Session:
     session gap 30m
     """
     return Session(micros_of("(window)", gap))
+
+
+def _check_advance(step: str, size: int, every: int, what: str, kind: str, most: str) -> None:
+    if size <= 0 or every <= 0:
+        raise QueryError(step, f"{what} can hold no tuples", f"give {kind} above zero")
+    if every > size:
+        problem = f"{what} leaves gaps, with tuples that are in no window"
+        raise QueryError(step, problem, f"use every={most} or less, and filter what you do not want")

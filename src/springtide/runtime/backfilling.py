@@ -21,7 +21,7 @@ from springtide.connectors import Feed, Owner, Read, Slice, Source, Take
 from springtide.exchange import gate
 from springtide.query import steps
 from springtide.query.errors import QueryError
-from springtide.query.ids import EpochNumber
+from springtide.query.ids import NO_EPOCH, EpochNumber, Generation
 from springtide.query.types import END_OF_TIME
 from springtide.runtime.changes import Start
 from springtide.runtime.committing import states_after, with_counts
@@ -104,7 +104,7 @@ class Backfill:
             remove,
         )
         self._owner, self._limit = owner, limit
-        decisions = Reconfiguration(plan, Manifest(EpochNumber(-1), 0))  # type: ignore[arg-type]
+        decisions = Reconfiguration(plan, Manifest(NO_EPOCH, Generation(0)))
         decisions.handle(Start(None, instances))
         self._maps = decisions.maps
         self._ledgers = Ledgers(tiers)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from springtide.elastic.snapshot import Snapshot
 from springtide.query.errors import SpringtideError
-from springtide.query.ids import EpochNumber, Generation
+from springtide.query.ids import EpochNumber
 from springtide.query.plurals import plural
 from springtide.runtime.buffers import record
 from springtide.runtime.committing import Batch, manifest_after, with_counts
@@ -167,7 +167,7 @@ class Epochs:
             live,
             epoch,
             reports,
-            generation=Generation(storage.lease.generation),
+            generation=storage.lease.generation,
             sources=form.ledgers.settled(sources),
             batch=batch,
             metrics=self._metrics(reports, started),

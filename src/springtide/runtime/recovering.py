@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from springtide.compiler.plan import Plan
 from springtide.elastic import maps
-from springtide.query.ids import EpochNumber
+from springtide.query.ids import NO_EPOCH
 from springtide.query.plurals import plural
 from springtide.runtime.buffers import joined
 from springtide.runtime.committing import states_after
@@ -102,7 +102,7 @@ class Recovery:
         """Return the last manifest with its state rebuilt; `fixed` names the subqueries that are about to get another map anyway."""
         newest, gone = kept[-1], lost(self.tiers, kept[-1])
         place = base_of(self.tiers, kept)
-        base = kept[place] if place >= 0 else Manifest(epoch=EpochNumber(-1), generation=newest.generation)
+        base = kept[place] if place >= 0 else Manifest(epoch=NO_EPOCH, generation=newest.generation)
         owners = partitioned(newest.maps, gone, self.degree, fixed)
         live = with_old_owners(self.plan, tuple(newest.old_owners))
         state = dict(base.state)

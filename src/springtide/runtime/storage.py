@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from springtide.query.errors import SpringtideError
-from springtide.query.ids import EpochNumber, Generation
+from springtide.query.ids import NO_EPOCH
 from springtide.runtime.durability import Durability
 from springtide.runtime.persisting import Persister, kept_after
 from springtide.runtime.recovering import lost, missing
@@ -84,7 +84,7 @@ class Storage:
     @property
     def manifest(self) -> Manifest:
         """The last epoch that was committed; one with the number -1 before there is any."""
-        return self.kept[-1] if self.kept else Manifest(EpochNumber(-1), Generation(self.lease.generation))
+        return self.kept[-1] if self.kept else Manifest(NO_EPOCH, self.lease.generation)
 
     @property
     def durable(self) -> Manifest | None:

@@ -9,7 +9,7 @@ import os
 import uuid
 from dataclasses import dataclass, field, replace
 
-from springtide.query.ids import Generation
+from springtide.query.ids import EpochNumber, Generation
 from springtide.state.errors import CheckpointError
 from springtide.state.log import CLAIMS, FIRST, Claim, Log, Records, Slot, is_claim
 from springtide.state.manifest import Manifest
@@ -39,7 +39,7 @@ class Lease:
     """The right to write: this run's next slot in a log, for as long as nobody else has it."""
 
     log: Log
-    generation: int
+    generation: Generation
     slot: Slot
     token: str
     epochs: dict[int, list[Slot]] = field(default_factory=dict)
@@ -52,14 +52,14 @@ class Lease:
     @staticmethod
     def first(log: Log, token: str) -> Lease:
         """Return the lease of the run that created the checkpoint: nobody had it before."""
-        return Lease(log, FIRST, Slot(0, FIRST), token)
+        return Lease(log, FIRST, Slot(EpochNumber(0), FIRST), token)
 
     def commit(self, manifest: Manifest) -> bytes:
         """Make the record of an epoch: after this it has happened. Doing so again changes nothing. A run that lost the checkpoint is refused."""
         slot, data = Slot(manifest.epoch, self.generation), manifest.encode()
         if not self.log.make(slot, data):
             raise self._refusal(slot)
-        self.slot = Slot(manifest.epoch + 1, self.generation)
+        self.slot = Slot(EpochNumber(manifest.epoch + 1), self.generation)
         self._note(slot)
         return data
 
@@ -69,14 +69,13 @@ class Lease:
         The run takes over from itself: that is refused if somebody else has.
         """
         while True:
-            claim = Claim.of(
-                self.generation + 1, self.token, replace(manifest, generation=Generation(self.generation + 1))
-            )
+            newer = Generation(self.generation + 1)
+            claim = Claim.of(newer, self.token, replace(manifest, generation=newer))
             slot = self.slot
             made = self.log.make(slot, claim.encode())
             if not made and not self.is_own(slot):
                 raise self._refusal(slot)
-            self.generation, self.slot = claim.generation, Slot(manifest.epoch + 1, claim.generation)
+            self.generation, self.slot = newer, Slot(EpochNumber(manifest.epoch + 1), newer)
             if made:  # otherwise an earlier attempt had succeeded, with another version
                 assert claim.manifest is not None
                 self.settle(claim.manifest)
@@ -157,13 +156,13 @@ def attach(log: Log, records: Records, lease: Lease, manifest: Manifest | None) 
     """Let a log continue from a manifest that it does not have; None if something has happened in it since it was read."""
     slot, generation = records.next()
     generation = max(generation, lease.generation)
-    brought = replace(manifest, generation=Generation(generation)) if manifest is not None else None
+    brought = replace(manifest, generation=generation) if manifest is not None else None
     taken = Lease(log, generation, slot, lease.token)
     if not log.make(slot, Claim.of(generation, lease.token, brought).encode()) and not taken.is_own(slot):
         return None
     if log.went_on([slot, *records.last_claims()]):
         return None
-    epoch = brought.epoch + 1 if brought is not None else slot.epoch
+    epoch = EpochNumber(brought.epoch + 1) if brought is not None else slot.epoch
     taken.slot = Slot(epoch, generation)
     held(log, records, taken)
     if brought is not None:

@@ -30,13 +30,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from springtide.query.ids import NO_EPOCH, EpochNumber, Generation
 from springtide.state.errors import CheckpointError
 from springtide.state.manifest import Manifest
 from springtide.state.names import MANIFESTS, ended, forgotten, manifest
 from springtide.state.parsing import NewerFormat, content, is_for_good, parsed
 from springtide.state.stores import Store
 
-FIRST = 1
+FIRST = Generation(1)
 """The generation of a checkpoint's first run: the one that made `springtide.json`."""
 CLAIMS = 1000
 """How many claims are kept: a run that slept while more runs than that had its checkpoint would not be refused."""
@@ -50,8 +51,8 @@ _AT_ONCE = 8
 class Slot(NamedTuple):
     """The place of a record: what the run of a generation did about an epoch, or who took over instead."""
 
-    epoch: int
-    generation: int
+    epoch: EpochNumber
+    generation: Generation
 
     @property
     def name(self) -> str:
@@ -75,14 +76,14 @@ class Slot(NamedTuple):
     def of(name: str) -> Slot | None:
         """Parse a name; None if it is not that of a slot."""
         found = re.fullmatch(r"([0-9]{9,18})(?:\.([1-9][0-9]{0,17}))?", name)
-        return Slot(int(found[1]), int(found[2] or FIRST)) if found else None
+        return Slot(EpochNumber(int(found[1])), Generation(int(found[2] or FIRST))) if found else None
 
 
 @dataclass(frozen=True)
 class Claim:
     """A run took the checkpoint."""
 
-    generation: int
+    generation: Generation
     token: str
     """Distinguishes the run from all others."""
     by: str
@@ -91,7 +92,7 @@ class Claim:
     """The last epoch as the run left it, if that is not what was committed."""
 
     @staticmethod
-    def of(generation: int, token: str, manifest: Manifest | None = None) -> Claim:
+    def of(generation: Generation, token: str, manifest: Manifest | None = None) -> Claim:
         """Claim for this process."""
         return Claim(generation, token, f"process {os.getpid()} on {socket.gethostname()}", time.time(), manifest)
 
@@ -172,7 +173,7 @@ class Records:
 
     def last_claims(self) -> list[Slot]:
         """Return the slots of the claims that no epoch has followed."""
-        last = max((slot for slot, data in self.data.items() if not is_claim(data)), default=Slot(-1, FIRST))
+        last = max((slot for slot, data in self.data.items() if not is_claim(data)), default=Slot(NO_EPOCH, FIRST))
         return [slot for slot in self.claims() if slot > last]
 
     def tokens(self) -> list[str]:
@@ -205,15 +206,16 @@ class Records:
                 return record.manifest
         return None
 
-    def next(self) -> tuple[Slot, int]:
+    def next(self) -> tuple[Slot, Generation]:
         """Return the slot for the claim of a run that takes over now, and its generation."""
         if not self.data:
-            return Slot(0, FIRST), FIRST + 1
+            return Slot(EpochNumber(0), FIRST), Generation(FIRST + 1)
         slot, record = self.last, self.record(self.last)
         if isinstance(record, Manifest):
-            return Slot(slot.epoch + 1, slot.generation), max(slot.generation, record.generation) + 1
-        epoch = slot.epoch if record.manifest is None else record.manifest.epoch + 1
-        return Slot(epoch, record.generation), record.generation + 1
+            newer = Generation(max(slot.generation, record.generation) + 1)
+            return Slot(EpochNumber(slot.epoch + 1), slot.generation), newer
+        epoch = slot.epoch if record.manifest is None else EpochNumber(record.manifest.epoch + 1)
+        return Slot(epoch, record.generation), Generation(record.generation + 1)
 
 
 def _is_torn(data: bytes) -> bool:

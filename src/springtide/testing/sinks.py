@@ -16,6 +16,7 @@ import polars as pl
 
 from springtide.connectors import Lineage, Owner, Publication, Sink
 from springtide.query.errors import SinkError, SpringtideError
+from springtide.query.ids import EpochNumber, Generation
 from springtide.query.source import source
 from springtide.query.types import TIME
 from springtide.runtime.query import Query
@@ -124,7 +125,10 @@ class _Suite:
         for generation in (1, 2):
             sink = self._make(target)
             now = replace(
-                owner, generation=generation, epoch=generation - 2, commit=given.commit if generation > 1 else None
+                owner,
+                generation=Generation(generation),
+                epoch=EpochNumber(generation - 2),
+                commit=given.commit if generation > 1 else None,
             )
             sink.admit(now)
             writer = sink.open(now)
@@ -137,7 +141,7 @@ class _Suite:
         target, owner = self._target(), self._owner("b")
         old = self._make(target).open(owner)
         old.publish(self._publication(owner, 0, [0]))
-        new_owner = replace(owner, generation=2, epoch=0)
+        new_owner = replace(owner, generation=Generation(2), epoch=EpochNumber(0))
         sink = self._make(target)
         sink.admit(new_owner)
         new = sink.open(new_owner)
@@ -202,7 +206,7 @@ class _Suite:
         return Query(name, stream.to(self._make(target), name="out"))
 
     def _owner(self, id: str) -> Owner:
-        return Owner("checked", "out", Lineage(id * 32), 1, schema=pl.Schema({"ts": TIME, "x": pl.Int64()}))
+        return Owner("checked", "out", Lineage(id * 32), Generation(1), schema=pl.Schema({"ts": TIME, "x": pl.Int64()}))
 
     def _publication(self, owner: Owner, epoch: int, xs: list[int], attempt: str = "") -> Publication:
         outbox = self._make(self._target()).outbox
@@ -210,7 +214,13 @@ class _Suite:
         rows = pl.DataFrame({"ts": pl.Series(xs, dtype=pl.Int64).cast(TIME), "x": pl.Series(xs, dtype=pl.Int64)})
         outbox.write(rows, path)
         return Publication(
-            owner.name, epoch, rows.schema, (path,), (len(xs),), query=owner.query, checkpoint=owner.lineage.id
+            owner.name,
+            EpochNumber(epoch),
+            rows.schema,
+            (path,),
+            (len(xs),),
+            query=owner.query,
+            checkpoint=owner.lineage.id,
         )
 
     def _rows(self, target: str) -> list[int]:

@@ -15,6 +15,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import polars as pl
 
 from springtide.connectors import MISFIT, POSITION, UNLIMITED, Feed, Lineage, Owner, Read, Slice, Source, Take
+from springtide.query.ids import Generation
 from springtide.query.plurals import plural
 from springtide.query.source import source as begin
 from springtide.runtime.failpoints import PLACES
@@ -254,7 +255,9 @@ def _bare(position: Any) -> Any:
 
 @contextmanager
 def _opened(source: Source) -> Iterator[Feed]:
-    feed = source.open(Owner("checked", "checked", Lineage("c" * 32), 1, kind="source", schema=source.schema()))
+    feed = source.open(
+        Owner("checked", "checked", Lineage("c" * 32), Generation(1), kind="source", schema=source.schema())
+    )
     try:
         yield feed
     finally:
