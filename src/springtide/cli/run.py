@@ -250,7 +250,7 @@ def summary(finished: Finished, console: Console) -> None:
     query, progress, time = finished.query, finished.progress, finished.seconds
     how = "has come to the end of its input" if finished.ended else "was stopped; the next run continues from here"
     console.print(f"[bold]{query.name}[/bold] {how}", soft_wrap=True)
-    figures = [
+    cells = [
         ("epochs", f"{count(progress.epochs)} in {seconds(time)}, median {seconds(progress.median)}"),
         ("rows in", f"{count(progress.rows_in)}, {rate(progress.rows_in / time)} over all"),
         ("rows out", count(progress.rows_out)),
@@ -258,5 +258,5 @@ def summary(finished: Finished, console: Console) -> None:
         ("rejected", count(progress.rejected)),
         *places(query, finished.checkpoint),
     ]
-    for text in columns(figures):
+    for text in columns(cells):
         console.print(f"  {text}", markup=False, soft_wrap=True)

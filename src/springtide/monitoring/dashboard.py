@@ -30,12 +30,12 @@ def _rate(metric: str, *more: str) -> str:
 
 _REFUSED = 'outcome=~"late|rejected"'
 _READ = _rate("rows_read_total")
-_FIGURES = (
+_NUMBERS = (
     _Panel("Rows in", "Rows that were read, all sources", ((f"sum({_READ})", "read"),), "rowsps"),
     _Panel("Backlog", "Rows that wait at the sources", ((f"sum({_of('backlog_rows')})", "waiting"),)),
     _Panel(
         "Latency, p95",
-        "From when a row was there until it was in the sinks",
+        "From when a row could be read until the sinks had it",
         (("max(" + _of("latency_seconds", 'quantile="0.95"') + ")", "p95"),),
         "s",
     ),
@@ -56,7 +56,7 @@ _FIGURES = (
 _CHARTS = (
     _Panel(
         "Load",
-        "What comes, what is read, what goes to the sinks, in rows per second",
+        "Rows per second that arrive, that are read, and that go to the sinks",
         (
             (f"sum by (query) ({_of('arriving_rows_per_second')})", "{{query}} arriving"),
             (f"sum by (query) ({_READ})", "{{query}} read"),
@@ -82,13 +82,13 @@ _CHARTS = (
     ),
     _Panel(
         "Latency",
-        "From when a row was there to be read until it was in the sinks, by quantile",
+        "From when a row could be read until the sinks had it, by quantile",
         ((_of("latency_seconds"), "{{query}} {{quantile}}"),),
         "s",
     ),
     _Panel(
         "Epoch time",
-        "In the mean",
+        "Mean",
         ((f"{_rate('epoch_seconds_sum')} / {_rate('epoch_seconds_count')}", "{{query}}"),),
         "s",
     ),
@@ -102,7 +102,7 @@ _CHARTS = (
     ),
     _Panel(
         "Late and rejected",
-        "Rows per second that did not come in",
+        "Rows per second that were not accepted",
         (
             (
                 f"sum by (query, source, outcome) ({_rate('rows_read_total', _REFUSED)})",
@@ -113,7 +113,7 @@ _CHARTS = (
     ),
     _Panel(
         "Work",
-        "Instances' worth of time that a subquery worked",
+        "How many instances were at work on average",
         ((_rate("subquery_busy_seconds_total"), "{{query}} {{subquery}}"),),
     ),
     _Panel(
@@ -128,7 +128,7 @@ _CHARTS = (
     _Panel("State", "By subquery", ((_of("state_bytes"), "{{query}} {{subquery}}"),), "bytes"),
     _Panel(
         "Elasticity paused",
-        "1 while nothing changes but by hand",
+        "1 while only manual changes are made",
         ((_of("elasticity_paused"), "{{query}}"),),
         stepped=True,
     ),
@@ -137,10 +137,10 @@ _CHARTS = (
 
 def dashboard() -> str:
     """Return the dashboard as JSON: import it in Grafana, and select the Prometheus that scrapes the queries."""
-    panels = [_panel(i, "stat", p, {"x": 4 * i, "y": 0, "w": 4, "h": 4}) for i, p in enumerate(_FIGURES)]
+    panels = [_panel(i, "stat", p, {"x": 4 * i, "y": 0, "w": 4, "h": 4}) for i, p in enumerate(_NUMBERS)]
     for i, panel in enumerate(_CHARTS):
         place = {"x": 12 * (i % 2), "y": 4 + 8 * (i // 2), "w": 12, "h": 8}
-        panels.append(_panel(len(_FIGURES) + i, "timeseries", panel, place))
+        panels.append(_panel(len(_NUMBERS) + i, "timeseries", panel, place))
     query = {"query": "label_values(springtide_epoch, query)", "refId": "query"}
     made = {
         "title": "Springtide",

@@ -67,7 +67,7 @@ class Exporter(Collector):
 
     def _epochs(self, manifest: Manifest, snapshot: Snapshot) -> Iterator[Metric]:
         yield self._gauge("epoch", "Number of the last committed epoch", {(): manifest.epoch})
-        took = SummaryMetricFamily("springtide_epoch_seconds", "Time that epochs of this run took", labels=["query"])
+        took = SummaryMetricFamily("springtide_epoch_seconds", "Duration of the epochs of this run", labels=["query"])
         took.add_metric([self._query], int(self._totals["epochs", ""]), self._totals["seconds", ""])
         yield took
         published = {(): self._totals["published", ""]}
@@ -76,7 +76,7 @@ class Exporter(Collector):
         waits = snapshot.latency
         if waits is not None:
             found = {("0.5",): waits.p50, ("0.95",): waits.p95, ("0.99",): waits.p99}
-            text = "From when a row was there to be read until it was in the sinks, in the last epoch"
+            text = "Time from when a row could be read until the sinks had it, in the last epoch"
             yield self._gauge("latency_seconds", text, found, "quantile")
 
     def _sources(self, manifest: Manifest, snapshot: Snapshot) -> Iterator[Metric]:
@@ -85,7 +85,7 @@ class Exporter(Collector):
         yield self._counter("rows_read", "Rows read since the checkpoint began", read, "source", "outcome")
         loads = snapshot.sources.items()
         rates = {(name,): _per_second(s.rows if s.arrived is None else s.arrived, snapshot) for name, s in loads}
-        text = "Rows that came to a source in a second, during the last epoch and the waiting before it"
+        text = "Rows per second that arrived at a source, during the last epoch and the wait before it"
         yield self._gauge("arriving_rows_per_second", text, rates, "source")
         yield self._gauge("backlog_rows", "Rows that wait at a source", {(n,): s.backlog for n, s in loads}, "source")
 
@@ -94,12 +94,12 @@ class Exporter(Collector):
         yield self._gauge("instances", "Instances", {(n,): s.instances for n, s in loads.items()}, "subquery")
         used = {(n, "mean"): snapshot.mean_utilisation(n) for n in loads}
         used |= {(n, "highest"): max(snapshot.utilisation(n), default=0.0) for n in loads}
-        text = "Share of the time that it could have used in which an instance worked, in the last epoch"
+        text = "Share of the time available to an instance in which it worked, in the last epoch"
         yield self._gauge("utilisation", text, used, "subquery", "of")
         yield self._gauge("state_bytes", "State", {(n,): s.state_bytes for n, s in loads.items()}, "subquery")
         for key, name, text in (
-            ("in", "subquery_rows_in", "Rows that this run gave to a subquery"),
-            ("out", "subquery_rows_out", "Rows that a subquery gave in this run"),
+            ("in", "subquery_rows_in", "Rows that went into a subquery in this run"),
+            ("out", "subquery_rows_out", "Rows that a subquery produced in this run"),
             ("busy", "subquery_busy_seconds", "Time that instances worked in this run"),
         ):
             yield self._counter(name, text, {(n,): self._totals[key, n] for n in loads}, "subquery")
@@ -109,11 +109,13 @@ class Exporter(Collector):
         text = "Changes of instances or buckets since the checkpoint began"
         yield self._counter("decisions", text, versions, "subquery")
         if manifest.elastic:
-            yield self._gauge("elasticity_paused", "1 while nothing changes but by hand", {(): manifest.elastic.paused})
+            yield self._gauge(
+                "elasticity_paused", "1 while only manual changes are made", {(): manifest.elastic.paused}
+            )
             refused = Counter[tuple[str, ...]]()
             for refusal in manifest.elastic.refusals:
                 refused[refusal.subquery, refusal.rule] += refusal.times
-            yield self._gauge("refusals", "Refused proposals that are remembered", refused, "subquery", "rule")
+            yield self._gauge("refusals", "Refused proposals that the manager remembers", refused, "subquery", "rule")
         for name, text, number in (
             ("slots", "Tasks that can run at once", snapshot.slots),
             ("executors", "Executors of Spark", snapshot.executors),

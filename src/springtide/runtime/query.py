@@ -137,7 +137,7 @@ class Query(Graph):
         """Run the query on a Spark session, in epochs, until its input ends or it is stopped.
 
         Without a session it takes the one that this process has, or makes one on this machine; without a checkpoint it keeps its state in a folder
-        named after the query, below `springtide-checkpoints`, and the next start goes on from there. It says so on stderr. If all rows go to
+        named after the query, below `springtide-checkpoints`, and the next start continues from there. It says so on stderr. If all rows go to
         memory sinks, every start begins anew, in a temporary folder.
 
         The run can stand in a `with`: `with query.start() as run:` stops it at the end of the block.
@@ -150,14 +150,14 @@ class Query(Graph):
         With `elastic` the number of instances and the owners of buckets change while the query runs: True for the usual policy, a
         policy, or `st.Elastic(…)` with limits and all.
 
-        What fails because something outside is not there, such as the files of a source, a sink, a disk or a worker, is tried again for
-        as long as `patience` says (see `run.events()`); then the run ends with an error that names the step, and the next start goes on.
+        What fails because something outside is unavailable, such as the files of a source, a sink, a disk or a worker, is tried again for
+        as long as `patience` says (see `run.events()`); then the run ends with an error that names the step, and the next start continues.
 
         State is durable with every epoch; with `durability="5s"` it is made so every five seconds, in the background, and `st.Durability(…)`
         says more: a backup in an object store, how many checkpoints are kept. Every row comes exactly once in any case.
 
         With `savepoint`, its folder or address, a new checkpoint begins with the state of that: of this query, or of another form of it, as
-        long as its sources and stateful steps are the same. A start that is repeated goes on with the checkpoint.
+        long as its sources and stateful steps are the same. A start that is repeated continues with the checkpoint.
 
         `checkpoint` is a folder that all executors see, or the address of an object store: "s3://bucket/folder", "gs://…", "az://…", "abfss://…". Its
         credentials come from where the store's own tools have them, or from `storage_options` ({"access_key": …}), which are written down nowhere.
