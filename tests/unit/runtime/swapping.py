@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -47,14 +48,17 @@ def replaced(folder: Path) -> st.Query:
     )
 
 
-def run_and_replace(folder: Path, fail: str | None, *, history: bool = False) -> None:
-    """Run the query, and replace it on its way, with the history of what is new or without; this is what the child does."""
+def run_and_replace(
+    folder: Path, fail: str | None, *, history: bool = False, before: Callable[[Engine], None] = lambda _: None
+) -> None:
+    """Run the query, and replace it on its way, with the history of what is new or without; this is what the child does. `before` is called then."""
     if fail is not None:
         os.environ["SPRINGTIDE_FAIL"] = fail
     old, new = first(folder).plan(buckets=8), replaced(folder).plan(buckets=8)
 
     def between(engine: Engine) -> bool:
         if engine.manifest.epoch == AFTER:
+            before(engine)
             backfill = None
             if history:
                 part = plan_of(new, ["per-minute"])

@@ -487,3 +487,33 @@ def test_a_leader_that_is_overtaken_at_any_step_can_neither_commit_nor_publish(
     with pytest.raises(st.SpringtideError, match=r"taken over|stale|lost rows"):
         run_files(tmp_path, 1, None)
     every_row_is_there_once(tmp_path)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_nor_can_one_that_is_overtaken_while_it_replaces_the_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """It sleeps in the first epoch of the new form; the other one goes on in the form that was committed by then."""
+    write_input(tmp_path)
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)
+    committed, slept = place not in ("before-job", "after-job"), list[str]()
+
+    def sleep(at: str) -> None:
+        latest = Checkpoint(tmp_path / "checkpoint").latest()
+        epoch = -1 if latest is None else latest.epoch
+        if at == place and epoch == swapping.AFTER + committed and not slept:
+            slept.append(at)
+            swapping.run_on(tmp_path, is_replaced=committed)
+
+    def begin(engine: Engine) -> None:
+        for module in (epochs_module, publishing):
+            monkeypatch.setattr(module, "failpoint", sleep)
+
+    with pytest.raises(st.SpringtideError, match=r"taken over|stale|lost rows"):
+        swapping.run_and_replace(tmp_path, None, before=begin)
+    assert slept
+    copied = pl.read_parquet(tmp_path / "copy" / "*.parquet").sort("x")
+    factors = (copied["double"] / copied["x"]).to_list()[1:]
+    assert copied["x"].to_list() == list(range(60)), "every row once"
+    assert set(factors) == ({2, 3} if committed else {2})
+    compare(pl.read_parquet(tmp_path / "sums" / "*.parquet"), swapping.first(tmp_path).run_reference().rows("sums"))
