@@ -32,6 +32,17 @@ class Outcome:
     bytes_moved: int
     """The state of the buckets that changed hands."""
 
+    def record(self, id: str, subquery: str) -> dict[str, Any]:
+        """Return it as the history keeps it, beside the decision with that id."""
+        cost = {"seconds": self.seconds, "extra_seconds": self.extra_seconds, "bytes_moved": self.bytes_moved}
+        return {"id": id, "subquery": subquery, "done": self.time, "in_epoch": self.epoch, **cost}
+
+    @staticmethod
+    def of(record: Mapping[str, Any]) -> Outcome:
+        """Read what `record` returned."""
+        cost = record["seconds"], record["extra_seconds"], record["bytes_moved"]
+        return Outcome(record["done"], record["in_epoch"], *cost)
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -112,7 +123,7 @@ def decisions_of(records: Iterable[Mapping[str, Any]]) -> list[Decision]:
     outcomes: dict[str, Outcome] = {}
     for record in records:
         if "done" in record:
-            outcomes[record["id"]] = _outcome(record)
+            outcomes[record["id"]] = Outcome.of(record)
         elif "kind" in record:
             begun[record["id"]] = record
     last = {record["subquery"]: name for name, record in begun.items()}
@@ -124,11 +135,6 @@ def decisions_of(records: Iterable[Mapping[str, Any]]) -> list[Decision]:
         at = record["at"] - waited  # it was recorded when the executors were there
         found.append(Decision(name, at, _instruction(record), outcome, overtaken, protocol, waited))
     return found
-
-
-def _outcome(record: Mapping[str, Any]) -> Outcome:
-    cost = record["seconds"], record["extra_seconds"], record["bytes_moved"]
-    return Outcome(record["done"], record["in_epoch"], *cost)
 
 
 def _instruction(record: Mapping[str, Any]) -> Instruction:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from springtide.elastic.decisions import Outcome
 from springtide.elastic.protocols import Protocol, ProtocolChoice
 from springtide.elastic.snapshot import Snapshot
 from springtide.state.instructions import Instruction
@@ -142,14 +143,7 @@ class Finished:
     """An epoch has run with the new map of an instruction: write down what that cost."""
 
     instruction: Instruction
-    time: float
-    epoch: int
-    seconds: float
-    """How long the epoch took,"""
-    extra_seconds: float
-    """and how much longer that is than the epochs before it."""
-    bytes_moved: int
-    """State that changed hands."""
+    outcome: Outcome
 
 
 @dataclass(frozen=True)

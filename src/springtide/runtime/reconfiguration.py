@@ -17,6 +17,7 @@ from statistics import median
 
 from springtide.compiler.plan import Grid, Plan, Subquery
 from springtide.elastic import maps
+from springtide.elastic.decisions import Outcome
 from springtide.elastic.instructions import instruct
 from springtide.elastic.manager import Manager
 from springtide.elastic.policies.policy import Proposal
@@ -347,14 +348,14 @@ class Reconfiguration:
         old_windows_stay = instruction.subquery in self._old_owners
         sizes = () if old_windows_stay else snapshot.subqueries[instruction.subquery].bucket_bytes
         usual = snapshot.seconds if self.usual is None else self.usual
-        return Finished(
-            instruction,
+        outcome = Outcome(
             snapshot.time,
             snapshot.epoch,
             snapshot.seconds,
             extra_seconds=round(snapshot.seconds - usual, 6),
             bytes_moved=sum(sizes[b] for b in instruction.moved) if sizes else 0,
         )
+        return Finished(instruction, outcome)
 
     # ── a new map ─────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -169,14 +169,4 @@ class Reconfiguring:
 
     def _write_outcome(self, finished: changes.Finished) -> None:
         subquery = finished.instruction.subquery
-        self._remember(
-            {
-                "id": self._ids.pop(subquery),
-                "subquery": subquery,
-                "done": finished.time,
-                "in_epoch": finished.epoch,
-                "seconds": finished.seconds,
-                "extra_seconds": finished.extra_seconds,
-                "bytes_moved": finished.bytes_moved,
-            }
-        )
+        self._remember(finished.outcome.record(self._ids.pop(subquery), subquery))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeVar
 
 from springtide.compiler.plan import Plan
+from springtide.elastic.decisions import Outcome
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
 from springtide.operators import check_runs
@@ -249,15 +250,8 @@ class ChangeRecord:
     def outcome(self, first: Snapshot, usual: float | None) -> dict[str, Any]:
         """Return the record that says what it cost: how much longer the first epoch with it took than is usual."""
         extra = 0.0 if usual is None else first.seconds - usual
-        return {
-            "id": self.id,
-            "subquery": self.told.subquery,
-            "done": first.time,
-            "in_epoch": first.epoch,
-            "seconds": first.seconds,
-            "extra_seconds": round(extra, 6),
-            "bytes_moved": 0,
-        }
+        outcome = Outcome(first.time, first.epoch, first.seconds, round(extra, 6), bytes_moved=0)
+        return outcome.record(self.id, self.told.subquery)
 
 
 def refuse_replica(plan: Plan) -> NoReturn:

@@ -189,7 +189,7 @@ def test_the_manager_decides_after_an_epoch_and_the_next_one_shows_the_cost() ->
     machine.handle(Committed(replace(NOTHING, epoch=EpochNumber(1), maps=dict(machine.maps))), LOCAL)
     shown = machine.handle(epoch(machine, time=20.0), LOCAL)
     assert isinstance(shown[0], Finished)
-    assert (shown[0].instruction, shown[0].time) == (made(decided), 20.0)
+    assert (shown[0].instruction, shown[0].outcome.time) == (made(decided), 20.0)
     assert not any(isinstance(a, Finished) for a in machine.handle(epoch(machine, time=30.0), LOCAL)), "once"
 
 
