@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from springtide.state.checkpoint import marker_of
-from springtide.state.errors import CheckpointError
+from springtide.state.errors import AwayError, CheckpointError
 from springtide.state.log import Log, Slot
 from springtide.state.manifest import Manifest
 from springtide.state.names import HISTORY, MANIFESTS, MARKER, PUBLISHED, SAVEPOINTS, SPARK, STATE
 from springtide.state.published import Published
+from springtide.state.pulse import is_heard
 from springtide.state.read_only import ReadOnlyCheckpoint, Source, made_durable, opened, store_of
 from springtide.state.spark_records import number_of, valid_files
 from springtide.state.stores import Store
@@ -28,6 +30,8 @@ Progress = Callable[[int, int], None]
 """Called with how many bytes are done, and of how many."""
 
 _TRIES = 5
+_FORGOTTEN = 86_400
+"""Seconds after which what was held for somebody who reads is removed."""
 _AT_ONCE = 4
 
 
@@ -221,9 +225,13 @@ def offsets_of(source: ReadOnlyCheckpoint, batch: int) -> list[str]:
 
 @contextmanager
 def pinned(checkpoint: ReadOnlyCheckpoint, at: int | None = None) -> Iterator[ReadOnlyCheckpoint]:
-    """Hold the newest epoch of a checkpoint that is in use, or epoch `at`, by hard links; one that is not in use is read as it is."""
-    if checkpoint.remote is not None or not checkpoint.in_use():
+    """Hold the newest epoch of a checkpoint that is in use, or epoch `at`, by hard links or copies in its store; one that is not in use is read as it is."""
+    if not (checkpoint.in_use() if checkpoint.remote is None else is_heard(checkpoint.remote)):
         yield checkpoint
+        return
+    if checkpoint.remote is not None:
+        with _pinned_there(checkpoint, at) as own:
+            yield own
         return
     folder = checkpoint.root / SAVEPOINTS / f".pin-{uuid.uuid4().hex[:8]}"
     try:
@@ -231,6 +239,68 @@ def pinned(checkpoint: ReadOnlyCheckpoint, at: int | None = None) -> Iterator[Re
         yield ReadOnlyCheckpoint(Store.at(folder), folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _pinned_there(checkpoint: ReadOnlyCheckpoint, at: int | None) -> Iterator[ReadOnlyCheckpoint]:
+    """Hold an epoch by copies that the store makes; who may only read must be quicker than the run."""
+    store, folder = checkpoint.store, f"{SAVEPOINTS}/.pin-{uuid.uuid4().hex[:8]}"
+    place = store.under(folder)
+    try:
+        place.check_writable()
+    except AwayError:
+        raise
+    except CheckpointError:
+        yield checkpoint
+        return
+    try:
+        _forget_old_pins(store)
+        place.write(MARKER, copy_there(store, folder, at))
+        with opened(place) as own:
+            yield own
+    finally:
+        with suppress(OSError, CheckpointError):
+            place.delete(*place.list())
+
+
+def _forget_old_pins(store: Store) -> None:
+    """Remove what was left by those who died while they read."""
+    found = {path: info.modified / 1e9 for path, info in store.infos(SAVEPOINTS).items() if "/.pin-" in path}
+    store.delete(*(path for path, at in found.items() if time.time() - at > _FORGOTTEN))
+
+
+def copy_there(store: Store, folder: str, at: int | None = None, *, outbox: bool = True) -> bytes:
+    """Have a store copy the newest epoch, or epoch `at`, of the checkpoint in it to a folder of it; return what makes that a checkpoint once it is written there.
+
+    The run may go on meanwhile, and remove what it does not need any more: then the newest epoch by then is copied.
+    """
+    place = store.under(folder)
+    for tries in range(1, _TRIES + 1):
+        try:
+            with opened(store) as found:
+                manifests = found.chain(at)
+                newest = manifests[-1]
+                files = {s.file for m in manifests for s in m.segments() if found.has(m, s)}
+                files |= {f for m in manifests for f in (*m.buffers(), *m.ledgers())}
+                files |= set(offsets_of(found, newest.batch)) if newest.batch is not None else set()
+                files |= {d.file for d in newest.outbox if outbox and store.exists(d.file)}
+                with ThreadPoolExecutor(_AT_ONCE, "springtide-copy") as pool:
+                    for _ in pool.map(lambda file: store.copy(file, f"{folder}/{file}"), sorted(files)):
+                        pass
+                published = _published(found, newest) if outbox else None
+                if published is not None:
+                    place.write(PUBLISHED, published.encode())
+                # Once there is a later epoch, sinks have the rows of this one, and what was on its way to them may be gone.
+                waits = outbox and Log(store).tail().epochs()[-1:] == [newest.epoch]
+                for manifest in manifests:
+                    data = alone(manifest, outbox=waits and manifest is newest).encode()
+                    place.write(slot_of(manifest).path, data)
+                return found.marker()
+        except (CheckpointError, FileNotFoundError):
+            if tries == _TRIES:
+                raise
+            place.delete(*place.list(MANIFESTS))
+    raise AssertionError
 
 
 def link_to(checkpoint: ReadOnlyCheckpoint, folder: Path, at: int | None = None, *, outbox: bool = True) -> int:

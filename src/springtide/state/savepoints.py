@@ -19,18 +19,17 @@ from typing import Any
 from springtide.query.errors import nearest
 from springtide.state import disk
 from springtide.state.checkpoint import Checkpoint, marker_of
-from springtide.state.copying import alone, copy, link_to, offsets_of, slot_of
+from springtide.state.copying import copy, copy_there, link_to
 from springtide.state.errors import CheckpointError
 from springtide.state.forms import INPUTS, ROUTING, changed_parts, changed_state
 from springtide.state.log import Log
 from springtide.state.manifest import Manifest
-from springtide.state.names import MANIFESTS, MARKER, SAVEPOINTS, savepoint
+from springtide.state.names import MARKER, SAVEPOINTS, savepoint
 from springtide.state.parsing import parsed
 from springtide.state.read_only import ReadOnlyCheckpoint, Source, opened, store_of
 from springtide.state.stores import Store
 
 _HINT = "give another name, or remove its folder"
-_TRIES = 5
 
 
 def save(source: Source, name: str) -> Path | str:
@@ -67,21 +66,7 @@ def _save_there(store: Store, name: str) -> str:
     place = store.under(savepoint(name))
     if place.exists(MARKER):
         raise CheckpointError(store.url, f"has a savepoint {name} already", _HINT)
-    for tries in range(1, _TRIES + 1):
-        try:
-            with opened(store) as found:
-                marker, manifests = found.marker(), found.chain()
-                files = {f for m in manifests for f in (*m.files(), *m.buffers(), *m.ledgers())}
-                files |= set(offsets_of(found, manifests[-1].batch)) if manifests[-1].batch is not None else set()
-                for file in sorted(files):
-                    store.copy(file, f"{savepoint(name)}/{file}")
-                for manifest in manifests:
-                    place.write(slot_of(manifest).path, alone(manifest, outbox=False).encode())
-            break
-        except (CheckpointError, FileNotFoundError):  # the run has gone on, and removed what it does not need any more
-            if tries == _TRIES:
-                raise
-            place.delete(*place.list(MANIFESTS))
+    marker = copy_there(store, savepoint(name), outbox=False)
     if not place.create(MARKER, marker):
         raise CheckpointError(store.url, f"has a savepoint {name} already", _HINT)
     return place.url

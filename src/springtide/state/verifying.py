@@ -150,9 +150,11 @@ def problem_of(checkpoint: ReadOnlyCheckpoint, manifest: Manifest, segment: Segm
         if not checkpoint.remote.exists(segment.file):
             return _MISSING
         path = checkpoint.root / segment.file
-        checkpoint.remote.fetch(segment.file, path)
         try:
+            checkpoint.remote.fetch(segment.file, path)
             return _problem(path, segment)
+        except FileNotFoundError:  # its run has just removed it
+            return _MISSING
         finally:
             path.unlink(missing_ok=True)
     problems = [_problem(path, segment) for path in tiers.copies(segment)]

@@ -7,6 +7,7 @@ import itertools
 import os
 import shutil
 import statistics
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -25,12 +26,14 @@ from springtide.sinks.memory import MemorySink
 from springtide.state import caches, mirror, pieces, segment
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.claims import Lease, take
-from springtide.state.copying import backup
+from springtide.state.copying import backup, restore
 from springtide.state.log import Log, Records
 from springtide.state.manifest import Manifest
+from springtide.state.primitives import checkpoint, persist, replay
+from springtide.state.pulse import Sign
 from springtide.state.savepoints import save, savepoints
 from springtide.state.stores import Store
-from springtide.state.verifying import verify
+from springtide.state.verifying import Verified, verify
 from tests.stores.in_turn import in_turn
 from tests.stores.misbehaving import Misbehaving, Within, served
 
@@ -374,6 +377,79 @@ def test_savepoints_are_in_the_store_too(bucket: Misbehaving, tmp_path: Path) ->
     rest = MemorySink()
     inprocess.run(query(rest).plan(buckets=8), "fake://bucket/there", options(tmp_path / "two"))
     assert 0 < rest.rows().height < sink.rows().height
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "backup": lambda to: verify(to) if backup(URL, to).epochs else None,
+    "restore": lambda to: verify(to) if restore(URL, to).epochs else None,
+    "checkpoint": lambda to: checkpoint(URL),
+    "persist": lambda to: persist(URL, to),
+    "replay": lambda to: replay(URL),
+    "verify": lambda to: verify(URL),
+    "savepoint": lambda to: verify(save(Store.at(URL), "half")),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("every", ["epoch", "1ms"])
+def test_a_run_that_goes_on_takes_nothing_from_who_reads(
+    bucket: Misbehaving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str, every: str
+) -> None:
+    """Between any two files that somebody reads or copies, it forgets all epochs that there were."""
+    plan, taken = query(MemorySink(), rows=900).plan(buckets=8), options(tmp_path / "node", every, cut=3)
+    engine = Engine(plan, taken.durability.checkpoint(URL), lambda epoch: inprocess.execute(plan, epoch), taken)
+    pauses, running = 0, threading.Lock()
+
+    def epochs(count: int) -> None:
+        for _ in range(count):
+            engine.has_work()
+            engine.run()
+
+    def pausing(act: Callable[..., Any]) -> Callable[..., Any]:
+        def paused(self: Within, path: str, to: Any) -> None:
+            nonlocal pauses
+            if path.startswith("state/") and pauses < 2 and running.acquire(blocking=False):
+                pauses += 1
+                epochs(14)
+                running.release()
+            act(self, path, to)
+
+        return paused
+
+    with in_turn():
+        engine.begin()
+        epochs(3)
+        Store.at(URL).write("running", Sign.of(10.0, 1).encode())
+        monkeypatch.setattr(Within, "fetch", pausing(Within.fetch))
+        monkeypatch.setattr(Within, "copy", pausing(Within.copy))
+        found = READERS[reader](tmp_path / "to")
+        assert pauses or reader == "replay"
+        assert not isinstance(found, Verified) or (found.damaged, found.unaccounted) == ((), ())
+        engine.close()
+    assert [f for f in bucket.files if "/.pin-" in f] == []
+
+
+def test_what_was_held_for_a_reader_that_died_is_removed_a_day_later(bucket: Misbehaving, tmp_path: Path) -> None:
+    run(MemorySink(), options(tmp_path / "node"), 3)
+    store = Store.at(URL)
+    store.write("running", Sign.of(10.0, 1).encode())
+    store.write("savepoints/.pin-1/state/x.arrow", b"left")  # this store's clock is years behind
+    assert checkpoint(URL).epoch == 3
+    assert store.list("savepoints") == []
+
+
+def test_who_may_only_read_reads_what_there_is(
+    bucket: Misbehaving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(MemorySink(), options(tmp_path / "node"), 3)
+    Store.at(URL).write("running", Sign.of(10.0, 1).encode())
+
+    def refuse(*_: Any) -> None:
+        raise PermissionError("403 AccessDenied")
+
+    for method in ("put", "create", "copy", "delete"):
+        monkeypatch.setattr(Within, method, refuse)
+    assert checkpoint(URL).epoch == 3
 
 
 def test_a_checkpoint_moves_from_a_folder_to_a_store_and_back(bucket: Misbehaving, tmp_path: Path) -> None:
