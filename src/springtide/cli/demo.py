@@ -22,7 +22,7 @@ from rich.console import Console
 import springtide as st
 from springtide.charts import chart
 from springtide.cli.formatting import extra, size
-from springtide.cli.launch import Finished, RunOptions, launch
+from springtide.cli.launch import RunEnd, RunOptions, launch
 from springtide.cli.run import summary
 from springtide.cli.sessions import SessionOptions
 from springtide.cli.tables import table_of
@@ -157,7 +157,7 @@ def demo(
         console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
-def _elasticity(finished: Finished, folder: Path, console: Console) -> None:
+def _elasticity(finished: RunEnd, folder: Path, console: Console) -> None:
     """Sum up the decisions, and draw the run."""
     history = History(Path(finished.checkpoint))
     decisions = decisions_of(history.read("decisions"))

@@ -88,7 +88,7 @@ class RunOptions:
 
 
 @dataclass(frozen=True)
-class Finished:
+class RunEnd:
     """How a run ended."""
 
     query: Graph
@@ -107,7 +107,7 @@ def launch(
     console: Console,
     tips: Sequence[tuple[str, str]] = (),
     module: ModuleType | None = None,
-) -> Finished:
+) -> RunEnd:
     """Run a query to its end and show how it is doing, and tips; `module` is where its functions and classes are."""
     plan = query.plan()
     instances = parse_instances(plan, options.instances)
@@ -181,7 +181,7 @@ def launch(
             if page is not None:
                 page.stop()
     latest = checkpoint.latest()
-    return Finished(run.query, tracker.progress(clock()), seconds, latest is not None and latest.ended, shown)
+    return RunEnd(run.query, tracker.progress(clock()), seconds, latest is not None and latest.ended, shown)
 
 
 def prepare(plan: Plan, options: RunOptions, root: str) -> Checkpoint:

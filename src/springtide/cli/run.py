@@ -11,7 +11,7 @@ from rich.console import Console
 from springtide.cli.elasticity import POLICIES, parse_elastic
 from springtide.cli.errors import CommandError
 from springtide.cli.formatting import count, rate, seconds
-from springtide.cli.launch import LOOPBACK, Finished, RunOptions, launch, places
+from springtide.cli.launch import LOOPBACK, RunEnd, RunOptions, launch, places
 from springtide.cli.load import elastic_in, file_of, load_query, module_of
 from springtide.cli.reloading import QueryFile
 from springtide.cli.sessions import MASTER, parse_session
@@ -245,7 +245,7 @@ def last_rows(rows: pl.DataFrame, console: Console) -> None:
             console.print(f"  {text}", markup=False, soft_wrap=True)
 
 
-def summary(finished: Finished, console: Console) -> None:
+def summary(finished: RunEnd, console: Console) -> None:
     """Say how a run went."""
     query, progress, time = finished.query, finished.progress, finished.seconds
     how = "has come to the end of its input" if finished.ended else "was stopped; the next run continues from here"

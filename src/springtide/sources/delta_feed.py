@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from springtide.connectors import ONE_STREAM, Feed, Owner, Slice, Take
 from springtide.query.errors import SpringtideError
 from springtide.query.plurals import plural
-from springtide.sources.delta_log import File, Unreadable, Version, difference, unreadable, version_of, whole
-from springtide.sources.files import Piece
+from springtide.sources.delta_log import File, UnreadableVersion, Version, difference, unreadable, version_of, whole
+from springtide.sources.files import RowRange
 from springtide.sources.parquet import row_groups
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class DeltaFeed(Feed):
             return None
         try:
             version = version_of(number, text)
-        except Unreadable as error:
+        except UnreadableVersion as error:
             raise self._refused(
                 f"can no longer be read: {error}", "rewrite it without them, and start again with a new checkpoint"
             ) from None
@@ -177,7 +177,7 @@ class DeltaFeed(Feed):
 
     # ── rows ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _look_into(self, version: int, file: File, ts: str | None) -> tuple[Piece, ...]:
+    def _look_into(self, version: int, file: File, ts: str | None) -> tuple[RowRange, ...]:
         try:
             with self._files.open_input_file(file.path) as content:
                 meta = pq.ParquetFile(content).metadata

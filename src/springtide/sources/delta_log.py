@@ -23,7 +23,7 @@ _UNDERSTOOD = {
 """What a table may require of its readers; files with deletion vectors are refused one by one, and a variant is a struct of its two parts."""
 
 
-class Unreadable(SpringtideError):
+class UnreadableVersion(SpringtideError):
     """A version that does more than add rows."""
 
 
@@ -84,9 +84,11 @@ def version_of(number: int, text: str) -> Version:
 
 def _file(number: int, add: Mapping[str, Any]) -> File:
     if add.get("deletionVector") is not None:
-        raise Unreadable(f"version {number} has rows deleted by a deletion vector, which is not read here")
+        raise UnreadableVersion(f"version {number} has rows deleted by a deletion vector, which is not read here")
     if "://" in add["path"] or add["path"].startswith("/"):
-        raise Unreadable(f"version {number} has files of another table (a shallow clone), which are not read here")
+        raise UnreadableVersion(
+            f"version {number} has files of another table (a shallow clone), which are not read here"
+        )
     rows = json.loads(add.get("stats") or "{}").get("numRecords") or 0
     return File(unquote(add["path"]), add.get("partitionValues") or {}, rows)
 

@@ -15,7 +15,7 @@ from springtide.connectors.file_ledger import NOTHING_READ, FileRecord, FoundFil
 from springtide.query.connectors import ONE_STREAM
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.types import END_OF_TIME
-from springtide.sources.places import Bucket, Place
+from springtide.sources.places import ObjectFolder, Place
 from springtide.values.row_checks import row_text
 
 STILL_WRITTEN = 60.0
@@ -25,7 +25,7 @@ _COUNTED = 256
 
 
 @dataclass(frozen=True)
-class Piece:
+class RowRange:
     """Consecutive rows of a file."""
 
     first: int
@@ -65,7 +65,7 @@ class FileSource(Source):
 
     def open(self, owner: Owner) -> Feed:
         """Refuse a store that cannot be reached before anything is read."""
-        if isinstance(self.where, Bucket):
+        if isinstance(self.where, ObjectFolder):
             try:
                 self.where.check()
             except CheckpointError as error:
@@ -79,7 +79,7 @@ class FileSource(Source):
         """Names and types of the columns."""
 
     @abstractmethod
-    def pieces(self, file: FoundFile, ts: str | None, *, whole: bool) -> Iterable[Piece] | None:
+    def pieces(self, file: FoundFile, ts: str | None, *, whole: bool) -> Iterable[RowRange] | None:
         """List what is in a file; `whole` says that nothing more will be added to it. None: it cannot be read yet."""
 
     @abstractmethod

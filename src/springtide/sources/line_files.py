@@ -14,7 +14,7 @@ from springtide.connectors import Slice
 from springtide.connectors.file_ledger import FoundFile
 from springtide.query.errors import SpringtideError
 from springtide.query.plurals import plural
-from springtide.sources.files import FileSource, Piece
+from springtide.sources.files import FileSource, RowRange
 from springtide.sources.places import Disk, Place, check_tag
 
 _CHUNK = 1 << 20
@@ -156,10 +156,10 @@ class LineSource(FileSource):
         """Names and types of the columns."""
         return self.columns
 
-    def pieces(self, file: FoundFile, ts: str | None, *, whole: bool) -> list[Piece]:
+    def pieces(self, file: FoundFile, ts: str | None, *, whole: bool) -> list[RowRange]:
         """Return all lines of a file; the last one only when it has its end or nothing will be added to it."""
         lines = line_file(file.path, self.where, file)
-        return [Piece(0, max(0, (lines.lines if whole else lines.ends) - self.header))]
+        return [RowRange(0, max(0, (lines.lines if whole else lines.ends) - self.header))]
 
     def rows_in(self, file: FoundFile) -> int:
         """Return how many rows a file has."""

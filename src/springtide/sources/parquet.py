@@ -19,8 +19,8 @@ from springtide.connectors.file_ledger import FoundFile
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.types import FIRST_TIME, LAST_TIME, schema_from, type_text
 from springtide.query.usage import usage
-from springtide.sources.files import FileSource, Piece
-from springtide.sources.places import Bucket, Place, place_of
+from springtide.sources.files import FileSource, RowRange
+from springtide.sources.places import ObjectFolder, Place, place_of
 from springtide.sources.row_groups import footer, scanned
 
 
@@ -59,7 +59,7 @@ class Parquet(FileSource):
             problem = f"{path} cannot be read ({str(error).splitlines()[0]})"
             raise QueryError("(parquet)", problem, "check that it is a Parquet file") from None
 
-    def pieces(self, file: FoundFile, ts: str | None, *, whole: bool) -> tuple[Piece, ...] | None:
+    def pieces(self, file: FoundFile, ts: str | None, *, whole: bool) -> tuple[RowRange, ...] | None:
         """List the row groups of a file; None if it cannot be read yet and the folder is followed."""
         try:
             groups = _row_groups(self.where, file.path, file, ts)
@@ -72,7 +72,7 @@ class Parquet(FileSource):
             raise SpringtideError(f"{file.path} is not a Parquet file ({problem}); repair or remove it") from None
         if ts is None or not self._misfits(_schema(self.where, file.path, file)):
             return groups
-        return tuple(Piece(g.first, g.rows) for g in groups)  # rows that are rejected do not move time
+        return tuple(RowRange(g.first, g.rows) for g in groups)  # rows that are rejected do not move time
 
     def rows_in(self, file: FoundFile) -> int:
         """Count the rows of a file."""
@@ -92,7 +92,7 @@ class Parquet(FileSource):
             raise SpringtideError(
                 f"{file} was changed while it was read; write new files under new names, and start again to continue"
             )
-        if isinstance(self.where, Bucket):
+        if isinstance(self.where, ObjectFolder):
             frame, found = scanned(self.where, now, start, part.rows)
         else:
             frame = pl.scan_parquet(file, glob=False)
@@ -145,11 +145,11 @@ def _schema(where: Place, path: str, version: FoundFile | None) -> pl.Schema:
 
 
 @lru_cache(maxsize=65536)
-def _row_groups(where: Place, path: str, version: FoundFile, ts: str | None) -> tuple[Piece, ...]:
+def _row_groups(where: Place, path: str, version: FoundFile, ts: str | None) -> tuple[RowRange, ...]:
     return row_groups(pq.ParquetFile(footer(where, path, version)).metadata, ts)
 
 
-def row_groups(meta: Any, ts: str | None) -> tuple[Piece, ...]:
+def row_groups(meta: Any, ts: str | None) -> tuple[RowRange, ...]:
     """List the row groups that a file says it has, with the greatest time in each."""
     names = [meta.schema.column(i).path for i in range(meta.num_columns)]
     column = names.index(ts) if ts in names else None
@@ -160,7 +160,7 @@ def row_groups(meta: Any, ts: str | None) -> tuple[Piece, ...]:
         greatest = None
         if statistics is not None and statistics.has_min_max:
             greatest = _micros(statistics.max_raw, meta.schema.column(column))
-        groups.append(Piece(first, group.num_rows, greatest))
+        groups.append(RowRange(first, group.num_rows, greatest))
         first += group.num_rows
     return tuple(groups)
 

@@ -56,14 +56,14 @@ def split(values: np.ndarray, places: Sequence[int] = PLACES) -> Digits:
 
 
 @dataclass(frozen=True)
-class Scale:
+class FloatScale:
     """Two units for floats such that a whole column can be added up in 64 bits: value = coarse · 2^-first + fine · 2^-second."""
 
     first: int
     second: int
 
     @staticmethod
-    def of(values: pl.Series) -> Scale | None:
+    def of(values: pl.Series) -> FloatScale | None:
         """Find units that hold the greatest float, and as many lower bits as there is room for; None if there are no such units."""
         least, most = values.nan_min(), values.nan_max()
         if not isinstance(least, float) or not isinstance(most, float):
@@ -74,7 +74,7 @@ class Scale:
         room = 62 - len(values).bit_length()
         first = room - math.frexp(greatest)[1]
         second = min(first + room, -BITS * PLACES[-1])
-        return Scale(first, second) if first < second else None
+        return FloatScale(first, second) if first < second else None
 
     def coarse(self, x: pl.Expr) -> pl.Expr:
         """Return how many whole first units the value has."""

@@ -14,7 +14,7 @@ import polars as pl
 
 from springtide.exchange.order import ORDER
 from springtide.operators.aggregates import quantiles, sketches, sums
-from springtide.operators.aggregates.digits import PLACES, REST, Scale, carry, placed, split
+from springtide.operators.aggregates.digits import PLACES, REST, FloatScale, carry, placed, split
 from springtide.operators.aggregates.sums import ExactSum, gathered, spread_out, squares_of, sum_of, taken_in
 from springtide.query.aggregates import BoundAggregate, UserFunction
 from springtide.query.functions import Function
@@ -168,7 +168,7 @@ class Partials:
         return self._add_split(frame, names, parts)
 
     def _add_scaled(
-        self, tuples: pl.DataFrame, names: list[str], parts: Sequence[pl.Expr], scales: dict[str, Scale]
+        self, tuples: pl.DataFrame, names: list[str], parts: Sequence[pl.Expr], scales: dict[str, FloatScale]
     ) -> pl.DataFrame | None:
         """Add floats up as whole numbers of two units, and turn the sums into digits; None if some have lower bits."""
         coarse, fine, left = ({n: f"__{n}{part}" for n in scales} for part in ("coarse", "fine", "left"))
@@ -261,9 +261,9 @@ class Partials:
         ]
 
 
-def _scale_of(exact: ExactSum, values: pl.Series) -> Scale | None:
+def _scale_of(exact: ExactSum, values: pl.Series) -> FloatScale | None:
     """Return units in which floats can be added up; squares have too many bits."""
-    return Scale.of(values) if exact.split is split else None
+    return FloatScale.of(values) if exact.split is split else None
 
 
 def _with_init(partials: pl.LazyFrame, aggregate: BoundAggregate, user: UserFunction) -> pl.LazyFrame:

@@ -89,7 +89,7 @@ def test_carrying_changes_no_number(values: list[int]) -> None:
 def test_sums_of_two_units_are_exact(values: list[float], repeated: int) -> None:
     """Where units are found and nothing is left, the sum of the whole numbers, as digits, is the sum of the floats."""
     column = pl.Series("x", values * repeated if len(values) * repeated < 1_000 else values)
-    scale = digits.Scale.of(column)
+    scale = digits.FloatScale.of(column)
     if scale is None:
         assert max(map(abs, values)) >= 2.0**63 or max(map(abs, values)) < 2.0**-2
         return
@@ -109,7 +109,7 @@ def test_sums_of_two_units_are_exact(values: list[float], repeated: int) -> None
 
 def test_whole_numbers_of_any_length_are_added_up_without_a_wrap() -> None:
     column = pl.Series("x", [2.0**62 + 2.0**30] * 1_000)
-    scale = digits.Scale.of(column)
+    scale = digits.FloatScale.of(column)
     assert scale is not None
     found = digits.placed(
         np.array([column.to_frame().select(scale.coarse(pl.col("x"))).to_series().sum()]), scale.first
