@@ -362,6 +362,11 @@ class Stream:
         hint = "count the tuples of a window with .aggregate(window=st.tumbling('1m'), n=st.count()), or look at the first rows with .head(20)"
         raise QueryError(label_of(self), "a stream has no length, because it need not end", hint)
 
+    def __add__(self, other: object) -> NoReturn:
+        """Refuse `calls + others`."""
+        hint = "put their tuples into one stream with a.union(b), or pair them with a.join(b, on='x', within='1m')"
+        raise QueryError(label_of(self), "streams cannot be added", hint)
+
     def __bool__(self) -> bool:
         """Return true, although a stream has no length."""
         return True
