@@ -5,6 +5,7 @@
 #   scripts/sparks.sh 4.1.0 -x     that very one; further arguments go to pytest
 #
 # The environments are in .venv-spark/; what they have besides PySpark is what requirements.lock says. PYTHON=… names the interpreter to build them with.
+# The suite runs on a copy of the project: files that are edited meanwhile would be old in the driver, and new in workers that start later.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -52,7 +53,22 @@ setup() {
     printf '%s\n' "$wanted" >"$STAMP"
 }
 
+copy() {
+    if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+        # 1: a file was changed, or removed, at this very moment
+        git ls-files --cached --others --exclude-standard -z | tar -c --ignore-failed-read --null -T - 2>/dev/null | tar -x -C "$1" || [ $? = 1 ]
+    else
+        tar -c --exclude='./.venv*' . | tar -x -C "$1"
+    fi
+}
+
 setup
+JAVA_HOME=${JAVA_HOME:-$(cat .venv/java-home)}
+export JAVA_HOME
+COPY=$(mktemp -d)
+trap 'rm -rf "$COPY"' EXIT
+copy "$COPY"
+cd "$COPY"
 say "PySpark $(installed) with $("$PYTHON_IN_IT" --version)"
-JAVA_HOME=${JAVA_HOME:-$(cat .venv/java-home)} PYSPARK_PYTHON=$PYTHON_IN_IT PYTHONPATH=$PWD/src \
+PYSPARK_PYTHON=$PYTHON_IN_IT PYTHONPATH=$COPY/src \
     "$PYTHON_IN_IT" -m pytest -q -n 2 --dist loadfile -p no:cacheprovider "${OLD_HABITS[@]}" "$@" "${TESTS[@]}"

@@ -124,7 +124,7 @@ def test_what_spark_does_for_its_rows_is_work(spark: Any, tmp_path: Path) -> Non
     from pyspark.sql import functions as sf
 
     def slow(number: int) -> int:
-        time.sleep(0.5)
+        time.sleep(2)  # Spark begins with that a moment before our task can look at its clock
         return number
 
     files = files_of(tmp_path / "in")
