@@ -122,10 +122,11 @@ class Storage:
         """Return a folder with Spark's records of what it has read; what Spark writes there from now on is kept with every epoch that takes a micro-batch."""
         if self._mirror is not None:
             self._mirror.bring_records()
-        self.spark_records = SparkRecords(self.checkpoint.root, self.lease)
+        apart = self.checkpoint.cache is not None
+        self.spark_records = SparkRecords(self.checkpoint.root, self.lease, apart=apart)
         if self._mirror is not None and not self.spark_records.fit(self.manifest):
             self._mirror.bring_records(again=True)
-            self.spark_records = SparkRecords(self.checkpoint.root, self.lease)
+            self.spark_records = SparkRecords(self.checkpoint.root, self.lease, apart=apart)
         return self.spark_records.own
 
     def _make_whole(self, recover: Callable[[], None]) -> None:
@@ -180,10 +181,10 @@ class Storage:
 
     def _keep_records(self, records: SparkRecords, batch: int) -> None:
         """Keep what Spark says of a micro-batch before its epoch is committed; now and then, forget what Spark has forgotten."""
-        records.keep(self.lease, batch)
+        new = records.keep(self.lease, batch)
         records.forget(batch, self.lease)
         if self._mirror is not None:
-            self._mirror.keep_records(records.files, self.lease)
+            self._mirror.keep_records(records.files, self.lease, new)
             self._mirror.forget_records(records.forgotten(self._mirror.records, batch), self.lease)
 
     @cached_property

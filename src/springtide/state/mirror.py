@@ -12,7 +12,7 @@ One that the store knows nothing of, because it is new or a run went on without 
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from typing import Any
@@ -326,15 +326,15 @@ class Mirror:
         self._cache(self._checkpoint.log.read(), self.log.read(), marker, outdated=True)
         return True
 
-    def keep_records(self, files: Iterable[str], lease: Lease) -> None:
-        """Copy Spark's own records to the backup before their epoch is committed, those last that refer to others.
+    def keep_records(self, files: Iterable[str], lease: Lease, known: Mapping[str, bytes] = {}) -> None:
+        """Copy Spark's own records to the backup before their epoch is committed, those last that refer to others. Of some it is `known` what they say.
 
         A record of another run with the same name is never overwritten: the newest epoch may need it.
         """
         new = in_order(f for f in files if f not in self.records)
         for file in new:
             try:
-                data = (self._root / file).read_bytes()
+                data = known[file] if file in known else (self._root / file).read_bytes()
             except FileNotFoundError:
                 raise self._unusable(file, "is gone") from None
             if not self._store.create(file, data):

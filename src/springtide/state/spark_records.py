@@ -3,7 +3,7 @@
 Spark writes them into a folder of the run's own, where the Spark of no other run comes across them. Before an epoch is committed, those of its micro-batch are
 copied to where they are kept, each under a name that only this run writes:
 
-    spark-runs/4f1c…/offsets/7    what Spark of a run at work says of micro-batch 7
+    spark-runs/4f1c…/offsets/7    what Spark of a run at work says of micro-batch 7; if the checkpoint is in an object store, this is among the temporary files
     spark/offsets/7               what it said in the first run
     spark/offsets/7~3             what it said in the run of generation 3: of several, that of the newest run counts
 
@@ -13,8 +13,10 @@ So a run that lost the checkpoint overwrites nothing of a newer one, however lat
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
@@ -37,17 +39,23 @@ _LAST = ("offsets", "commits")
 class SparkRecords:
     """The records of one run: where its Spark writes, and what the checkpoint keeps of that."""
 
-    def __init__(self, root: Path, lease: Lease) -> None:
-        """Give Spark of a run on the checkpoint's folder `root` a folder, with the records of the last run, and remove what runs that were killed left."""
-        runs = root / names.SPARK_RUNS
-        left = [*runs.iterdir()] if runs.is_dir() else []
+    def __init__(self, root: Path, lease: Lease, *, apart: bool = False) -> None:
+        """Give Spark of a run on the checkpoint's folder `root` a folder, with the records of the last run, and remove what runs that were killed left.
+
+        It is `apart` from a cache, which may be deleted while the query runs: among the temporary files.
+        """
+        digest = hashlib.blake2b(str(root).encode(errors="surrogateescape"), digest_size=6).hexdigest()
+        runs, whose = (Path(tempfile.gettempdir()), f"springtide-{os.getuid()}-spark-{digest}-")
+        if not apart:
+            runs, whose = root / names.SPARK_RUNS, ""
+        left = [*runs.glob(f"{whose}*")]
         lease.check()  # after the listing: the folder of a newer run is not in it
         for folder in left:
             shutil.rmtree(folder, ignore_errors=True)
-        self._store, self.own = Store.at(root), runs / uuid.uuid4().hex
+        self._store, self.own = Store.at(root), runs / f"{whose}{uuid.uuid4().hex}"
         self._seen: set[str] = set()
         """What Spark had in its folder when it was last looked at."""
-        self.own.mkdir(parents=True)
+        self.own.mkdir(mode=0o700, parents=True)
         self._files = valid_files(self._store.list(names.SPARK))
         """The records that are kept, each with its file."""
         for record, file in self._files.items():
@@ -66,14 +74,15 @@ class SparkRecords:
         found = digest(self.own, manifest.batch)
         return found is not None and found == (manifest.offsets or found)
 
-    def keep(self, lease: Lease, batch: int) -> None:
-        """Keep what Spark has written up to a micro-batch, durably: none of it counts before what it refers to is there.
+    def keep(self, lease: Lease, batch: int) -> dict[str, bytes]:
+        """Keep what Spark has written up to a micro-batch, durably: none of it counts before what it refers to is there. Return what is new, by file.
 
         What it says of the micro-batch must be there, and nothing else may be lost: an epoch without it could be committed, but never be continued.
         """
         self._seen = self._written()
         if not self._is_intact(batch):
             raise self._lost(lease, batch)
+        new = {}
         for _, records in groupby(in_order(self._seen - self._files.keys()), _rank):
             made = {}
             for record in records:
@@ -85,8 +94,10 @@ class SparkRecords:
                     raise self._lost(lease, batch) from None
                 made[record] = names.spark_record(record, lease.generation)
                 self._store.write(made[record], data)
+                new[made[record]] = data
             self._store.flush_names(made.values())
             self._files |= made
+        return new
 
     def forget(self, batch: int, lease: Lease) -> None:
         """Remove what Spark has forgotten, every hundred micro-batches."""
@@ -107,8 +118,9 @@ class SparkRecords:
     def close(self) -> None:
         """Remove the run's own folder: what counts of it is kept."""
         shutil.rmtree(self.own, ignore_errors=True)
-        with suppress(OSError):  # another run has a folder there
-            self.own.parent.rmdir()
+        if self.own.parent.name == names.SPARK_RUNS:
+            with suppress(OSError):  # another run has a folder there
+                self.own.parent.rmdir()
 
     def _written(self) -> set[str]:
         files = {f.relative_to(self.own).as_posix() for f in self.own.rglob("*") if f.is_file()}
