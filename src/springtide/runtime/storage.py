@@ -6,6 +6,7 @@ begin → ( commit → settle )* → close
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,7 +19,7 @@ from springtide.query.ids import NO_EPOCH
 from springtide.runtime.durability import Durability
 from springtide.runtime.persisting import Persister, kept_after
 from springtide.runtime.recovering import lost, missing
-from springtide.state import private
+from springtide.state import private, stores
 from springtide.state.checkpoint import Checkpoint, Lineage
 from springtide.state.claims import Lease, Sighting
 from springtide.state.errors import CheckpointError
@@ -124,7 +125,10 @@ class Storage:
             self._mirror.bring_records()
         apart = self.checkpoint.cache is not None
         self.spark_records = SparkRecords(self.checkpoint.root, self.lease, apart=apart)
-        if self._mirror is not None and not self.spark_records.fit(self.manifest):
+        for wait in (0.0, *stores.WAITS):
+            if self._mirror is None or self.spark_records.fit(self.manifest):
+                break
+            time.sleep(wait)  # the folder has lost some, or a listing is out of date
             self._mirror.bring_records(again=True)
             self.spark_records = SparkRecords(self.checkpoint.root, self.lease, apart=apart)
         return self.spark_records.own

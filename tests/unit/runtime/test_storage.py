@@ -162,6 +162,24 @@ def test_what_the_store_has_too_may_be_deleted_at_any_moment(
     storage.close()
 
 
+def test_a_listing_without_the_newest_record_is_asked_for_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended(place)
+    shutil.rmtree(place.folder / "spark")
+    listed, behind = Store.files, [None] * 3
+
+    def files(self: Store, folder: str = "") -> dict[str, int]:
+        found = listed(self, folder)
+        if self == place.store and folder == "spark" and behind:
+            behind.pop()
+            del found["spark/offsets/0"]
+        return found
+
+    monkeypatch.setattr(Store, "files", files)
+    storage, own = place.run()
+    assert said(own) == ALL
+    storage.close()
+
+
 def test_what_a_killed_run_left_of_spark_s_folder_is_removed(place: Place) -> None:
     killed, own = place.run()
     killed.lease.release()
