@@ -179,6 +179,7 @@ def held(log: Log, records: Records, lease: Lease) -> Lease:
     brought = records.brought()
     if brought is not None:
         lease.settle(brought)
-    if old := records.claims()[:-CLAIMS]:
-        log.forget_claims(old)
+    claims = records.claims()
+    if old := claims[:-CLAIMS]:
+        log.forget_claims(old, {slot.generation for slot in claims[-CLAIMS:]})
     return lease

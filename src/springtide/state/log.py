@@ -25,7 +25,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -333,11 +333,12 @@ class Log:
         self.note_forgotten(slots, {})
         self.forget(slots)
 
-    def forget_claims(self, slots: Sequence[Slot]) -> None:
-        """Remove old claims, and what was noted of the generations that they ended."""
+    def forget_claims(self, slots: Sequence[Slot], needed: Container[int]) -> None:
+        """Remove old claims, and what was noted of their generations, except of those that are still `needed`."""
         self.forget(slots)
         if self.store.local is None:
-            self.store.delete(*(name(slot.generation) for slot in slots for name in (forgotten, ended)))
+            gone = [slot.generation for slot in slots if slot.generation not in needed]
+            self.store.delete(*(name(generation) for generation in gone for name in (forgotten, ended)))
 
     def forget(self, slots: Iterable[Slot]) -> None:
         """Remove old records."""
