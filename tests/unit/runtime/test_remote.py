@@ -263,6 +263,28 @@ def test_requests_of_an_epoch_are_few_and_do_not_grow(bucket: Misbehaving, tmp_p
         bucket.files.clear()
 
 
+@pytest.mark.parametrize("every", ["epoch", "1h"])
+def test_requests_do_not_depend_on_how_much_state_there_is(bucket: Misbehaving, tmp_path: Path, every: str) -> None:
+    """A key in each row: ten times as many keys, and the same requests in each epoch."""
+    found = []
+    for rows in (2_000, 20_000):
+        numbers, counts = pl.int_range(rows, eager=True), list[int]()
+        ts = (numbers * (60_000_000 // rows)).cast(st.TIME)
+        source = st.source("rows", st.memory(pl.DataFrame({"k": numbers, "x": numbers, "ts": ts})), ts="ts")
+        sums = source.aggregate(by="k", window=st.sliding("20s", every="5s"), total=st.sum("x"), name="sums")
+        plan = st.Query("remote", sums.to(MemorySink(), name="out")).plan(buckets=8)
+
+        def note(_: Engine, counts: list[int] = counts) -> bool:
+            counts.append(sum(bucket.requests.values()))
+            return True
+
+        with in_turn():
+            given = options(tmp_path / f"{rows}", every, instances=4, cut=rows // 20)
+            inprocess.run(plan, f"{URL}-{rows}", given, between=note)
+        found.append([after - before for before, after in itertools.pairwise(counts)])
+    assert found[0] == found[1]
+
+
 def test_a_store_that_was_emptied_begins_anew_whatever_the_cache_says(bucket: Misbehaving, tmp_path: Path) -> None:
     run(MemorySink(), options(tmp_path), 4)
     bucket.files.clear()
@@ -459,7 +481,8 @@ def test_a_checkpoint_moves_from_a_folder_to_a_store_and_back(bucket: Misbehavin
     )
     backup(tmp_path / "folder", URL)
     run(sink, options(tmp_path / "node"), 6)
-    backup(URL, tmp_path / "back")
+    backup(URL, "fake://bucket/other")
+    backup("fake://bucket/other", tmp_path / "back")
     inprocess.run(query(sink).plan(buckets=8), tmp_path / "back", options(tmp_path))
     check(sink)
 
