@@ -11,6 +11,7 @@ import pytest
 import springtide as st
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.testing import FAIL, PAUSE, at
+from tests.wording import says
 
 pytestmark = pytest.mark.spark
 
@@ -131,3 +132,15 @@ def test_a_with_stops_the_query_also_after_an_error(spark: Any, tmp_path: Path) 
     with pytest.raises(ZeroDivisionError):
         fail()
     assert not runs[0].active
+
+
+@pytest.mark.parametrize("trigger", ["soon", 5])
+def test_a_trigger_that_is_no_time_is_refused_before_anything_is_there(
+    spark: Any, tmp_path: Path, trigger: Any
+) -> None:
+    query = st.Query("first", stream(*rows(0, 3)).to(st.parquet_sink(tmp_path / "out")))
+    with pytest.raises(QueryError) as refused:
+        query.start(spark, checkpoint=tmp_path / "ckpt", trigger=trigger)
+    assert refused.value.step == "first (query)"
+    assert says(refused.value, f"trigger={trigger!r}", "5 seconds", "available now")
+    assert not (tmp_path / "out").exists()

@@ -13,8 +13,11 @@ from springtide.elastic.policies.threshold import Threshold
 from springtide.elastic.protocols import ProtocolChoice, check_protocol
 from springtide.elastic.resources.sizing import Executors
 from springtide.query.errors import QueryError, shown
+from springtide.query.types import whole
 from springtide.query.usage import usage_of
 from springtide.state.instructions import Instruction
+
+_WHERE = "(elastic)"
 
 Veto = Callable[[Instruction], str | None]
 """Returns why an instruction must not be carried out, or None if it may."""
@@ -67,7 +70,8 @@ class Elastic:
         if not _is_policy(self.policy):
             example = f"{self.policy.__name__}()" if isinstance(self.policy, type) else "st.Threshold()"
             hint = f"give an object with a method decide, such as {example}"
-            raise QueryError("(elastic)", f"policy={shown(self.policy)} is not a policy", hint)
+            raise QueryError(_WHERE, f"policy={shown(self.policy)} is not a policy", hint)
+        _check_types(self)
         for name, (least, most) in {"": (self.min, self.max or self.min), **self.limits}.items():
             if not 1 <= least <= most:
                 whose = f" of {name}" if name else ""
@@ -105,6 +109,28 @@ def elastic_of(given: bool | Elastic | Policy | None) -> Elastic | None:
     raise QueryError(
         "(elastic)", f"{shown(given)} says nothing about elasticity", "give True, a policy or st.Elastic(max=16)"
     )
+
+
+def _check_types(given: Elastic) -> None:
+    """Refuse settings of the wrong type now: later an epoch would fail because of them."""
+    for name in ("min", "max", "slots", "confirmations", "remember"):
+        if getattr(given, name) is not None:
+            whole(_WHERE, name, getattr(given, name))
+    for name in ("every", "grace"):
+        if isinstance(getattr(given, name), bool) or not isinstance(getattr(given, name), int | float):
+            problem = f"{name}={shown(getattr(given, name))} is not a number of seconds"
+            raise QueryError(_WHERE, problem, f"write for example {name}=5")
+    limits = given.limits if isinstance(given.limits, Mapping) else {"": given.limits}
+    for step, bounds in limits.items():
+        if not isinstance(bounds, tuple | list) or len(bounds) != 2:
+            hint = "give the fewest and the most instances of a step: limits={'heavy': (2, 8)}"
+            raise QueryError(_WHERE, f"limits={shown(given.limits)} does not bound steps", hint)
+        for bound in bounds:
+            whole(_WHERE, f"limits[{step!r}]", bound)
+    for name, kind in (("balancing", Balancing), ("executors", Executors)):
+        if getattr(given, name) is not None and not isinstance(getattr(given, name), kind):
+            problem = f"{name}={shown(getattr(given, name))} is not an st.{kind.__name__}"
+            raise QueryError(_WHERE, problem, f"give st.{kind.__name__}(…), or None")
 
 
 def _is_policy(given: object) -> TypeGuard[Policy]:

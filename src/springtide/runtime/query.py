@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,11 +15,11 @@ from springtide.compiler.pipeline import compile
 from springtide.compiler.plan import BUCKETS, Plan
 from springtide.elastic.policies.policy import Policy
 from springtide.elastic.settings import Elastic, elastic_of
-from springtide.query.errors import QueryError
+from springtide.query.errors import QueryError, shown
 from springtide.query.graph import Graph
 from springtide.query.habits import QUERY, unknown
 from springtide.query.steps import Source
-from springtide.query.types import Length, micros_of
+from springtide.query.types import Length, micros_of, whole
 from springtide.query.usage import usage
 from springtide.runtime import (
     preview,  # noqa: F401 (lets streams be looked at)
@@ -175,6 +176,10 @@ class Query(Graph):
         alone unless `metrics_host` says otherwise. With `traces` it tells OpenTelemetry where the time of each epoch goes: True for the provider
         that your program has set, or a provider (`pip install 'springtide[traces]'`).
         """
+        if checkpoint is not None and not isinstance(checkpoint, str | PathLike):
+            hint = 'give a folder or the address of one in an object store: checkpoint="ckpt/"'
+            raise QueryError(f"{self.name} (query)", f"checkpoint={shown(checkpoint)} is not a place", hint)
+        instances, rows = self._wanted(instances), self._admitted(rows_per_epoch)
         spark = usual_session() if spark is None else spark
         check_session(f"{self.name} (query)", spark)
         if checkpoint is None and replicas is not None:
@@ -193,7 +198,6 @@ class Query(Graph):
         )  # what is no place for it is refused before anything else
         usual = int(spark.sparkContext.defaultParallelism)
         patient = micros_of(f"{self.name} (query)", patience, "patience") / 1e6
-        rows = self._admitted(rows_per_epoch)
         options = Options(
             instances,
             rows,
@@ -229,10 +233,20 @@ class Query(Graph):
 
         return stand_by(spark, plan, place, standing, options, begin)
 
+    def _wanted(self, instances: int | Mapping[str, int] | None) -> int | Mapping[str, int] | None:
+        """Return how many instances are wanted; refuse what is not a number."""
+        where = f"{self.name} (query)"
+        if isinstance(instances, Mapping):
+            return {step: whole(where, f"instances[{step!r}]", number) for step, number in instances.items()}
+        return None if instances is None else whole(where, "instances", instances)
+
     def _admitted(self, rows_per_epoch: int | None) -> int:
         """Return the rows that an epoch takes at most; refuse to bound what Spark alone reads."""
         if rows_per_epoch is None:
             return ROWS_PER_EPOCH
+        if whole(f"{self.name} (query)", "rows_per_epoch", rows_per_epoch) < 1:
+            problem = f"rows_per_epoch={rows_per_epoch} reads nothing"
+            raise QueryError(f"{self.name} (query)", problem, "give a number above zero")
         sources = self.of_kind(Source)
         if all(isinstance(s.connector, SparkSource) for s in sources.values()):
             raise QueryError(

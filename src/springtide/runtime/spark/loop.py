@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from springtide.query.errors import SpringtideError
+from springtide.query.errors import QueryError, SpringtideError, shown
 from springtide.runtime.committing import Batch
 from springtide.runtime.engine import Engine
 from springtide.runtime.spark import records
@@ -77,8 +78,8 @@ class EpochLoop:
         self._query: StreamingQuery | None = None
         self._own: Path | None = None
 
-    def start(self, trigger: str | None) -> None:
-        """Start the streaming query."""
+    def start(self, trigger: str | None, pace: float) -> None:
+        """Start the streaming query, with at least `pace` seconds between two epochs if there is a trigger."""
         self._available_now = trigger == AVAILABLE_NOW
         self._paced = trigger is not None and not self._available_now
         if self.sources:
@@ -90,7 +91,7 @@ class EpochLoop:
             writer = writer.trigger(availableNow=True)
         elif trigger is not None and self._paced:
             writer = writer.trigger(processingTime=trigger)
-            self._pace = _seconds(self._spark, trigger)
+            self._pace = pace
         if self.sources:
             self._own = self._engine.folder_for_spark()
             records.check(self._engine.root, self._own, self._engine.manifest)
@@ -254,7 +255,15 @@ class EpochLoop:
                     pass
 
 
-def _seconds(spark: SparkSession, trigger: str) -> float:
-    """Read a trigger as Spark does."""
+def pace_of(spark: SparkSession, query: str, trigger: str | None) -> float:
+    """Return the least seconds between two epochs as Spark reads a trigger; refuse one that it cannot read."""
+    if trigger is None or trigger == AVAILABLE_NOW:
+        return 0.0
     jvm: Any = spark.sparkContext._jvm
-    return float(jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime(trigger).intervalMs()) / 1000
+    try:
+        if not isinstance(trigger, str):
+            raise TypeError
+        return float(jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime(trigger).intervalMs()) / 1000
+    except (IllegalArgumentException, TypeError):
+        problem = f"trigger={shown(trigger)} is not a length of time"
+        raise QueryError(f"{query} (query)", problem, "write for example '5 seconds', or 'available now'") from None

@@ -26,7 +26,7 @@ from springtide.runtime.engine import Engine
 from springtide.runtime.options import Options
 from springtide.runtime.spark.faults import failure_of_epoch, line_that_matters
 from springtide.runtime.spark.job import SparkExecutor
-from springtide.runtime.spark.loop import CurrentForm, EpochLoop
+from springtide.runtime.spark.loop import CurrentForm, EpochLoop, pace_of
 from springtide.runtime.spark.probe import check_executors
 from springtide.runtime.spark.replacing import Replacing
 from springtide.runtime.spark.results import Results
@@ -67,6 +67,7 @@ class Run:
                 f"state that is not durable yet (every={durable.every!r}) must be where all executors of a cluster see it",
                 'give shared_memory= such a folder, leave it at every="epoch", or have the checkpoint in an object store',
             )
+        pace = pace_of(spark, plan.graph.name, trigger)
         self._name, self._exporter, self._resign = plan.graph.name, exporter, resign
         self._history: list[Manifest] = []
         executor = SparkExecutor(spark.sparkContext, plan)
@@ -90,7 +91,7 @@ class Run:
             raise
         self._warmth = Warmth(lambda: form.executor.workers(), lambda workers: form.executor.call_workers(workers))
         try:
-            self._loop.start(trigger)
+            self._loop.start(trigger, pace)
         except BaseException:
             self._warmth.close()
             self._engine.close()

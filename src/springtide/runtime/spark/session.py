@@ -6,6 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from springtide.query.errors import QueryError, shown
 from springtide.sparks import settings_of
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ def session(master: str = "local[*,4]", *, name: str = "springtide", **settings:
     Further settings are given with `_` for `.`, `session(spark_driver_memory="4g")`, or by their own names, which are taken as they are:
     `session(**{"spark.sql.catalog.spark_catalog": "…"})`.
     """
+    if not isinstance(master, str):
+        hint = "write for example 'local[2]' or 'spark://host:7077'"
+        raise QueryError("(spark_session)", f"master={shown(master)} does not say where Spark runs", hint)
     from pyspark import __version__  # only those who use Spark wait for the import
     from pyspark.sql import SparkSession
 
