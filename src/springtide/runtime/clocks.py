@@ -1,4 +1,4 @@
-"""Time that only goes on."""
+"""Time that never goes back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SteadyClock:
         self._offset = clock() - timer()
 
     def not_before(self, time: float) -> None:
-        """Go on from a time that somebody else's clock has shown, if this one is behind it."""
+        """Continue from a time that somebody else's clock has shown, if this one is behind it."""
         self._offset = max(self._offset, time - self._timer())
 
     def __call__(self) -> float:

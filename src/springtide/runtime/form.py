@@ -34,7 +34,7 @@ class Form:
 
     @cached_property
     def settings(self) -> Settings:
-        """What `elastic` says, as it was to begin with: what a policy keeps while it runs is no part of that."""
+        """What `elastic` said in the beginning: what a policy keeps while it runs does not count."""
         return settings_of(self.elastic)
 
     def remembered(self) -> ManagerState | None:

@@ -1,4 +1,4 @@
-"""Whose a checkpoint is: what a query must match to continue with it, or with a savepoint."""
+"""Which query a checkpoint belongs to: what a query must match to continue with it, or with a savepoint."""
 
 from __future__ import annotations
 

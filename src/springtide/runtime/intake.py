@@ -97,9 +97,9 @@ class Intake:
             self._close(name, label)
 
     def replace(self, before: Intake) -> None:
-        """Go on for another form of the query: what reads a source that stays reads on, unless its connector is another one.
+        """Continue for another form of the query: the feeds of a source that stays are kept, unless it has another connector.
 
-        That one is closed, since it may have something that only one can have; if it is needed again it is opened again.
+        Then the old feed is closed, since it may hold something that only one can hold; if it is needed again, it is opened again.
         """
         self._owner, self._released, self._heard = before._owner, before._released, before._heard
         self._seen, self._noted, self._detached = dict(before._seen), dict(before._noted), dict(before._detached)

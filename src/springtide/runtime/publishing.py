@@ -67,7 +67,7 @@ class Publishing:
     # ── for another form of the query ─────────────────────────────────────────────────────────────────────────────
 
     def replace(self, before: Publishing) -> None:
-        """Continue for another form of the query: first every new sink is asked, then those of before that do not stay are closed, and the new ones are opened.
+        """Continue for another form of the query: first every new sink is asked, then the old ones that do not stay are closed, and the new ones are opened.
 
         They are closed before the new form is committed: after that, nobody would show what a sink still holds back if this process died. One that cannot
         be closed is an error for the same reason: no later start has that sink.

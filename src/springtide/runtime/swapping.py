@@ -86,7 +86,7 @@ class Swapping:
             raise self._taken_back(error, lost=isinstance(error, LostError)) from error
 
     def _taken_back(self, error: BaseException, *, lost: bool) -> TakenBackError:
-        """Tell people that the old form goes on, and why. State that is `lost` was not lost by the new form."""
+        """Tell people that the old form continues, and why. The new form is not to blame for state that is `lost`."""
         context, why = self._context, _LOST if lost else self.said(error)
         context.note(f"the new form of {context.query} was taken back: {why}")
         return TakenBackError(context.query, why)

@@ -15,7 +15,7 @@ from springtide.connectors.file_ledger import NOTHING_READ, FileRecord, FoundFil
 from springtide.query.connectors import ONE_STREAM
 from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.types import END_OF_TIME
-from springtide.sources.places import ObjectFolder, Place
+from springtide.sources.places import Place, StorePlace
 from springtide.values.row_checks import row_text
 
 STILL_WRITTEN = 60.0
@@ -65,7 +65,7 @@ class FileSource(Source):
 
     def open(self, owner: Owner) -> Feed:
         """Refuse a store that cannot be reached before anything is read."""
-        if isinstance(self.where, ObjectFolder):
+        if isinstance(self.where, StorePlace):
             try:
                 self.where.check()
             except CheckpointError as error:

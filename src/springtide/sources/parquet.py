@@ -20,7 +20,7 @@ from springtide.query.errors import QueryError, SpringtideError
 from springtide.query.types import FIRST_TIME, LAST_TIME, schema_from, type_text
 from springtide.query.usage import usage
 from springtide.sources.files import FileSource, RowRange
-from springtide.sources.places import ObjectFolder, Place, place_of
+from springtide.sources.places import Place, StorePlace, place_of
 from springtide.sources.row_groups import footer, scanned
 
 
@@ -92,7 +92,7 @@ class Parquet(FileSource):
             raise SpringtideError(
                 f"{file} was changed while it was read; write new files under new names, and start again to continue"
             )
-        if isinstance(self.where, ObjectFolder):
+        if isinstance(self.where, StorePlace):
             frame, found = scanned(self.where, now, start, part.rows)
         else:
             frame = pl.scan_parquet(file, glob=False)

@@ -106,10 +106,10 @@ class Disk(Place):
         return os.path.isdir(self.path)
 
 
-class ObjectFolder(Place):
+class StorePlace(Place):
     """Files of an object store. A file appears whole; one that has changed is another file.
 
-    >>> place = ObjectFolder("s3://bucket/in/day=*/x.csv?region=eu-central-1&secret_key=hidden")
+    >>> place = StorePlace("s3://bucket/in/day=*/x.csv?region=eu-central-1&secret_key=hidden")
     >>> place.path, place.root()
     ('s3://bucket/in/day=*/x.csv', 's3://bucket/in/')
     """
@@ -286,7 +286,7 @@ def place_of(kind: str, path: Any, options: Mapping[str, Any] | None = None) -> 
     if urlsplit(path).fragment:
         raise QueryError(f"({kind})", f"{where} has a # in it", "write %23 for a # in a name")
     try:
-        return ObjectFolder(path, options)
+        return StorePlace(path, options)
     except CheckpointError as error:
         hint = f"{error.hint}; st.spark reads anything that Spark can"
         raise QueryError(f"({kind})", f"{error.path} {error.problem}", hint) from None

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from polars.io.plugins import register_io_source
 
 from springtide.connectors.file_ledger import FoundFile
-from springtide.sources.places import ObjectFolder, Place, Ranged
+from springtide.sources.places import Place, Ranged, StorePlace
 
 _MAGIC = b"PAR1"
 _END = 8
@@ -26,7 +26,7 @@ _SMALL = 1 << 20
 def footer(where: Place, path: str, version: FoundFile | None) -> str | io.BytesIO:
     """Return something from which a file's structure can be read: the file itself if it is on this machine, else its footer as a file without rows."""
     version = version or where.now(path)
-    if not isinstance(where, ObjectFolder) or version is None:
+    if not isinstance(where, StorePlace) or version is None:
         return path
     return io.BytesIO(_MAGIC + _footer(where.ranged(version)))
 
@@ -44,7 +44,7 @@ def _footer(file: BinaryIO | Ranged) -> bytes:
     return tail[-length:]
 
 
-def scanned(where: ObjectFolder, file: FoundFile, start: int, rows: int) -> tuple[pl.LazyFrame, pl.Schema]:
+def scanned(where: StorePlace, file: FoundFile, start: int, rows: int) -> tuple[pl.LazyFrame, pl.Schema]:
     """Return a number of rows of a file from `start` on, read lazily, and the columns that the file has."""
     ranged = where.ranged(file)
     content: BinaryIO | Ranged = io.BytesIO(ranged.read()) if file.size <= _SMALL else ranged
