@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
+from collections import Counter
 from itertools import groupby
 from pathlib import Path
 from types import FrameType
@@ -19,6 +21,11 @@ ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "springtide"
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 WALK = re.findall(r"^\d+\. `([\w/]+\.py)`", PAGE.partition("## One tuple")[2].partition("\n## ")[0], flags=re.MULTILINE)
+TWICE = {
+    *("Aggregate", "Sink", "Source"),  # a step of a query, and what it is made of
+    "Clock",  # the reference has its own
+    *("Folder", "Group", "Records"),  # of a checkpoint, and of a connector
+}
 ROOMS = {"sources", "stateless", "exchange", "operators", "state"}
 
 
@@ -60,3 +67,10 @@ def test_the_walk_names_the_files_that_a_tuple_meets(tmp_path: Path, monkeypatch
     finally:
         sys.setprofile(before)
     assert sorted(entered) == sorted(file for file in WALK if not file.startswith("runtime/"))
+
+
+def test_a_name_is_that_of_one_class() -> None:
+    trees = [ast.parse(file.read_text("utf-8")) for file in SRC.rglob("*.py")]
+    names = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    twice = {name for name, count in names.items() if count > 1 and not name.startswith("_")}
+    assert sorted(twice - TWICE) == []
