@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -89,8 +89,15 @@ class Publication:
 
     def frame(self) -> pl.DataFrame:
         """Return all rows; for an epoch without rows an empty frame. For Arrow and Parquet files."""
-        parts = [pl.read_parquet(f, glob=False) if f.suffix == ".parquet" else pl.read_ipc(f) for f in self.files]
+        parts = [*self.frames()]
         return pl.concat(parts) if parts else pl.DataFrame(schema=self.schema)
+
+    def frames(self) -> Iterator[pl.DataFrame]:
+        """Return the rows of one file after the other. For Arrow and Parquet files."""
+        for file in self.files:
+            # the name of a folder may have characters of a pattern, and is none
+            scan = pl.scan_parquet(file, glob=False) if file.suffix == ".parquet" else pl.scan_ipc(file, glob=False)
+            yield scan.collect()
 
 
 def commit_of(names: list[str]) -> str:

@@ -108,7 +108,7 @@ def write_rolled(held: Sequence[Path], staging: Path, partition_by: Sequence[str
     Those of another form of the query, which had other columns, and died, are put into files of their own.
     """
     staging.mkdir()
-    schemas = [pl.read_parquet_schema(file) for file in held]
+    schemas = [pl.scan_parquet(file, glob=False).collect_schema() for file in held]
     for number, (schema, group) in enumerate(groupby(range(len(held)), schemas.__getitem__)):
         files, name = [held[n] for n in group], f"part-{last:09d}-{number:04d}.rolled"
         if partition_by and set(partition_by) <= schema.keys():

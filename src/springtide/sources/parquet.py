@@ -141,7 +141,7 @@ def parquet(
 
 @lru_cache(maxsize=65536)
 def _schema(where: Place, path: str, version: FoundFile | None) -> pl.Schema:
-    return pl.Schema(pl.read_parquet_schema(footer(where, path, version)))
+    return pl.scan_parquet(footer(where, path, version), glob=False).collect_schema()  # a file's name is no pattern
 
 
 @lru_cache(maxsize=65536)

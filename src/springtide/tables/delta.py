@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,5 +65,9 @@ def delta_place(step: str, path: str | Path, options: Mapping[str, str | Secret]
         raise QueryError(f"({step})", "deltalake is not installed", "pip install 'springtide[delta]'") from error
     if not isinstance(path, str | Path) or not str(path):
         raise QueryError(f"({step})", f"{shown(path)} is not a path", "give the folder or the address of the table")
+    folder = local(path)
+    if folder is not None and (escape := re.search(r"%[0-9A-Fa-f]{2}", str(folder.absolute()))) is not None:
+        problem = f"{shown(str(path))} has {escape[0]} in its path, which Delta's library takes for another character"
+        raise QueryError(f"({step})", problem, "name the folder otherwise")
     kept = {name: value if isinstance(value, Secret) else Secret(str(value)) for name, value in (options or {}).items()}
     return DeltaPlace(str(path), tuple(sorted(kept.items())))

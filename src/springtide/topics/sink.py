@@ -206,8 +206,7 @@ class KafkaTarget(Target):
 
     def _produce(self, publication: Publication) -> None:
         prefix, number = f"{publication.query}/{publication.sink}/{publication.epoch}/", 0
-        for file in publication.files:
-            rows = pl.read_ipc(file)
+        for rows in publication.frames():
             values, keys = encoded(rows, self._sink.coding, self._sink.key, self._head)
             for value, key, partition in zip(values, keys, self._partitions(rows), strict=True):
                 header = (HEADER, f"{prefix}{number}".encode())

@@ -34,6 +34,13 @@ def test_a_publication_is_read_whole(tmp_path: Path, suffix: str) -> None:
     assert publication(tmp_path).frame().schema == SCHEMA
 
 
+@pytest.mark.parametrize("suffix", ["arrow", "parquet"])
+def test_the_name_of_a_checkpoint_s_folder_is_no_pattern(tmp_path: Path, suffix: str) -> None:
+    folder = tmp_path / "ckpt[1]*"
+    folder.mkdir()
+    assert [*publication(folder, [1, 2], [3], suffix=suffix).frames()][1]["x"].to_list() == [3]
+
+
 def test_every_sink_can_publish() -> None:
     sinks: list[Any] = [
         st.memory_sink(),

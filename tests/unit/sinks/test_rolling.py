@@ -146,7 +146,7 @@ def test_what_cannot_be_the_name_of_a_folder_is_refused_while_nothing_is_committ
     rows = st.memory(pl.DataFrame({"kind": ["a", text], "x": [1, 2]}))
     query = st.Query("long", st.source("rows", rows).to(st.parquet_sink(tmp_path / "out", partition_by="kind")))
     with pytest.raises(
-        st.SinkError, match=r"bytes; file systems, and some stores, allow 255; shorten 'kind' before this sink"
+        st.SinkError, match=r"bytes; .* 255; shorten 'kind'"
     ):
         inprocess.run(query.plan(), tmp_path / "ckpt", Options(1))
     assert not [*(tmp_path / "ckpt" / MANIFESTS).glob("0*")]

@@ -66,3 +66,9 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
     assert caught.value.step == "calls (source)"
     assert caught.value.problem.startswith(f"{tmp_path}/a.parquet cannot be read (")
     assert caught.value.hint == "check that it is a Parquet file"
+
+
+def test_a_name_with_characters_of_a_pattern_is_none(tmp_path: Path) -> None:
+    for name in ("a[1].parquet", "b*.parquet", "c?.parquet"):
+        pl.DataFrame({"x": [1, 2]}).write_parquet(tmp_path / name)
+    assert values(st.parquet(tmp_path)) == [1, 2] * 3

@@ -240,7 +240,7 @@ class _PostgresTarget(DatabaseTarget):
     def _insert(self, cursor: Any, publication: Publication) -> None:
         columns = listed(self.columns)
         if not self.sink.keys:
-            self._copy(cursor, f"{self.table} ({columns})", (pl.read_ipc(file) for file in publication.files))
+            self._copy(cursor, f"{self.table} ({columns})", publication.frames())
             return
         cursor.execute(
             f"CREATE TEMP TABLE IF NOT EXISTS springtide_rows ON COMMIT DELETE ROWS"

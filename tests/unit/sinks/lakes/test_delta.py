@@ -225,6 +225,23 @@ def test_a_table_whose_columns_are_changed_while_a_query_runs_gets_no_more_rows(
     assert xs(path) == list(range(ROWS))
 
 
+@pytest.mark.parametrize("name", ["a b", "Århus", "q?", "h#", "br[1]*", "co:lon", "50%", '"'])
+def test_a_folder_may_have_any_name(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name / "table"
+    Runs(tmp_path / name / "ckpt").run(query_of(st.delta_sink(path)))
+    (back,) = st.delta(path).read_all().values()
+    assert isinstance(back, pl.DataFrame)
+    assert sorted(back["x"]) == list(range(ROWS))
+
+
+def test_a_folder_whose_name_the_library_misreads_is_refused(tmp_path: Path) -> None:
+    for make in (st.delta, st.delta_sink):
+        with pytest.raises(
+            st.QueryError, match=r"has %41 in its path, which Delta's library takes for another character"
+        ):
+            make(tmp_path / "per%41cent" / "table")
+
+
 @pytest.mark.parametrize("by", [(), ("kind",)], ids=["whole", "partitioned"])
 def test_names_and_values_may_have_any_characters(by: tuple[str, ...], tmp_path: Path) -> None:
     kinds = ["a/b", "%41", "a=b", " ", "..", "null", "None", "Århus", "\U0010ffff\n\t", '"', "\0", None]
