@@ -103,7 +103,7 @@ def run_case(seed: int, folder: Path) -> str | None:
 
 def _run_case(random: Random, how: str, folder: Path, swaps: Random | None, retain: int) -> str | None:
     shared = how == "folder"
-    every = random.choice(["epoch", "epoch", "never"]) if not shared else "epoch"
+    every = random.choice(["epoch", "epoch", "never" if retain == KEEP else "1us"]) if not shared else "epoch"
     rows = [
         {"k": f"k{random.randrange(4)}", "x": random.randrange(9), "ts": i * 1_000_000}
         for i in range(random.choice([4, 6, 8, 8, 12, 24]) if retain == KEEP else 24)
