@@ -156,7 +156,8 @@ class Kafka(Source):
                 column, faults = values.text_column(keys) if self.key == "text" else (values.series(keys), {})
                 wrong |= {i: f"the key cannot be read: {why}" for i, why in faults.items()}
             elif part == "headers":
-                headers = [[{"name": k, "value": v} for k, v in m.headers() or ()] for m in found]
+                headers = [_headers(m) for m in found]
+                wrong |= {i: "the name of a header is not UTF-8" for i, h in enumerate(headers) if h is None}
                 column = pl.Series(headers, dtype=_HEADERS)
             elif part == "offset":
                 column = places
@@ -179,6 +180,14 @@ class Kafka(Source):
                 column = pl.Series([m.topic() for m in found], dtype=pl.String)
             made.append(column.alias(name))
         return made, wrong
+
+
+def _headers(message: Any) -> list[dict[str, Any]] | None:
+    """Return the headers of a record; None if the library cannot read their names."""
+    try:
+        return [{"name": name, "value": value} for name, value in message.headers() or ()]
+    except (UnicodeDecodeError, SystemError):
+        return None
 
 
 def _offsets(found: Sequence[Any]) -> pl.Series:
