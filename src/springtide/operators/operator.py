@@ -62,6 +62,9 @@ class Operator(ABC):
     tables: Mapping[str, StateTable]
     """Its state tables; those that people want to see first come first."""
 
+    tuple_columns: Mapping[str, Sequence[str]] = {}
+    """Table → the columns of tuples that are in it, where these are some of them and depend on what the step does with them."""
+
     windowed: bool = False
     """Whether its windows can be divided between two owners: see `within`, `last_begun` and `beginning` (window recreation, SC-9)."""
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import polars as pl
+
 from springtide.compiler.plan import Grid, Plan
 from springtide.operators import operator_of
 from springtide.query.steps import Aggregate, ThetaJoin
 from springtide.query.types import schema_text
-from springtide.state.forms import CONTENT, ITSELF, ROUTING
+from springtide.state.forms import CONTENT, ITSELF, ROUTING, TUPLES
 
 
 def state_description(plan: Plan) -> dict[str, dict[str, Any]]:
@@ -25,6 +27,12 @@ def state_description(plan: Plan) -> dict[str, dict[str, Any]]:
     for name, step in stateful_steps.items():
         if isinstance(step, Aggregate) and step.combines and any(a.traits.ordered for a in step.aggregates):
             found[name][CONTENT] = schema_text(step.inputs[0].schema)
+        if tables := operator_of(plan, name).tuple_columns:
+            schema = step.inputs[0].schema
+            found[name][TUPLES] = {
+                table: [schema_text(pl.Schema({column: schema[column]})) for column in columns]
+                for table, columns in tables.items()
+            }
     for exchange in plan.exchanges:
         if isinstance(step := plan.target(exchange), ThetaJoin):
             left, right = ((stream.step, stream.port) for stream in step.inputs)

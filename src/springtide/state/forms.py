@@ -16,6 +16,8 @@ SINCE, PLACES, MOVED = "since", "places", "moved"
 """What a form says of itself once the query was replaced: its first epoch, a digest of where its rows come from and go to, and since which epoch they have done so."""
 CONTENT = "content"
 """What is said of the state of an aggregate that keeps values in order: all columns of its input, since tuples with equal times and places are ordered by them."""
+TUPLES = "tuples"
+"""What is said of the state of an aggregate over the last n tuples: table → the columns of these that are in it."""
 ROUTING, ITSELF = "routing", "broadcast, once"
 """The part of a theta join that a user may leave to the compiler; what that chose is said of its state. A stream that is joined with itself is kept once."""
 _SHOWN = 160
@@ -95,7 +97,7 @@ def changed_state(found: Mapping[str, Any], wanted: Mapping[str, Any], step: str
     """Return why what a step keeps is kept otherwise now, though the step is what it was, and what would fit; None if it is not, or if an older version did not say.
 
     It depends on what comes before a theta join whether a stream is joined with itself, and how its tuples are routed. An aggregate that
-    keeps values in order keeps all columns with them.
+    keeps values in order keeps all columns with them; over the last n tuples, those that it reads, and all after a union.
 
     >>> once, grid = ({"state": {"near": {"routing": routing}}} for routing in (ITSELF, "grid"))
     >>> changed_state(once, grid, "near")
@@ -108,6 +110,11 @@ def changed_state(found: Mapping[str, Any], wanted: Mapping[str, Any], step: str
     if was is not None and now is not None and was != now:
         why = f"it keeps values in their order, together with all columns of its input ({was} → {now})"
         return why, "select the columns that it had, in their order, before it"
+    for table, columns in after.get(TUPLES, {}).items():
+        kept = before.get(TUPLES, {}).get(table, columns)
+        if more := [column for column in columns if column not in kept]:
+            why = f"it keeps {' '.join(kept)} of its last tuples, and would need {' '.join(more)} too"
+            return why, "let it read what it did"
     was, now = before.get(ROUTING), after.get(ROUTING)
     if was is None or now is None or was == now:
         return None
@@ -141,6 +148,7 @@ _ABOUT_STATE = record(
     every=may(whole(1)),
     routing=may(text),
     content=may(text),
+    tuples=may(each(names)),
 )
 
 

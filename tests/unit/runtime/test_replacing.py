@@ -575,6 +575,33 @@ def test_values_in_order_are_kept_with_all_columns(running: Callable[..., Runnin
     assert r.rows("out") == r.rows("counts")
 
 
+def test_the_last_tuples_are_kept_with_the_columns_that_were_read(running: Callable[..., Running]) -> None:
+    def query(*, reads: str = "k", more: bool = False, union: bool = False) -> Callable[[Running], st.Query]:
+        def make(r: Running) -> st.Query:
+            rows = r.source("feed").map(x=pl.lit(1), y=pl.lit(1))
+            rows = rows.map(z=pl.lit(1)) if more else rows
+            rows = rows.union(r.source("feed2").map(x=pl.lit(1), y=pl.lit(1))) if union else rows
+            own = st.user_aggregate(
+                init={"n": 0},
+                add={"n": pl.col(reads).count().cast(pl.Int64)},
+                merge={"n": pl.col("n").sum()},
+                finish=pl.col("n"),
+            )
+            last = rows.aggregate(by="k", window=st.last_n(2), n=own, name="last")
+            return st.Query("swapped", last.to(r.sink("out"), name="out"))
+
+        return make
+
+    r = running(query(reads="x"))
+    r.add("feed", ("a", 1), ("a", 3), ("a", 5))
+    for other in (query(reads="y"), query(reads="x", union=True)):
+        with pytest.raises(st.QueryError, match=r"last .*keeps ts:time k:str x:.* and would need y:"):
+            r.swap(other)
+    r.swap(query(reads="x", more=True))
+    r.end()
+    assert r.rows("out") == [("a", 2)] * 2
+
+
 def near(one: Any, other: Any, routing: Any = None) -> Callable[[Running], st.Query]:
     """Make a theta join of a stream with itself, or of two streams that are made of it."""
 

@@ -87,9 +87,10 @@ class CountingAggregate:
             ends = [(_FIRST, Function("min", pl.col(TS))), (_LAST, Function("max", pl.col(TS)))]
             folds += [function.bind("", name, self._input) for name, function in ends]
         self.partials = Partials(folds, [_NUMBER])
-        kept = dict.fromkeys([TS, *_roots(step.aggregates)]) if self.single else self.partials.columns
+        self.kept = [*dict.fromkeys([TS, *_roots(step.aggregates)])] if self.single else self.partials.columns
+        """What panes have besides their keys."""
         self._groups = [BUCKET, HASH, *self.keys]
-        self.columns = [*self._groups, PANE, *(c for c in kept if c not in self.keys)]
+        self.columns = [*self._groups, PANE, *(c for c in self.kept if c not in self.keys)]
         """The columns of panes in state."""
 
     def fold(self, panes: pl.DataFrame) -> pl.DataFrame:

@@ -31,6 +31,7 @@ class CountingOperator(Operator):
         """Prepare the kernel."""
         self._kernel, self._buckets, self._step = CountingAggregate(step), buckets, step
         self.tables = {PANES: StateTable(fold=self._kernel.fold, versions=True), HELD: holding.HELD}
+        self.tuple_columns = {HELD: self._kernel.inputs} | ({PANES: self._kernel.kept} if self._kernel.single else {})
 
     def adapted(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Convert partial results of an older version to digits."""
