@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from springtide.state import profiles
 from springtide.state.addresses import bucket_of, options_of, scheme_of
@@ -27,7 +28,14 @@ _LARGE = 64 << 20
 """Larger files are written in parts, which takes two more requests, and one for each part."""
 _USUAL = ("region", "endpoint_override", "scheme", "access_key", "secret_key", "session_token", "profile")
 _METADATA = "169.254.169.254"
-_CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give storage_options"
+_AZURE = "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or give storage_options"
+_CREDENTIALS = {
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give storage_options",
+    "gs": "set GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT to a file with a key, or give storage_options",
+    "az": _AZURE,
+    "abfss": _AZURE,
+}
+"""Kind of store → where credentials come from."""
 STEP = 1000
 """How many names one response of a listing has."""
 
@@ -37,7 +45,7 @@ class ObjectFolder:
 
     def __init__(self, address: str) -> None:
         """Open a store; nothing is asked yet."""
-        self._store = _opened(address)
+        self._kind, self._store = scheme_of(address), _opened(address)
 
     def get(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         """Return what is in a file, or a part of it."""
@@ -48,14 +56,14 @@ class ObjectFolder:
             options = {"range": (start, start + length)}
         elif start:
             options = {"range": {"offset": start}}
-        with _errors():
+        with _errors(self._kind):
             return obstore.get(self._store, path, options=options).bytes().to_bytes()
 
     def fetch(self, path: str, to: Path) -> None:
         """Copy a file to this machine, piece by piece."""
         import obstore
 
-        with _errors(), open(to, "wb") as file:
+        with _errors(self._kind), open(to, "wb") as file:
             found = obstore.get(self._store, path)
             for piece in found.stream(_PART):
                 file.write(piece)
@@ -69,28 +77,28 @@ class ObjectFolder:
         size = data.stat().st_size if isinstance(data, Path) else len(data)
         if size > _LARGE:
             count(requests=1 + -(-size // _PART))
-        with _errors():
+        with _errors(self._kind):
             obstore.put(self._store, path, data, use_multipart=size > _LARGE, chunk_size=_PART, max_concurrency=4)
 
     def create(self, path: str, data: bytes) -> None:
         """Write a file only if there is none."""
         import obstore
 
-        with _errors():
+        with _errors(self._kind):
             obstore.put(self._store, path, data, mode="create")
 
     def copy(self, path: str, to: str) -> None:
         """Have the store copy a file."""
         import obstore
 
-        with _errors():
+        with _errors(self._kind):
             obstore.copy(self._store, path, to)
 
     def list(self, folder: str) -> dict[str, int]:
         """Return the files below a folder."""
         import obstore
 
-        with _errors():
+        with _errors(self._kind):
             pages = obstore.list(self._store, folder or None, chunk_size=STEP)
             return {meta["path"]: int(meta["size"]) for page in pages for meta in page}
 
@@ -99,7 +107,7 @@ class ObjectFolder:
         import obstore
 
         try:
-            with _errors():
+            with _errors(self._kind):
                 return int(obstore.head(self._store, path)["size"])
         except FileNotFoundError:
             return None
@@ -108,7 +116,7 @@ class ObjectFolder:
         """Return the files below a folder with what the store says of each."""
         import obstore
 
-        with _errors():
+        with _errors(self._kind):
             pages = obstore.list(self._store, folder or None, chunk_size=STEP)
             return {meta["path"]: _info(meta) for page in pages for meta in page}
 
@@ -117,7 +125,7 @@ class ObjectFolder:
         import obstore
 
         try:
-            with _errors():
+            with _errors(self._kind):
                 return _info(obstore.head(self._store, path))
         except FileNotFoundError:
             return None
@@ -127,7 +135,7 @@ class ObjectFolder:
         import obstore
 
         try:
-            with _errors():
+            with _errors(self._kind):
                 obstore.delete(self._store, [*paths])
         except FileNotFoundError:
             if len(paths) > 1:  # one of them did not exist, and it is unknown what became of the others
@@ -141,7 +149,7 @@ def _info(meta: Any) -> FileInfo:
 
 
 @contextmanager
-def _errors() -> Iterator[None]:
+def _errors(kind: str) -> Iterator[None]:
     """Turn errors of the library into Python's own."""
     from obstore import exceptions
 
@@ -162,7 +170,7 @@ def _errors() -> Iterator[None]:
     except exceptions.BaseError as error:
         said = _said(error)
         if _METADATA in said:  # where the machine itself would have some
-            raise PermissionError(f"there are no credentials: {_CREDENTIALS}") from None
+            raise PermissionError(f"there are no credentials: {_CREDENTIALS[kind]}") from None
         raise OSError(said) from None
 
 
@@ -176,7 +184,7 @@ def _said(error: Exception) -> str:
 
 
 def _opened(address: str) -> ObjectStore:
-    with _errors():
+    with _errors(scheme_of(address)):
         return _OPENERS[scheme_of(address)](address)
 
 
@@ -224,7 +232,8 @@ def _other(address: str) -> ObjectStore:
 
     options: Any = options_of(address)
     client = _client(options, None)
-    return from_url(address.partition("?")[0], config=options, client_options=client, retry_config=_ONCE)
+    usual = urlsplit(address)._replace(scheme=scheme_of(address), query="").geturl()
+    return from_url(usual, config=options, client_options=client, retry_config=_ONCE)
 
 
 def _client(options: dict[str, Any], endpoint: str | None) -> Any:

@@ -8,8 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from obstore.exceptions import GenericError
 
-from springtide.state import stores
+from springtide.state import addresses, object_store, stores
 from springtide.state.errors import CheckpointError
 from springtide.state.stores import Store
 
@@ -174,6 +175,40 @@ def test_secrets_are_never_shown(address: str) -> None:
     assert "hidden" not in repr(store.under("y"))
     told = store._error("read", "a", OSError(f"no answer for {address}, hidden-key, hidden/pass+word"))
     assert "hidden" not in str(told)
+
+
+@pytest.mark.parametrize(
+    ("address", "options", "kind"),
+    [
+        ("s3://bucket/a b/c", {"region": "eu-central-1"}, "S3Store"),
+        ("s3a://bucket/a b/c", {"region": "eu-central-1"}, "S3Store"),
+        ("gs://bucket/a b/c", {"google_skip_signature": "true"}, "GCSStore"),
+        ("gcs://bucket/a b/c", {"google_skip_signature": "true"}, "GCSStore"),
+        ("az://bucket/a b/c", {"azure_storage_account_name": "me", "azure_storage_account_key": "aGk="}, "AzureStore"),
+        ("abfs://bucket@me.dfs.core.windows.net/a b/c", {"azure_storage_account_key": "aGk="}, "AzureStore"),
+        ("abfss://bucket@me.dfs.core.windows.net/a b/c", {"azure_storage_account_key": "aGk="}, "AzureStore"),
+    ],
+)
+def test_every_kind_of_address_opens_its_store(address: str, options: dict[str, str], kind: str) -> None:
+    """Nothing is asked of it: most of them no test can reach."""
+    opened = object_store.ObjectFolder(addresses.with_options(address, options))._store
+    assert type(opened).__name__ == kind
+    assert str(opened.prefix) == "a b/c"
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [
+        ("s3", "set AWS_ACCESS_KEY_ID and"),
+        ("gs", "set GOOGLE_APPLICATION_CREDENTIALS or"),
+        ("az", "set AZURE_STORAGE_ACCOUNT_NAME and"),
+    ],
+)
+def test_where_credentials_come_from_is_said_for_each_kind(kind: str, hint: str) -> None:
+    """Where there are none, the store's library asks the machine itself, at an address that all clouds have."""
+    said = "Error performing PUT http://169.254.169.254/latest/api/token in 3s"
+    with pytest.raises(PermissionError, match=f"there are no credentials: {hint}"), object_store._errors(kind):
+        raise GenericError(said)
 
 
 def test_an_unknown_part_of_an_address_is_named(patience: list[float]) -> None:
