@@ -42,14 +42,22 @@ def adapted(
         try:
             column = found.select(_as(pl.col(field), have.dtype, dtype, strict=False).alias(name)).to_series()
         except pl.exceptions.PolarsError:
-            raise Undecodable(f"column {name!r}: {brief(have[0])} is not {type_text(dtype)}") from None
+            raise Undecodable(f"column {name!r}: {_shown(have, 0)} is not {type_text(dtype)}") from None
         except Other:
             reason = f"column {name!r}: it was written as {type_text(have.dtype)}, which is not {type_text(dtype)}"
             return pl.DataFrame(schema=columns), dict.fromkeys(range(found.height), reason)
         made.append(column)
         for i in (column.is_null() & have.is_not_null()).arg_true():
-            wrong.setdefault(i, f"column {name!r}: {brief(have[i])} is not {type_text(dtype)}")
+            wrong.setdefault(i, f"column {name!r}: {_shown(have, i)} is not {type_text(dtype)}")
     return pl.DataFrame(made), wrong
+
+
+def _shown(column: pl.Series, i: int) -> str:
+    """Write a value for a message; one that Python has not, such as a time of no calendar, as the number that it is."""
+    try:
+        return brief(column[i])
+    except (pl.exceptions.PanicException, ValueError, OverflowError):
+        return str(column.to_physical()[i])
 
 
 def _as(value: pl.Expr, have: pl.DataType, want: pl.DataType, *, strict: bool) -> pl.Expr:

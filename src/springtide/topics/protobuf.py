@@ -23,6 +23,9 @@ from springtide.topics.registry import Registered, Registry, Unknown
 from springtide.topics.values import TOMBSTONE, Bytes, Parsed, series
 from springtide.topics.wire import Undecodable
 
+_ENDS = (-(2**63), 2**63 - 1)
+"""The first and the last of 64 bits."""
+
 
 class _Unreadable(Exception):
     """Raised when there is no message for a schema; says why."""
@@ -177,7 +180,13 @@ class ProtobufReader:
         except (ValueError, pl.exceptions.PanicException) as error:
             raise Undecodable(f"it is not a {message.name}: {error}") from None
         assert isinstance(rows, pl.DataFrame)
-        return adapted(rows, self.columns, {}, {})
+        found, wrong = adapted(rows, self.columns, {}, {})
+        for column in (c for c in rows if c.name in self.columns and isinstance(c.dtype, pl.Datetime | pl.Duration)):
+            for i in (
+                column.to_physical().is_in(_ENDS).arg_true()
+            ):  # what the library makes of anything that is further away
+                wrong.setdefault(i, f"column {column.name!r}: it does not fit 64 bits of microseconds")
+        return found, wrong
 
 
 def _by_message(group: wire.Group, wrong: dict[int, str]) -> Iterable[tuple[wire.Group, tuple[int, ...]]]:
