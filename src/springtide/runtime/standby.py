@@ -156,9 +156,9 @@ class Successor:
         except AnotherFormError as error:
             url, why = error.path, error.problem
         else:
-            if form.get(SINCE) == self._since:
+            if (since := form.get(SINCE)) is None or since == self._since:
                 return self._follow_settings()
-            url, why = self._store.url, f"has another form of this query since epoch {form.get(SINCE):,}"
+            url, why = self._store.url, f"has another form of this query since epoch {since:,}"
         if self.options.reload is None:
             then = "start it again with the new form"
             raise AnotherFormError(url, f"{why}. This run stood by with the query as it was", then)
