@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from springtide.state.checkpoint import marker_of
+from springtide.state.checkpoint import Checkpoint, marker_of
 from springtide.state.errors import AwayError, CheckpointError
 from springtide.state.log import Log, Slot
 from springtide.state.manifest import Manifest
@@ -59,6 +59,9 @@ def backup(source: Source, to: str | Path | Store, progress: Progress | None = N
             older = [m for m in found.history() if m.epoch < manifests[0].epoch]
             manifests = [*(m for m in older if found.whole(m)), *manifests]
         _check_target(found, target, manifests[-1].epoch)
+        log = Log(target)
+        if claims := log.read().claims():  # of whoever trimmed it: they are about the epochs that were there
+            log.forget_claims(claims, ())
         return copy(checkpoint, manifests, target, history=True, progress=progress)
 
 
@@ -89,6 +92,8 @@ def _check_target(source: ReadOnlyCheckpoint, target: Store, newest: int) -> Non
         raise CheckpointError(
             target.url, f"is the backup of another checkpoint than {source.store.url}", "give it a place of its own"
         )
+    if Checkpoint(target).in_use() if target.local is not None else is_heard(target):
+        raise CheckpointError(target.url, "is in use", "stop its run, or give another place for this backup")
     theirs = max(Log(target).tail().epochs(), default=-1)
     if theirs > newest:
         raise CheckpointError(

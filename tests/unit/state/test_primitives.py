@@ -21,6 +21,7 @@ from springtide.runtime.engine import Engine, Options
 from springtide.sinks.memory import MemorySink
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError
+from springtide.state.log import Log, Slot
 from springtide.state.processing import BUCKET, PLACE, ProcessingState
 from springtide.state.pulse import Sign
 from springtide.state.stores import Store
@@ -358,6 +359,38 @@ def test_trim_leaves_the_last_epochs(one: One, tmp_path: Path) -> None:
     assert state.trim(elsewhere, keep=2).epochs == ()
     with pytest.raises(SpringtideError, match="give at least 1"):
         state.trim(elsewhere, keep=0)
+
+
+@pytest.mark.parametrize("place", ["a folder", "a store"])
+def test_a_copy_that_was_trimmed_is_copied_to_again_and_continued(one: One, tmp_path: Path, place: str) -> None:
+    """What kept others out while it was trimmed says nothing about the epochs that come later."""
+    root = tmp_path / "ckpt"
+    with served(bucket=Misbehaving(0, trouble=0.0)), in_turn():
+        copy = tmp_path / "copy" if place == "a folder" else "fake://bucket/copy"
+        for epochs in (5, 7, 8):
+            one.stopped(root, epochs)
+            state.backup(root, copy)
+            assert state.trim(copy, keep=2).epochs
+            assert not state.trim(copy, keep=2).epochs
+        state.backup(root, copy)
+        durability = st.Durability(cache=tmp_path / "cache")
+        one.run(copy, lambda engine: engine.manifest.epoch < 8, durability=durability)
+        log = Log(Store.at(copy))
+        assert log.read().last == Slot(8, 4), "the run after three others"
+        assert len(log.read().claims()) == 1
+        one.finished(copy, durability=durability)
+
+
+def test_a_place_whose_run_is_at_work_is_not_copied_to(one: One, tmp_path: Path) -> None:
+    root, copy = one.stopped(tmp_path / "ckpt", 3), tmp_path / "copy"
+    state.backup(root, copy)
+
+    def between(engine: Engine) -> bool:
+        with pytest.raises(CheckpointError, match="is in use"):
+            state.backup(root, copy)
+        return False
+
+    one.run(copy, between)
 
 
 def interrupted(one: One, root: Path, memory: Path, epochs: int, durable: tuple[int, ...]) -> None:
