@@ -91,7 +91,7 @@ class Cache:
         """Return what is here of segments and buffers, and of this all that is not on its way to the store."""
         here = self.place()
         pending = {mark_of(path) for path in _files(here / PENDING)}
-        files = {}
+        files: dict[Path, os.stat_result] = {}
         for path in [*_files(here / STATE), *_files(here / PIECES), *_files(here / BUFFER)]:
             with suppress(FileNotFoundError):
                 files |= {path: path.stat()} if path.suffix in (".arrow", ".blob") else {}
