@@ -192,10 +192,10 @@ class Replay:
     buffers: tuple[str, ...]
 
 
-def replay(source: Source, at: int | None = None) -> Replay:
+def replay(source: Source) -> Replay:
     """Return what a start with this checkpoint replays: the epochs after the last whole one, with what they took in (β)."""
-    with opened(source) as found, pinned(found, at) as own:
-        base, *again = own.chain(at)
+    with opened(source) as found, pinned(found) as own:
+        base, *again = own.chain()
         return Replay(
             base.epoch,
             tuple(m.epoch for m in again),

@@ -163,9 +163,9 @@ def columns_of(rows: Sequence[Mapping[str, Any]], schema: pl.Schema, time: str |
     return columns
 
 
-def row_of(frame: pl.DataFrame, at: int = 0) -> dict[str, Any] | None:
-    """Return a row for an error message."""
-    return frame.row(at, named=True) if frame.height > at else None
+def row_of(frame: pl.DataFrame) -> dict[str, Any] | None:
+    """Return the first row, for an error message."""
+    return frame.row(0, named=True) if frame.height else None
 
 
 def _kind(value: Any) -> str:
