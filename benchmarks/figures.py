@@ -319,7 +319,7 @@ LINES: dict[str, Line] = {
             f"{spread(d['spread']['gap_ratio'], ' ×')} with a window every second, {spread(d['spread']['gap_ratio_every_epoch'], ' ×')} with rows in every epoch; {d['wrong_rows']} rows wrong"
         ),
         lambda d: (
-            f"throughput of two replicas, a core each, over one alone: {spread(d['spread']['throughput_ratio'], ' ×')}"
+            f"throughput of two replicas, a core each, over that of two runs without a group on the same cores: {spread(d['spread']['throughput_ratio'], ' ×')}; over one whose neighbour is idle: {spread(d['spread']['throughput_ratio_idle'], ' ×')}"
         ),
     ),
     "object-store": (

@@ -5,7 +5,8 @@ that published last is killed, with its JVM, at any moment. Beside each kill sta
 around the kill, the time until the watching ends included, over the median of those; `gap_ratio_every_epoch` is that of the other sink, in which a short stall shows too. A new replica comes in the place of the
 killed one before the next kill. In the end all rows are compared with a plain group-by and a plain filter.
 
-**Throughput.** Sums over generated rows, as fast as they are taken, in the same two processes: both as replicas, and one of them alone without a group, on the same core; turn about.
+**Throughput.** Sums over generated rows, as fast as they are taken, in the same two processes: both as replicas; both without a group, each for itself, so that each has the same half of the machine as a
+replica (`throughput_ratio`); and one of them while the other half of the machine has nothing to do (`throughput_ratio_idle`: a core is faster while its neighbour is idle). They take turns.
 """
 
 import itertools
@@ -40,7 +41,7 @@ CHOSEN = pl.col("x") % 100 == 1
 """Of every file some rows, but not the last one of all."""
 
 
-def main(kills: str = "5", rounds: str = "5", rows: str = "6000000") -> None:
+def main(kills: str = "5", rounds: str = "5", rows: str = "30000000") -> None:
     with scratch() as folder:
         runs = {name: start(folder, name, 0) for name in NAMES}
         try:
@@ -51,13 +52,14 @@ def main(kills: str = "5", rounds: str = "5", rows: str = "6000000") -> None:
                 os.killpg(run.pid, signal.SIGKILL)
                 run.wait()
     found = {name: summary([gap.ratio for gap in gaps[sink]]) for sink, name in SINKS.items()}
-    found["throughput_ratio"] = summary(ratios)
+    found |= {name: summary(each) for name, each in ratios.items()}
     result(
         "replicas",
         gap_ratio=found["gap_ratio"]["median"],
         gap_ratio_every_epoch=found["gap_ratio_every_epoch"]["median"],
         wrong_rows=0,  # else the comparison would have ended this
         throughput_ratio=found["throughput_ratio"]["median"],
+        throughput_ratio_idle=found["throughput_ratio_idle"]["median"],
         rows_compared=compared,
         gaps_s={name: [asdict(gap) for gap in gaps[sink]] for sink, name in SINKS.items()},
         spread=found,
@@ -107,22 +109,31 @@ def start(folder: Path, name: str, number: int) -> subprocess.Popen[bytes]:
 # ── throughput ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def throughput(folder: Path, rounds: int, rows: int) -> list[float]:
-    """Return the throughput of two replicas over that of one run alone, for each round; the first, which warms up, does not count."""
-    ratios = []
+FORMS = {"replicas": (True, NAMES), "throughput_ratio": (False, NAMES), "throughput_ratio_idle": (False, NAMES[:1])}
+"""Whether the processes that run the query are replicas, and which these are; by what the throughput of replicas over theirs is called."""
+
+
+def throughput(folder: Path, rounds: int, rows: int) -> dict[str, list[float]]:
+    """Return the throughput of two replicas over that of runs without a group, for each round; the first, which warms up, does not count."""
+    ratios: dict[str, list[float]] = {name: [] for name in FORMS if name != "replicas"}
     for number in range(rounds + 1):
-        alone = _timed(folder, number, ("a",), rows)
-        both = _timed(folder, number, NAMES, rows)
-        say(f"alone {alone:.2f} s, two replicas {both:.2f} s")
-        ratios.append(alone / both)
-    return ratios[1:]
+        order = [*FORMS][number % 3 :] + [*FORMS][: number % 3]
+        seconds = {form: _timed(folder, number, form, rows) for form in order}
+        say(
+            f"two replicas {seconds['replicas']:.2f} s, two for themselves {seconds['throughput_ratio']:.2f} s, "
+            f"one alone {seconds['throughput_ratio_idle']:.2f} s{'' if number else ' (warm-up)'}"
+        )
+        for name in ratios if number else ():
+            ratios[name].append(seconds[name] / seconds["replicas"])
+    return ratios
 
 
-def _timed(folder: Path, number: int, names: tuple[str, ...], rows: int) -> float:
+def _timed(folder: Path, number: int, form: str, rows: int) -> float:
     """Have the processes run the query; return how long it took until the first of them was done."""
-    what = f"round{number}-{len(names)}"
+    what = f"round{number}-{form}"
+    replicas, names = FORMS[form]
     for name in NAMES:
-        told = json.dumps({"what": what, "rows": rows, "replicas": len(names) > 1, "takes": name in names})
+        told = json.dumps({"what": what, "rows": rows, "replicas": replicas, "takes": name in names})
         (folder / f"{name}.told").write_text(told)
         (folder / f"{name}.told").rename(folder / f"{name}.{what}")
     until(lambda: all((folder / f"{n}.{what}.done").exists() for n in NAMES), what)
@@ -231,7 +242,8 @@ def _run_round(spark: object, folder: Path, name: str, told: dict[str, object]) 
     if told["takes"]:
         source = st.source("rows", st.generate(_generated, rate=None, total=int(str(told["rows"]))), ts="ts")
         totals = source.aggregate(by="key", window=st.sliding("60s", every="10s"), total=st.sum("x"), name="totals")
-        query = st.Query("replicas", totals.to(st.parquet_sink(folder / f"{what}-out"), name="out"))
+        out = f"{what}-out" if told["replicas"] else f"{what}-{name}-out"
+        query = st.Query("replicas", totals.to(st.parquet_sink(folder / out), name="out"))
         replica = st.Replicated(folder / f"{what}-group", name) if told["replicas"] else None
         began = time.monotonic()
         run = query.start(spark, checkpoint=place, instances=1, rows_per_epoch=200_000, replicas=replica)  # type: ignore[arg-type]
