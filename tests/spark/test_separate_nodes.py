@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from tests.machine import LONG
+from tests.servers import nodes
 from tests.servers.nodes import inside, why_not
 
 ROOT = Path(__file__).parents[2]
+FALLBACK = "no namespaces for nodes"
 APART = """
 import sys
 from pathlib import Path
@@ -33,7 +35,16 @@ with network(folder / "nodes", ["one", "other"], namespaces=True) as nodes:
 """
 
 
+def possible(kind: str) -> str:
+    """Return what nodes can be here."""
+    if kind == "namespaces" and (reason := why_not()) is not None:
+        warnings.warn(f"{FALLBACK}, {reason}: they are processes with folders of their own", stacklevel=1)
+        return "folders"
+    return kind
+
+
 @pytest.mark.spark
+@pytest.mark.filterwarnings(f"always:{FALLBACK}")
 @pytest.mark.parametrize(
     ("kind", "every"),
     [
@@ -44,9 +55,7 @@ with network(folder / "nodes", ["one", "other"], namespaces=True) as nodes:
 )
 def test_nodes_come_and_go_the_store_is_away_and_the_driver_moves(tmp_path: Path, kind: str, every: str) -> None:
     """Every operator gives the reference's rows: the process that does all this has compared them."""
-    if kind == "namespaces" and (reason := why_not()) is not None:
-        warnings.warn(f"no namespaces for nodes, {reason}: they are processes with folders of their own", stacklevel=1)
-        kind = "folders"
+    kind = possible(kind)
     command = [sys.executable, "-m", "tests.spark.on_separate_nodes", "play", str(tmp_path), kind, every]
     child = subprocess.Popen(
         inside(command) if kind == "namespaces" else command,
@@ -67,9 +76,18 @@ def test_nodes_come_and_go_the_store_is_away_and_the_driver_moves(tmp_path: Path
     assert not [f for f in tmp_path.rglob("*") if f.is_file() and b"hush-hush" in f.read_bytes()]
 
 
+@pytest.mark.filterwarnings(f"always:{FALLBACK}")
+def test_where_there_are_no_namespaces_nodes_are_folders_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "_ALONE", ["false"])
+    assert possible("folders") == "folders"
+    with warnings.catch_warnings(record=True) as said:  # as pytest does, which shows them at the end
+        assert possible("namespaces") == "folders"
+    assert [f"{warning.message}".partition(":")[0] for warning in said] == [f"{FALLBACK}, the system does not let us"]
+
+
 def test_nodes_in_namespaces_have_names_files_and_processes_of_their_own(tmp_path: Path) -> None:
     if (reason := why_not()) is not None:
-        pytest.skip(f"no namespaces for nodes, {reason}")
+        pytest.skip(f"{FALLBACK}, {reason}")
     command = inside([sys.executable, "-c", APART, str(tmp_path)])
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, timeout=LONG)
