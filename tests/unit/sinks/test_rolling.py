@@ -145,9 +145,7 @@ def test_a_text_that_is_the_word_for_null_has_a_folder_of_its_own(tmp_path: Path
 def test_what_cannot_be_the_name_of_a_folder_is_refused_while_nothing_is_committed(tmp_path: Path, text: str) -> None:
     rows = st.memory(pl.DataFrame({"kind": ["a", text], "x": [1, 2]}))
     query = st.Query("long", st.source("rows", rows).to(st.parquet_sink(tmp_path / "out", partition_by="kind")))
-    with pytest.raises(
-        st.SinkError, match=r"bytes; .* 255; shorten 'kind'"
-    ):
+    with pytest.raises(st.SinkError, match=r"bytes; .* 255; shorten 'kind'"):
         inprocess.run(query.plan(), tmp_path / "ckpt", Options(1))
     assert not [*(tmp_path / "ckpt" / MANIFESTS).glob("0*")]
 

@@ -150,7 +150,7 @@ def with_vector(table: Path) -> None:
 
 
 def with_feature(table: Path) -> None:
-    action = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["variantType"]}}
+    action = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["catalogManaged"]}}
     (table / "_delta_log" / f"{5:020d}.json").write_text(json.dumps(action))
 
 
@@ -163,7 +163,7 @@ def with_feature(table: Path) -> None:
         (lost_log, "has lost version 5 of its log", False),
         (anew, "is not the one that was read up to version 4", True),
         (with_vector, "version 5 has rows deleted by a deletion vector", False),
-        (with_feature, "requires variantType of its readers from version 5 on", False),
+        (with_feature, "requires catalogManaged of its readers from version 5 on", False),
     ],
 )
 def test_what_is_not_rows_that_come_ends_the_run(
