@@ -19,7 +19,6 @@ from springtide.query.errors import nearest
 from springtide.query.plurals import plural
 from springtide.query.types import END_OF_TIME
 from springtide.runtime.state_reader import (
-    StateDescription,
     first_pane,
     latest,
     main_segments,
@@ -29,6 +28,7 @@ from springtide.runtime.state_reader import (
     tables_of,
     with_keys,
 )
+from springtide.state.forms import StateDescription
 from springtide.state.from_outside import from_outside
 from springtide.state.manifest import Manifest, SubqueryState
 

@@ -26,7 +26,7 @@ from springtide.runtime.drawing import drawing
 from springtide.runtime.old_owners import at_old_owners
 from springtide.runtime.state_description import state_description
 from springtide.state.checkpoint import Checkpoint
-from springtide.state.forms import INPUTS, ORIGINS, FormPart
+from springtide.state.forms import INPUTS, ORIGINS, FormPart, Identity
 from springtide.state.manifest import Manifest
 from springtide.state.names import MARKER
 from springtide.state.savepoints import adopt
@@ -52,7 +52,7 @@ def begin_from(
     return adopt(savepoint, target, identity(plan), names)
 
 
-def identity(plan: Plan) -> dict[str, Any]:
+def identity(plan: Plan) -> Identity:
     """Return what a checkpoint has to match so that this plan can continue from it."""
     inner = {n: s for n, s in plan.graph.steps.items() if not isinstance(s, steps.Source | steps.Sink)}
     described = {name: f"{step.kind}: {step.describe()}" for name, step in inner.items()}

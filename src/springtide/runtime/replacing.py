@@ -11,7 +11,7 @@ A QueryError names the step that does not fit, why, and what would fit; in that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -23,13 +23,14 @@ from springtide.exchange import gate
 from springtide.query import steps
 from springtide.query.aggregates import BoundAggregate
 from springtide.query.errors import QueryError
+from springtide.query.ids import EpochNumber
 from springtide.query.operators import KeyOperator, migrates
 from springtide.query.types import END_OF_TIME, schema_text
 from springtide.runtime.backfilling import Built
 from springtide.runtime.identity import identity, places_of
 from springtide.runtime.old_owners import at_old_owners
 from springtide.runtime.topology import origin_ranks, sources_upstream, sources_upstream_of_side
-from springtide.state.forms import INPUTS, MOVED, ORIGINS, PLACES, ROUTING, SINCE, FormPart, changed_state, changes
+from springtide.state.forms import INPUTS, ORIGINS, ROUTING, FormPart, Identity, Replaced, changed_state, changes
 from springtide.state.manifest import Manifest, SourceState
 
 _FREE = {steps.Operate: ("operator", "on_error"), steps.Join: ("where",), steps.ThetaJoin: (ROUTING,)}
@@ -74,7 +75,7 @@ def replacement(old: Plan, new: Plan, manifest: Manifest) -> Replacement:
     )
     ranked = sorted((r := origin_ranks(old, manifest.origins)), key=r.__getitem__)
     ranks = origin_ranks(new, tuple(ranked))
-    form = after | _since(old, new, manifest)
+    form: Identity = {**after, **_since(old, new, manifest)}
     fitted = replace(fitted, form=form, origins=tuple(sorted(ranks, key=ranks.__getitem__)))
     migrated |= {at_old_owners(n) for n in migrated if n in fitted.old_owners}
     return Replacement(
@@ -82,11 +83,15 @@ def replacement(old: Plan, new: Plan, manifest: Manifest) -> Replacement:
     )
 
 
-def _since(old: Plan, new: Plan, manifest: Manifest) -> dict[str, Any]:
+def _since(old: Plan, new: Plan, manifest: Manifest) -> Replaced:
     """Return what tells a run that stands by that this is another form than the one that it knows, perhaps with other places."""
-    epoch, places = manifest.epoch + 1, places_of(new)
-    moved = epoch if places_of(old) != places else (manifest.form or {}).get(MOVED)
-    return {SINCE: epoch, PLACES: places} | ({} if moved is None else {MOVED: moved})
+    epoch, places = EpochNumber(manifest.epoch + 1), places_of(new)
+    said: Replaced = {"since": epoch, "places": places}
+    if places_of(old) != places:
+        said["moved"] = epoch
+    elif manifest.form is not None and "moved" in manifest.form:
+        said["moved"] = manifest.form["moved"]
+    return said
 
 
 def with_history(found: Replacement, built: Built) -> Replacement:
@@ -127,7 +132,7 @@ def _check_names(old: Plan, new: Plan) -> None:
             )
 
 
-def _check_step(old: Plan, new: Plan, name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+def _check_step(old: Plan, new: Plan, name: str, before: Identity, after: Identity) -> None:
     was, now = old.graph.steps[name], new.graph.steps[name]
     if not (_remembers(was) or _remembers(now)):
         return
@@ -217,14 +222,14 @@ def _check_operator(name: str, was: steps.Operate, now: steps.Operate) -> None:
         )
 
 
-def _is_migrated(old: Plan, new: Plan, q: Subquery, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+def _is_migrated(old: Plan, new: Plan, q: Subquery, before: Identity, after: Identity) -> bool:
     assert q.head is not None
     now = new.step(q.head)
     changed = any(part == "operator" for part, _ in _changed_parts(before, after, q.head))
     return isinstance(now, steps.Operate) and changed and migrates(now.operator)
 
 
-def _changed_parts(before: Mapping[str, Any], after: Mapping[str, Any], step: str) -> Iterator[tuple[str, str]]:
+def _changed_parts(before: Identity, after: Identity, step: str) -> Iterator[tuple[str, str]]:
     """Return the parts of a step that have changed, and how."""
     old, new = (form["forms"].get(step, {}) for form in (before, after))
     for part in sorted(old.keys() | new.keys()):

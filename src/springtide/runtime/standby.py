@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from springtide.compiler.pipeline import compile
 from springtide.compiler.plan import Plan
@@ -26,7 +26,7 @@ from springtide.runtime.settings import digest_of, settings_of
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.claims import Sighting
 from springtide.state.errors import AnotherFormError, CheckpointError
-from springtide.state.forms import MOVED, PLACES, SINCE
+from springtide.state.forms import Replaced
 from springtide.state.log import Log
 from springtide.state.names import MARKER
 from springtide.state.pulse import read_sign
@@ -136,7 +136,7 @@ class Successor:
         self._store = checkpoint.remote or options.durability.store or checkpoint.store
         self._check(plan)
         form = self._form_there()
-        self._settings, self._since, self._moved = self._settings_there(), form.get(SINCE), form.get(MOVED)
+        self._settings, self._since, self._moved = self._settings_there(), form.get("since"), form.get("moved")
 
     def look(self) -> bool:
         """Keep up with the run at work while it is there; return whether this run has another form now. What is wrong is told, and the waiting continues."""
@@ -156,7 +156,7 @@ class Successor:
         except AnotherFormError as error:
             url, why = error.path, error.problem
         else:
-            if (since := form.get(SINCE)) is None or since == self._since:
+            if (since := form.get("since")) is None or since == self._since:
                 return self._follow_settings()
             url, why = self._store.url, f"has another form of this query since epoch {since:,}"
         if self.options.reload is None:
@@ -175,16 +175,16 @@ class Successor:
                 what = f"{why}. The query that this run stood by with cannot be read again: {error}"
             raise AnotherFormError(url, what, "bring its file up to date here, and start this run again") from None
         self.plan, self.options = plan, replace(self.options, elastic=elastic, instances=self._instances(plan))
-        self._settings, self._since, self._moved = self._settings_there(), form.get(SINCE), form.get(MOVED)
+        self._settings, self._since, self._moved = self._settings_there(), form.get("since"), form.get("moved")
         return True
 
-    def _check_places(self, plan: Plan, form: Mapping[str, Any], url: str) -> None:
+    def _check_places(self, plan: Plan, form: Replaced, url: str) -> None:
         """Refuse a query that was read again and has the places that it had, if those of the run at work were changed.
 
         They need not be the same: a folder may have another name on each machine.
         """
-        moved, now = form.get(MOVED) != self._moved, places_of(plan)
-        if moved and now == places_of(self.plan) and now != form.get(PLACES):
+        moved, now = form.get("moved") != self._moved, places_of(plan)
+        if moved and now == places_of(self.plan) and now != form.get("places"):
             raise AnotherFormError(url, "has other sources or sinks", "read the query again")
 
     def _instances(self, plan: Plan) -> int | Mapping[str, int] | None:
@@ -214,10 +214,11 @@ class Successor:
         self._settings = now
         return False
 
-    def _form_there(self) -> Mapping[str, Any]:
+    def _form_there(self) -> Replaced:
         """Return the form that the query has since it was replaced; nothing if it never was."""
         found = Log(self._store).tail().manifests()
-        return (found[-1].form if found else None) or {}
+        form = found[-1].form if found else None
+        return {} if form is None else form
 
     def _settings_there(self) -> str | None:
         """Return a digest of what decides about instances in the run at work; None if it has not said so yet."""

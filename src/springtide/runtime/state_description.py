@@ -10,10 +10,10 @@ from springtide.compiler.plan import Grid, Plan
 from springtide.operators import operator_of
 from springtide.query.steps import Aggregate, ThetaJoin
 from springtide.query.types import schema_text
-from springtide.state.forms import CONTENT, ITSELF, ROUTING, TUPLES
+from springtide.state.forms import CONTENT, ITSELF, ROUTING, TUPLES, StateDescription
 
 
-def state_description(plan: Plan) -> dict[str, dict[str, Any]]:
+def state_description(plan: Plan) -> dict[str, StateDescription]:
     """Return for each stateful subquery what its state is about: columns, keys, aggregates, and the window's lengths in microseconds.
 
     Some of it depends on what comes before a step (`springtide.state.forms.changed_state`).
@@ -23,7 +23,7 @@ def state_description(plan: Plan) -> dict[str, dict[str, Any]]:
     {'hourly': {'columns': 'src:str n:i64', 'tables': ['panes'], 'keys': ['src'], 'aggregates': ['n'], 'size': 3600000000, 'every': 60000000}}
     """
     stateful_steps = {q.name: plan.step(q.head) for q in plan.subqueries if q.head is not None and not q.merges}
-    found = {name: step.describe_state() for name, step in stateful_steps.items()}
+    found: dict[str, Any] = {name: step.describe_state() for name, step in stateful_steps.items()}
     for name, step in stateful_steps.items():
         if isinstance(step, Aggregate) and step.combines and any(a.traits.ordered for a in step.aggregates):
             found[name][CONTENT] = schema_text(step.inputs[0].schema)
@@ -38,7 +38,10 @@ def state_description(plan: Plan) -> dict[str, dict[str, Any]]:
             left, right = ((stream.step, stream.port) for stream in step.inputs)
             kept = ITSELF if left == right else "broadcast"
             found[exchange.target][ROUTING] = "grid" if isinstance(exchange.routing, Grid) else kept
-    return {name: {"columns": own["columns"], "tables": _tables(plan, name), **own} for name, own in found.items()}
+    described: dict[str, Any] = {
+        name: {"columns": own["columns"], "tables": _tables(plan, name), **own} for name, own in found.items()
+    }
+    return described
 
 
 def _tables(plan: Plan, name: str) -> list[str]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import polars as pl
 
@@ -19,12 +18,10 @@ from springtide.query.types import END_OF_TIME, TIME
 from springtide.state import private
 from springtide.state.checkpoint import Checkpoint
 from springtide.state.errors import CheckpointError
+from springtide.state.forms import StateDescription
 from springtide.state.manifest import Manifest, SubqueryState
 from springtide.state.segment import Segment, read_segment
 from springtide.state.tiers import Tiers
-
-StateDescription = Mapping[str, Any]
-"""What the checkpoint says about a stateful step: keys, aggregates, the window's size and advance in microseconds."""
 
 _PARTS = {"s": "sum", "n": "count", "m": "mean", "q": "squares"}
 _TRIES = 5

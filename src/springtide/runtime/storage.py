@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from springtide.query.errors import SpringtideError
 from springtide.query.ids import NO_EPOCH
@@ -23,6 +22,7 @@ from springtide.state import private, stores
 from springtide.state.checkpoint import Checkpoint, Lineage
 from springtide.state.claims import Lease, Sighting
 from springtide.state.errors import CheckpointError
+from springtide.state.forms import Identity
 from springtide.state.links import refuse_links
 from springtide.state.manifest import Manifest
 from springtide.state.mirror import Mirror
@@ -42,7 +42,7 @@ class Storage:
     def __init__(
         self,
         checkpoint: Checkpoint,
-        identity: dict[str, Any],
+        identity: Identity,
         durability: Durability,
         timer: Callable[[], float],
         note: Callable[[str], None],

@@ -33,7 +33,7 @@ from springtide.state import disk
 from springtide.state.caches import Cache
 from springtide.state.claims import Lease, Sighting, new_token, take
 from springtide.state.errors import AnotherFormError, CheckpointError
-from springtide.state.forms import changes, check_identity
+from springtide.state.forms import Identity, changes, check_identity
 from springtide.state.log import NEWER, Log, Records
 from springtide.state.manifest import Manifest
 from springtide.state.names import BUFFER, LOCK, MANIFESTS, MARKER, OUTBOX, SAVEPOINTS, SPARK, STATE, numbered
@@ -127,7 +127,7 @@ class Checkpoint:
 
     # ── opening ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def acquire(self, identity: dict[str, Any], sighting: Sighting | None = None) -> Lease:
+    def acquire(self, identity: Identity, sighting: Sighting | None = None) -> Lease:
         """Take the checkpoint for one run of one query, creating it if necessary. From now on an older run can neither commit nor publish.
 
         A run that stood by has a `sighting`, and is refused if another was faster.
@@ -147,7 +147,7 @@ class Checkpoint:
         lease.descriptor = descriptor
         return lease
 
-    def make(self, identity: dict[str, Any]) -> None:
+    def make(self, identity: Identity) -> None:
         """Create the checkpoint if necessary, for a later run; refuse one that is in use or belongs to another query."""
         descriptor = self.lock()
         try:
@@ -156,7 +156,7 @@ class Checkpoint:
         finally:
             os.close(descriptor)
 
-    def claim(self, token: str, sighting: Sighting | None = None, identity: dict[str, Any] | None = None) -> Lease:
+    def claim(self, token: str, sighting: Sighting | None = None, identity: Identity | None = None) -> Lease:
         """Take over from the last run; with a `sighting`, only from the one that was seen.
 
         With an `identity`, only for a query of the form of the very epoch that it continues from: the run at work may replace it at any time.
@@ -214,9 +214,9 @@ class Checkpoint:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
 
-    def check(self, identity: dict[str, Any], marker: bytes | None = None, records: Records | None = None) -> None:
+    def check(self, identity: Identity, marker: bytes | None = None, records: Records | None = None) -> None:
         """Refuse a query that the checkpoint does not belong to; `marker` and `records` of a log say whose it is, if that is not to be read here."""
-        began = parsed(self._valid(marker) if marker is not None else self.marker())["identity"]
+        began: Identity = parsed(self._valid(marker) if marker is not None else self.marker())["identity"]
         now = _form(self.log.tail() if records is None else records)
         found = began if now is None else now
         if found == identity:
@@ -242,7 +242,7 @@ class Checkpoint:
                 "change, and code whose state still fits says so with version = the digest that it had",
             )
 
-    def _renew(self, identity: dict[str, Any]) -> None:
+    def _renew(self, identity: Identity) -> None:
         """Record whose the checkpoint is, if that says more than the record that was there, or says it for another version of Polars.
 
         Where the query was replaced while it ran, its manifests say it.
@@ -253,16 +253,16 @@ class Checkpoint:
         if (said := renewed(marker, identity)) != marker:
             disk.write(self.root / MARKER, said)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Identity:
         """Return which query this checkpoint belongs to: the form that made the newest epoch."""
         found = self.first_identity()
         with suppress(CheckpointError):  # damaged manifests are reported when they are needed
-            found = dict(_form(self.log.tail()) or found)
+            found = (_form(self.log.tail()) or found).copy()
         return found
 
-    def first_identity(self) -> dict[str, Any]:
+    def first_identity(self) -> Identity:
         """Return which query this checkpoint began with."""
-        found: dict[str, Any] = parsed(self.marker())["identity"]
+        found: Identity = parsed(self.marker())["identity"]
         return found
 
     def lineage(self) -> Lineage:
@@ -384,21 +384,21 @@ class Checkpoint:
         return CheckpointError(self.store.url, problem, hint)
 
 
-def _form(records: Records) -> Mapping[str, Any] | None:
+def _form(records: Records) -> Identity | None:
     """Return the form of the query that made the newest epoch, if the query was replaced while it ran."""
     newest = records.manifests()
     return newest[-1].form if newest else None
 
 
-def marker_of(identity: Mapping[str, Any], lineage: Lineage, **more: Any) -> bytes:
+def marker_of(identity: Identity, lineage: Lineage, **more: Any) -> bytes:
     """Return what is in a springtide.json: what makes a folder the checkpoint of a query."""
-    body = {"format": FORMAT, "identity": dict(identity), "created": time.time(), **lineage.to_json(), **more}
+    body = {"format": FORMAT, "identity": identity, "created": time.time(), **lineage.to_json(), **more}
     return json.dumps(body, indent=1).encode()
 
 
-def renewed(marker: bytes, identity: Mapping[str, Any]) -> bytes:
+def renewed(marker: bytes, identity: Identity) -> bytes:
     """Return a springtide.json with what is known of the query by now; what else it says stays."""
     known = parsed(marker)
     if known["identity"] == identity:
         return marker
-    return json.dumps(known | Lineage.of(marker).to_json() | {"identity": dict(identity)}, indent=1).encode()
+    return json.dumps(known | Lineage.of(marker).to_json() | {"identity": identity}, indent=1).encode()

@@ -2,25 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NotRequired, TypedDict
 
+from springtide.query.ids import EpochNumber, Micros
 from springtide.state.shapes import anything, each, listed, may, names, record, text, whole
 
 INPUTS = "inputs"
 """The part of a step that says which streams go into it, side by side."""
 ORIGINS = "origins"
 """The part of a stateful step that says which sources and stateful steps are upstream of each side, whatever stateless steps are between."""
-SINCE, PLACES, MOVED = "since", "places", "moved"
-"""What a form says of itself once the query was replaced: its first epoch, a digest of where its rows come from and go to, and since which epoch they have done so."""
-CONTENT = "content"
+CONTENT: Final = "content"
 """What is said of the state of an aggregate that keeps values in order: all columns of its input, since tuples with equal times and places are ordered by them."""
-TUPLES = "tuples"
+TUPLES: Final = "tuples"
 """What is said of the state of an aggregate over the last n tuples: table → the columns of these that are in it."""
-ROUTING, ITSELF = "routing", "broadcast, once"
+ROUTING: Final = "routing"
 """The part of a theta join that a user may leave to the compiler; what that chose is said of its state. A stream that is joined with itself is kept once."""
+ITSELF = "broadcast, once"
+"""The routing of a stream that is joined with itself."""
 _SHOWN = 160
+
+
+class StateDescription(TypedDict, total=False):
+    """What is said of the state of a step, so that people can read it."""
+
+    columns: str
+    tables: list[str]
+    """Those that people are shown, the most telling one first."""
+    keys: list[str]
+    aggregates: list[str]
+    size: Micros
+    """Of its window, if that has a length."""
+    every: Micros
+    routing: str
+    content: str
+    tuples: dict[str, list[str]]
+
+
+class Replaced(TypedDict, total=False):
+    """What an identity says besides once the query was replaced while it ran."""
+
+    since: EpochNumber
+    """Its first epoch."""
+    places: str
+    """A digest of where its rows come from and go to."""
+    moved: EpochNumber
+    """Since which epoch they have done so, if the query was replaced by one with other places."""
+
+
+class Identity(Replaced):
+    """Which query a checkpoint belongs to: as its springtide.json says it, and the manifests of a query that was replaced while it ran.
+
+    It is compared and copied as it was read, with whatever a newer version may say besides; so it stays a dictionary.
+    """
+
+    query: str
+    steps: dict[str, str]
+    """Step → how it reads."""
+    buckets: int
+    hash: str
+    polars: str
+    forms: NotRequired[dict[str, dict[str, list[str]]]]
+    """Step → its parts (`FormPart`). Older checkpoints may lack it, and what follows."""
+    state: NotRequired[dict[str, StateDescription]]
+    """Stateful step → what its state is about."""
+    graph: NotRequired[dict[str, Any]]
+    """For people, who see it drawn."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +106,7 @@ class FormPart:
         return " → ".join(_short(part.text) for part in both)
 
 
-def changes(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:
+def changes(found: Identity, wanted: Identity) -> Iterator[str]:
     """Return what is different in every step, one sentence each. What an older checkpoint does not say is not compared.
 
     >>> old = {"steps": {"a": "map: x"}, "forms": {"a": {"inputs": ["s, t"]}}}
@@ -79,7 +127,7 @@ def changes(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str
             yield f"step {name}: {_short(before[name])} → {_short(after[name])}"
 
 
-def changed_parts(found: Mapping[str, Any], wanted: Mapping[str, Any], step: str, without: str) -> Iterator[str]:
+def changed_parts(found: Identity, wanted: Identity, step: str, without: str) -> Iterator[str]:
     """Return which parts of a step are different, except for one that does not count."""
     before, after = (identity.get("forms", {}).get(step) for identity in (found, wanted))
     if before is None or after is None:
@@ -93,7 +141,7 @@ def changed_parts(found: Mapping[str, Any], wanted: Mapping[str, Any], step: str
             yield f"{part}: {change}"
 
 
-def changed_state(found: Mapping[str, Any], wanted: Mapping[str, Any], step: str) -> tuple[str, str] | None:
+def changed_state(found: Identity, wanted: Identity, step: str) -> tuple[str, str] | None:
     """Return why what a step keeps is kept otherwise now, though the step is what it was, and what would fit; None if it is not, or if an older version did not say.
 
     It depends on what comes before a theta join whether a stream is joined with itself, and how its tuples are routed. An aggregate that

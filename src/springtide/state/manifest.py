@@ -10,7 +10,7 @@ from typing import Any
 
 from springtide.query.ids import EpochNumber, Generation, InstanceId
 from springtide.state.bucket_map import MOST_INSTANCES, BucketMap, check_map
-from springtide.state.forms import check_identity
+from springtide.state.forms import Identity, check_identity
 from springtide.state.manager_state import ManagerState, check_manager_state
 from springtide.state.metrics import EpochMetrics, check_metrics
 from springtide.state.parsing import NewerFormat, parsed
@@ -168,7 +168,7 @@ class Manifest:
     """What the epoch took in, so that it can be done again: kept if state is not made durable with every epoch."""
     accounts: dict[str, dict[str, int]] = field(default_factory=dict)
     """What became of the rows so far (`state/accounts.py`)."""
-    form: Mapping[str, Any] | None = None
+    form: Identity | None = None
     """The identity of the query that made it, where that was replaced while it ran; None: the one that the checkpoint began with."""
     origins: tuple[str, ...] = ()
     """Sources and stateful steps by their rank in the total order, where the query was replaced; without it they rank by name."""

@@ -15,12 +15,12 @@ import os
 from collections.abc import Container, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
-from typing import Any
 
 from springtide.state import disk
 from springtide.state.checkpoint import Checkpoint, Lineage, marker_of, renewed
 from springtide.state.claims import Lease, Sighting, attach, new_token, take
 from springtide.state.errors import CheckpointError
+from springtide.state.forms import Identity
 from springtide.state.log import Log, Records, Slot
 from springtide.state.manifest import Manifest
 from springtide.state.names import BUFFER, MANIFESTS, MARKER, OUTBOX, PUBLISHED, SPARK, STATE, epoch_of
@@ -108,7 +108,7 @@ class Mirror:
 
     # ── at the start of a run ─────────────────────────────────────────────────────────────────────────────────────
 
-    def acquire(self, identity: dict[str, Any], sighting: Sighting | None = None) -> Lease:
+    def acquire(self, identity: Identity, sighting: Sighting | None = None) -> Lease:
         """Take the checkpoint for one run, on whatever machine the last one was. An older run can neither commit nor publish from now on.
 
         Somebody who stood by has a `sighting`, and is refused if another was faster.
@@ -129,7 +129,7 @@ class Mirror:
             return self._checkpoint.history()
         return self._read_log.manifests()
 
-    def fill(self, identity: dict[str, Any]) -> None:
+    def fill(self, identity: Identity) -> None:
         """Bring the folder up to date without taking over; raise what is wrong with it, or with the backup."""
         self._forget_stale()
         marker = self._marker(identity)
@@ -144,7 +144,7 @@ class Mirror:
         finally:
             os.close(descriptor)
 
-    def _acquire(self, identity: dict[str, Any], token: str, sighting: Sighting | None) -> Lease:
+    def _acquire(self, identity: Identity, token: str, sighting: Sighting | None) -> Lease:
         while True:
             marker, own = self._marker(identity if sighting is None else None), self._checkpoint.found()
             here, there = self._checkpoint.log.read(), self.log.read()
@@ -188,7 +188,7 @@ class Mirror:
             pass  # what is damaged here is useless; what is damaged there is reported by the next reader
         cache.clear()
 
-    def _marker(self, identity: dict[str, Any] | None) -> bytes | None:
+    def _marker(self, identity: Identity | None) -> bytes | None:
         """Return the backup's springtide.json; None if there is none yet. With an `identity`, refuse one of another query."""
         theirs, ours = self._read(MARKER), self._checkpoint.found()
         if identity is not None and (theirs is not None or ours is not None):
@@ -207,7 +207,7 @@ class Mirror:
         here = Records({}, "") if self._checkpoint.cache is not None else self._checkpoint.log.tail()
         return here if here and (not there or here.last > there.last) else there
 
-    def _renew(self, marker: bytes, identity: dict[str, Any], there: Records) -> bytes:
+    def _renew(self, marker: bytes, identity: Identity, there: Records) -> bytes:
         if any(m.form is not None for m in there.manifests()[-1:]):
             return marker  # the manifests say it, since the query was replaced
         said = renewed(marker, identity)

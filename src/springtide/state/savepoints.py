@@ -11,17 +11,16 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from springtide.query.errors import nearest
 from springtide.state import disk
 from springtide.state.checkpoint import Checkpoint, marker_of
 from springtide.state.copying import copy, copy_there, link_to
 from springtide.state.errors import CheckpointError
-from springtide.state.forms import INPUTS, ROUTING, changed_parts, changed_state
+from springtide.state.forms import INPUTS, ROUTING, Identity, changed_parts, changed_state
 from springtide.state.log import Log
 from springtide.state.manifest import Manifest
 from springtide.state.names import MARKER, SAVEPOINTS, savepoint
@@ -102,9 +101,7 @@ def savepoints(source: Source) -> dict[str, Manifest]:
 # ── starting from one ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def adopt(
-    savepoint: str | Path | Store, target: Checkpoint, identity: Mapping[str, Any], subqueries: Container[str]
-) -> int:
+def adopt(savepoint: str | Path | Store, target: Checkpoint, identity: Identity, subqueries: Container[str]) -> int:
     """Make a new checkpoint of a savepoint, for a query in perhaps another form; return the epoch after which it continues.
 
     A checkpoint that was made of the same savepoint before is left as it is: a start that is repeated goes on. `subqueries` are those of the new form.
@@ -153,7 +150,7 @@ def _fitted(manifest: Manifest, subqueries: Container[str]) -> Manifest:
     return replace(manifest, maps=maps, elastic=None, form=None)
 
 
-def misfit(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str, str] | None:
+def misfit(found: Identity, wanted: Identity) -> tuple[str, str] | None:
     """Return why the state of one form of a query is of no use to another, and what to do; None when it fits."""
     anew = "start with a new checkpoint"
     if found["hash"] != wanted["hash"]:
@@ -193,12 +190,12 @@ def _code(change: str) -> str:
     return "; code whose state still fits says so with version = the digest that it had" * change.startswith("operator")
 
 
-def _sources(identity: Mapping[str, Any]) -> dict[str, str]:
+def _sources(identity: Identity) -> dict[str, str]:
     """Return the sources with their columns."""
     return {n: text for n, text in identity["steps"].items() if text.startswith("source: ")}
 
 
-def _stateful(identity: Mapping[str, Any]) -> dict[str, str]:
+def _stateful(identity: Identity) -> dict[str, str]:
     """Return the stateful steps: what they do, to which columns."""
     state = identity.get("state", {})
     return {name: f"{identity['steps'].get(name)} over {of.get('columns')}" for name, of in state.items()}
