@@ -14,6 +14,7 @@ from typing import Any
 
 from springtide.elastic.protocols import Protocol
 from springtide.query.html import table
+from springtide.query.ids import EpochNumber
 from springtide.query.plurals import plural
 from springtide.state.instructions import Instruction
 
@@ -24,7 +25,7 @@ class Outcome:
 
     time: float
     """When the first epoch with the new map was finished."""
-    epoch: int
+    epoch: EpochNumber
     seconds: float
     """How long that epoch took."""
     extra_seconds: float

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from springtide.elastic import maps
 from springtide.elastic.policies.policy import Proposal
+from springtide.query.ids import EpochNumber
 from springtide.state.bucket_map import BucketMap
 from springtide.state.instructions import ChangeKind, Instruction
 
@@ -14,7 +15,7 @@ def instruct(
     proposal: Proposal,
     before: BucketMap,
     time: float,
-    epoch: int,
+    epoch: EpochNumber,
     loads: Sequence[float] = (),
     grid: tuple[int, int] | None = None,
 ) -> Instruction | None:

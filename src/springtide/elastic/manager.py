@@ -19,6 +19,7 @@ from springtide.elastic.rules import judge, resting
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
 from springtide.elastic.summaries import is_due, merged
+from springtide.query.ids import EpochNumber
 from springtide.query.plurals import plural
 from springtide.state.bucket_map import BucketMap
 from springtide.state.instructions import Instruction, Refusal
@@ -70,7 +71,7 @@ class Manager:
         proposal: Proposal,
         before: BucketMap,
         time: float,
-        epoch: int,
+        epoch: EpochNumber,
         grid: tuple[int, int] | None = None,
     ) -> Instruction | None:
         """Do what a person asks for, regardless of the policy, and even while elasticity is paused.

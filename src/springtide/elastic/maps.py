@@ -1,6 +1,7 @@
 """The algebra of bucket maps: change the number of instances, move a bucket, balance the load. Pure.
 
-Every change returns a new map with the next version; if nothing changes, the same map is returned.
+Every change returns a new map with the next version; if nothing changes, the same map is returned. Within, buckets and instances are places in lists
+and arrays, and plain numbers therefore.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from springtide.query.ids import BucketId, InstanceId
 from springtide.query.plurals import plural
 from springtide.state.bucket_map import BucketMap
 
@@ -21,9 +23,10 @@ CLOSE = 0.01
 """An instance whose load is this close to the average, as a share of it, gives nothing away when the number of instances changes."""
 
 
-def moved(before: BucketMap, after: BucketMap) -> tuple[int, ...]:
+def moved(before: BucketMap, after: BucketMap) -> tuple[BucketId, ...]:
     """Return the buckets that have a different owner."""
-    return tuple(b for b, (old, new) in enumerate(zip(before.owners, after.owners, strict=True)) if old != new)
+    owners = zip(before.owners, after.owners, strict=True)
+    return tuple(BucketId(b) for b, (old, new) in enumerate(owners) if old != new)
 
 
 def totals(bucket_map: BucketMap, loads: Sequence[float]) -> list[float]:
@@ -44,7 +47,7 @@ def move(before: BucketMap, buckets: Iterable[int], to: int) -> BucketMap:
     """
     if not 0 <= to < before.instances:
         raise ValueError(f"there is no instance {to}, they are 0 to {before.instances - 1}")
-    owners = list(before.owners)
+    owners: list[int] = list(before.owners)
     for bucket in buckets:
         if not 0 <= bucket < len(owners):
             raise ValueError(f"there is no bucket {bucket}, they are 0 to {len(owners) - 1}")
@@ -58,9 +61,9 @@ def split(before: BucketMap, instance: int, ways: int) -> BucketMap:
     >>> split(BucketMap.even(6, 2), 0, 2)
     BucketMap(version=1, instances=3, owners=(0, 1, 2, 1, 0, 1))
     """
-    own = before.buckets_of(instance)
+    own = before.buckets_of(InstanceId(instance))
     ways = max(min(ways, len(own)), 1)
-    owners = list(before.owners)
+    owners: list[int] = list(before.owners)
     for turn, bucket in enumerate(own):
         owners[bucket] = instance if turn % ways == 0 else before.instances + turn % ways - 1
     return owned(before, owners, before.instances + ways - 1)
@@ -120,7 +123,8 @@ def rebalance(before: BucketMap, loads: Sequence[float], worth: float = 0.02) ->
     >>> rebalance(BucketMap.even(6, 2), [9, 1, 1, 1, 1, 1])
     BucketMap(version=1, instances=2, owners=(0, 1, 1, 1, 1, 1))
     """
-    owners, weights = list(before.owners), np.array(loads, dtype=np.float64)
+    owners: list[int] = list(before.owners)
+    weights = np.array(loads, dtype=np.float64)
     sums = np.array(totals(before, loads))
     least = worth * float(weights.sum()) / before.instances
     has = _held(before, before.instances)
@@ -140,7 +144,7 @@ def rebalance(before: BucketMap, loads: Sequence[float], worth: float = 0.02) ->
 
 
 def _next(before: BucketMap, instances: int, owners: Sequence[int]) -> BucketMap:
-    return replace(before, version=before.version + 1, instances=instances, owners=tuple(owners))
+    return replace(before, version=before.version + 1, instances=instances, owners=tuple(map(InstanceId, owners)))
 
 
 def _held(bucket_map: BucketMap, instances: int) -> list[list[int]]:
@@ -160,7 +164,7 @@ def _by_number(before: BucketMap, instances: int) -> list[int]:
     each, more = divmod(len(before.owners), instances)
     order = sorted(range(instances), key=lambda i: (-len(has[i]), i))
     share = {instance: each + (place < more) for place, instance in enumerate(order)}
-    owners = list(before.owners)
+    owners: list[int] = list(before.owners)
     free = [b for b, owner in enumerate(owners) if owner >= instances]
     free += [b for i in range(instances) for b in has[i][share[i] :]]
     takers = [i for i in range(instances) for _ in range(share[i] - len(has[i]))]
@@ -172,7 +176,8 @@ def _by_number(before: BucketMap, instances: int) -> list[int]:
 def _by_load(before: BucketMap, instances: int, loads: Sequence[float]) -> list[int]:
     """Instances with too much load give up the buckets that fit best; then all free buckets, heaviest first, go to the least loaded instance."""
     average, weights = sum(loads) / instances, np.array(loads, dtype=np.float64)
-    owners, has = list(before.owners), _held(before, instances)
+    owners: list[int] = list(before.owners)
+    has = _held(before, instances)
     free = [b for b, owner in enumerate(owners) if owner >= instances]
     sums = totals(before, loads)[:instances] + [0.0] * (instances - before.instances)
     for i in range(min(instances, before.instances)):

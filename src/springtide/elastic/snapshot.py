@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from springtide.query.html import table
+from springtide.query.ids import EpochNumber
 from springtide.state.bucket_map import BucketMap
 from springtide.state.traffic import Traffic
 
@@ -138,7 +139,7 @@ class Snapshot:
 
     time: float
     """When the epoch ended, in seconds, by any clock as long as later snapshots use the same one."""
-    epoch: int
+    epoch: EpochNumber
     seconds: float
     """How long the epoch took."""
     period: float

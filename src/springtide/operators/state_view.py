@@ -43,7 +43,7 @@ class EpochState(Protocol):
         """Subquery → what the last manifest says."""
 
     @property
-    def compact(self) -> Mapping[str, Mapping[int, tuple[str, ...]]]:
+    def compact(self) -> Mapping[str, Mapping[InstanceId, tuple[str, ...]]]:
         """Subquery → instance → segments (files) to rewrite as one."""
 
     @property

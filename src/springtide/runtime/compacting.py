@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
+from springtide.query.ids import InstanceId
 from springtide.state.bucket_map import BucketMap
 from springtide.state.manifest import SubqueryState
 from springtide.state.segment import Segment
@@ -23,7 +24,7 @@ def compaction(
     versions: Container[str] = (),
     *,
     copy: bool = False,
-) -> dict[int, tuple[str, ...]]:
+) -> dict[InstanceId, tuple[str, ...]]:
     """Decide which segments each instance rewrites as one, so that their number stays small; kinds that are `whole` do not need it.
 
     Segments of an instance and a kind are merged when there are four of about one size. Segments of an older bucket map belong to several instances;
@@ -33,7 +34,7 @@ def compaction(
     Segments of kinds with `versions` have rows that newer ones replace: those of any size are merged, with all smaller ones along, so that
     what is out of date does not stay longer than four times as much comes.
     """
-    plans: dict[int, tuple[str, ...]] = {}
+    plans: dict[InstanceId, tuple[str, ...]] = {}
     settled = any(s.version == bucket_map.version for s in state.segments)
     for kind in dict.fromkeys(s.kind for s in state.segments if copy or s.kind not in whole):
         of_kind = [s for s in state.segments if s.kind == kind]
@@ -60,9 +61,9 @@ def _adopted(foreign: Sequence[Segment], instances: int) -> tuple[str, ...]:
 
 def _compaction(
     segments: Sequence[Segment], bucket_map: BucketMap, adopt: tuple[str, ...], versions: bool
-) -> dict[int, tuple[str, ...]]:
-    plans: dict[int, tuple[str, ...]] = {}
-    for instance in range(bucket_map.instances):
+) -> dict[InstanceId, tuple[str, ...]]:
+    plans: dict[InstanceId, tuple[str, ...]] = {}
+    for instance in map(InstanceId, range(bucket_map.instances)):
         sizes: dict[int, list[str]] = {}
         for s in segments:
             if s.version == bucket_map.version and s.instance == instance and (versions or s.rows < FULL):

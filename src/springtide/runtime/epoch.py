@@ -60,7 +60,7 @@ class Epoch:
     """Where its subqueries run, old owners among them."""
     maps: Mapping[str, BucketMap]
     state: Mapping[str, SubqueryState]
-    compact: Mapping[str, Mapping[int, tuple[str, ...]]] = field(default_factory=dict)
+    compact: Mapping[str, Mapping[InstanceId, tuple[str, ...]]] = field(default_factory=dict)
     """Subquery → instance → segments (files) to rewrite as one."""
     old_owners: Mapping[str, int] = field(default_factory=dict)
     """Subquery → the last window that its old owners finish, while they do (window recreation)."""

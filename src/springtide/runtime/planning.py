@@ -14,7 +14,7 @@ from springtide.compiler.plan import Plan
 from springtide.connectors import Slice, Source
 from springtide.operators import operator_of
 from springtide.query import steps
-from springtide.query.ids import EpochNumber
+from springtide.query.ids import EpochNumber, InstanceId
 from springtide.runtime.buffers import cannot_be_read_again
 from springtide.runtime.compacting import compaction
 from springtide.runtime.epoch import Epoch, EpochInput, Taken
@@ -108,7 +108,7 @@ def windows_of(old_owners: Mapping[str, int]) -> dict[str, tuple[int | None, int
     return windows
 
 
-def _compaction(live: Plan, owned: Ownership) -> dict[str, dict[int, tuple[str, ...]]]:
+def _compaction(live: Plan, owned: Ownership) -> dict[str, dict[InstanceId, tuple[str, ...]]]:
     """Return the segments that each instance of each subquery rewrites as one."""
     found = {}
     for name, state in owned.state.items():

@@ -27,6 +27,7 @@ from springtide.elastic.snapshot import Snapshot
 from springtide.elastic.summaries import summaries_of
 from springtide.operators import operator_of
 from springtide.query.errors import QueryError, nearest
+from springtide.query.ids import NO_EPOCH
 from springtide.query.plurals import plural
 from springtide.runtime.changes import (
     UNTIMED,
@@ -269,7 +270,7 @@ class Reconfiguration:
         if protocol is not None:
             check_protocol(protocol)
         name = proposal.subquery
-        time, epoch = (self._last.time, self._last.epoch) if self._last else (0.0, -1)
+        time, epoch = (self._last.time, self._last.epoch) if self._last else (0.0, NO_EPOCH)
         before, grid = self.maps[name], self._grid_of(name)
         try:
             if self.manager is not None:

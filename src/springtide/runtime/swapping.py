@@ -18,6 +18,7 @@ from springtide.elastic.snapshot import Snapshot
 from springtide.operators import check_runs
 from springtide.query import steps
 from springtide.query.errors import QueryError, SpringtideError, TakenBackError, UserCodeError
+from springtide.query.ids import EpochNumber
 from springtide.runtime.backfilling import Backfill
 from springtide.runtime.context import RunContext
 from springtide.runtime.epochs import Epochs
@@ -227,7 +228,7 @@ class Swap:
         differ = [*self.found.changes, *differences(self.before.settings, self.after.settings)]
         what = "; ".join(differ) or "nothing that has a state of its own"
         kept = f"; what {', '.join(self.found.leaving)} had is in the savepoint {self.saved}" if self.saved else ""
-        return ChangeRecord.of(self.after.plan.graph.name, what + kept, first.time, first.epoch - 1)
+        return ChangeRecord.of(self.after.plan.graph.name, what + kept, first.time, EpochNumber(first.epoch - 1))
 
 
 @dataclass(frozen=True)
@@ -238,7 +239,7 @@ class ChangeRecord:
     told: Instruction
 
     @staticmethod
-    def of(query: str, what: str, time: float, epoch: int) -> ChangeRecord:
+    def of(query: str, what: str, time: float, epoch: EpochNumber) -> ChangeRecord:
         """Say that something was changed after an epoch."""
         whole = BucketMap(0, 1, ())
         return ChangeRecord(uuid.uuid4().hex[:12], Instruction(time, epoch, "replace", query, whole, whole, (), what))

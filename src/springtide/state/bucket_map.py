@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from springtide.query.ids import BucketId
+from springtide.query.ids import BucketId, InstanceId
 from springtide.state.shapes import SIGNED, listed, record, whole
 
 MOST_INSTANCES = 1 << 20
@@ -23,12 +23,13 @@ class BucketMap:
 
     version: int
     instances: int
-    owners: tuple[int, ...]
+    owners: tuple[InstanceId, ...]
+    """By bucket."""
 
     @staticmethod
     def even(buckets: int, instances: int, version: int = 0) -> BucketMap:
         """Assign the buckets to instances in turn."""
-        return BucketMap(version, instances, tuple(b % instances for b in range(buckets)))
+        return BucketMap(version, instances, tuple(InstanceId(b % instances) for b in range(buckets)))
 
     @staticmethod
     def grid(rows: int, columns: int, instances: int, version: int = 0) -> BucketMap:
@@ -41,8 +42,8 @@ class BucketMap:
         wide = instances // high
         if rows < high or columns < wide:  # more instances than such rectangles: some cells change hands cell by cell
             return BucketMap.even(rows * columns, instances, version)
-        owners = [r * high // rows * wide + c * wide // columns for r in range(rows) for c in range(columns)]
-        return BucketMap(version, instances, tuple(owners))
+        owners = (r * high // rows * wide + c * wide // columns for r in range(rows) for c in range(columns))
+        return BucketMap(version, instances, tuple(map(InstanceId, owners)))
 
     def to_json(self) -> dict[str, Any]:
         """Write it for manifests and history."""
@@ -53,7 +54,7 @@ class BucketMap:
         """Read what `to_json` wrote."""
         return BucketMap(data["version"], data["instances"], tuple(data["owners"]))
 
-    def __reduce__(self) -> tuple[type[BucketMap], tuple[int, int, tuple[int, ...]]]:
+    def __reduce__(self) -> tuple[type[BucketMap], tuple[int, int, tuple[InstanceId, ...]]]:
         """Go to the tasks as it was made."""
         return BucketMap, (self.version, self.instances, self.owners)
 
@@ -62,7 +63,7 @@ class BucketMap:
         """Return the owners for sums over many buckets."""
         return np.array(self.owners, dtype=np.intp)
 
-    def buckets_of(self, instance: int) -> list[BucketId]:
+    def buckets_of(self, instance: InstanceId) -> list[BucketId]:
         """Return the buckets that an instance owns."""
         return [BucketId(b) for b, owner in enumerate(self.owners) if owner == instance]
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from springtide.query.ids import BucketId, EpochNumber
 from springtide.query.plurals import plural
 from springtide.state.bucket_map import BucketMap, check_map
 from springtide.state.shapes import anything, known, listed, maybe, record, whole
@@ -35,13 +36,13 @@ class Instruction:
     """Give a subquery this bucket map from the next epoch on, and why."""
 
     time: float
-    epoch: int
+    epoch: EpochNumber
     """When it was decided: after this epoch."""
     kind: ChangeKind
     subquery: str
     before: BucketMap
     after: BucketMap
-    moved: tuple[int, ...]
+    moved: tuple[BucketId, ...]
     """The buckets that change owners."""
     reason: str
     trigger: Trigger | None = None
@@ -97,7 +98,7 @@ class Refusal:
     """Something that was wanted and not done."""
 
     time: float
-    epoch: int
+    epoch: EpochNumber
     subquery: str
     rule: Rule
     wanted: str

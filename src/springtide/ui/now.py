@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from springtide.elastic.snapshot import Snapshot
 from springtide.elastic.summaries import merged
+from springtide.query.ids import InstanceId
 from springtide.query.types import END_OF_TIME
 from springtide.state.accounts import SINK, imbalances
 from springtide.state.manifest import Manifest, SourceState
@@ -142,7 +143,7 @@ def _subquery(name: str, last: Manifest, measured: Snapshot | None) -> dict[str,
         return found
     period = measured.period or 1.0
     used = measured.utilisation(name)
-    counts = [len(own.buckets_of(i)) for i in range(own.instances)] if own.owners else []
+    counts = [len(own.buckets_of(InstanceId(i))) for i in range(own.instances)] if own.owners else []
     found["each"] = [
         {
             "utilisation": used[i],

@@ -21,6 +21,7 @@ from springtide.elastic.settings import Elastic
 from springtide.elastic.simulator.model import RECOVERY, SOURCE, Model
 from springtide.elastic.simulator.traces import Trace
 from springtide.elastic.snapshot import Latency, Snapshot, SourceLoad, SubqueryLoad
+from springtide.query.ids import EpochNumber
 from springtide.state.bucket_map import BucketMap
 from springtide.state.instructions import Instruction
 
@@ -206,7 +207,7 @@ class _Cluster:
         left = self._came(start) - taken - rows
         snapshot = Snapshot(
             time=end,
-            epoch=number,
+            epoch=EpochNumber(number),
             seconds=end - start,
             period=end - before,
             sources={SOURCE: SourceLoad(rows, arrived, max(0, int(left)))},

@@ -25,6 +25,7 @@ from springtide.operators.state_view import StateView
 from springtide.operators.tables import FIRST_SLOT, StateTable
 from springtide.operators.theta.kernel import NUMBER, ThetaKernel, last, numbered, within
 from springtide.query import steps
+from springtide.query.ids import InstanceId
 from springtide.query.types import END_OF_TIME, TS
 from springtide.query.windows import LastN
 from springtide.state.bucket_map import BucketMap
@@ -49,7 +50,7 @@ class Share:
     new_right: Sequence[int] | None
 
 
-def shares(routing: Routing | None, bucket_map: BucketMap, instance: int) -> list[Share]:
+def shares(routing: Routing | None, bucket_map: BucketMap, instance: InstanceId) -> list[Share]:
     """Work out what an instance pairs; all instances together pair everything exactly once."""
     if isinstance(routing, Grid):
         return [Share(r, c, r, c) for r, c in rectangles(routing, bucket_map.owners, instance)]
