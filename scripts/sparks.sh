@@ -18,6 +18,7 @@ STAMP=$ENVIRONMENT/springtide-stamp    # what is installed, written last
 # What touches Spark: every call into the JVM, every place where its words or its files are read, and tasks that die.
 TESTS=(
     tests/spark/test_sparks.py tests/unit/test_sparks.py tests/spark/test_lakes.py tests/spark/test_cluster.py
+    tests/spark/test_replicas_on_spark.py::test_one_replica_after_the_other_gets_another_spark
     tests/spark/test_run.py tests/spark/test_rows.py tests/spark/test_sinks.py tests/spark/test_faults.py tests/spark/test_savepoints.py
     tests/spark/test_cli_run.py::test_bounded_query_in_a_pipe
     tests/spark/test_cli_run.py::test_settings_and_packages
@@ -65,6 +66,7 @@ copy() {
 setup
 JAVA_HOME=${JAVA_HOME:-$(cat .venv/java-home)}
 export JAVA_HOME
+export SPRINGTIDE_OTHER_PYTHON=$PWD/.venv/bin/python    # the locked Spark, for a replica that runs on it beside one that does not
 COPY=$(mktemp -d)
 trap 'rm -rf "$COPY"' EXIT
 copy "$COPY"

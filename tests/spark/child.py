@@ -24,13 +24,14 @@ STARTED = "--- started"
 
 
 def main(what: str, folder: Path, *more: str) -> None:
-    master = more[-1] if what == "chaos" else "local[2,4]"
+    master = more[-1] if what in ("chaos", "replica") else "local[2,4]"
     spark = st.spark_session(master, **SETTINGS | {"spark_executorEnv_PYTHONPATH": os.environ.get("PYTHONPATH", "")})
     print(STARTED, file=sys.stderr, flush=True)
     if what == "standby":
         stand_by(spark, folder, *more)
     elif what == "replica":
-        replicate(spark, endless(folder, "sums"), folder, *more)
+        name, instances, _ = more
+        replicate(spark, endless(folder, "sums"), folder, name, instances)
     elif what == "several":
         one_of_several(spark, folder, *more)
     elif what == "chaos":
@@ -64,7 +65,8 @@ def stand_by(spark: Any, folder: Path, name: str, lease: str = "") -> None:
 
 
 def replicate(spark: Any, query: st.Query, folder: Path, name: str, instances: str, savepoint: str = "") -> None:
-    """Run a replica of a query until there is a file `end`."""
+    """Run a replica of a query until there is a file `end`; it says where."""
+    print(f"Spark {spark.version} at {spark.sparkContext.master}", file=sys.stderr, flush=True)
     run = query.start(
         spark,
         checkpoint=folder / name,

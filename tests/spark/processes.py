@@ -17,22 +17,23 @@ ROOT = Path(__file__).parents[2]
 _PATH = os.pathsep.join(filter(None, [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH")]))
 
 
-def start_child(what: str, *arguments: object, log: Path | None = None, **environment: str) -> subprocess.Popen[str]:
+def start_child(
+    what: str, *arguments: object, log: Path | None = None, python: str = sys.executable, **environment: str
+) -> subprocess.Popen[str]:
     """Start a query in a driver of its own, in a process group of its own; what it says goes to a pipe, or is added to a log.
 
     The JVM holds the pipe as long as it lives: who does not want to wait for it takes a log.
     """
+    command = [python, "-m", "tests.spark.child", what, *map(str, arguments)]
     if log is not None:
         with open(log, "a", encoding="utf-8") as file:
-            return _start(what, arguments, environment, file)
-    return _start(what, arguments, environment, subprocess.PIPE)
+            return _start(command, environment, file)
+    return _start(command, environment, subprocess.PIPE)
 
 
-def _start(
-    what: str, arguments: tuple[object, ...], environment: dict[str, str], stderr: IO[str] | int
-) -> subprocess.Popen[str]:
+def _start(command: list[str], environment: dict[str, str], stderr: IO[str] | int) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.child", what, *map(str, arguments)],
+        command,
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": _PATH} | environment,  # workers import what the driver imports
         stderr=stderr,

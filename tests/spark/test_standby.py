@@ -32,7 +32,7 @@ def until(is_so: Callable[[], bool], what: str) -> None:
 def add(folder: Path, part: int) -> None:
     """Add twenty rows to the input, whole or not at all."""
     partial = folder / f"{part}.partial"
-    numbers(60)[20 * part : 20 * part + 20].write_parquet(partial)
+    numbers(20 * part + 20)[20 * part :].write_parquet(partial)
     partial.rename(folder / "in" / f"{part}.parquet")
 
 
