@@ -15,6 +15,7 @@ from typing import Self, TypeVar
 from springtide.connectors.owner import Owner
 from springtide.connectors.sink import Publication, Sink, Writer
 from springtide.query.errors import SinkError
+from springtide.query.ids import NO_EPOCH, EpochNumber, Generation
 
 T = TypeVar("T")
 
@@ -26,9 +27,9 @@ class Entry:
     query: str
     sink: str
     checkpoint: str
-    generation: int
+    generation: Generation
     """The run that wrote it."""
-    epoch: int = -1
+    epoch: EpochNumber = NO_EPOCH
     """The last epoch with rows for this sink; -1: none yet."""
     commit: str = ""
     """Which commit of that epoch."""

@@ -10,6 +10,7 @@ import polars as pl
 
 from springtide.query.ids import NO_EPOCH, EpochNumber, Generation
 from springtide.state.checkpoint import Lineage
+from springtide.state.published import Commit
 
 __all__ = ["Lineage", "Owner"]
 
@@ -33,7 +34,7 @@ class Owner:
     """The last epoch that was committed when the run began; -1: none yet."""
     commit: str | None = None
     """For a sink: the mark of that epoch's rows (`Publication.commit`), if there are any to publish."""
-    published: tuple[tuple[int, str], ...] = ()
+    published: tuple[Commit, ...] = ()
     """For a sink: the last epochs with rows that its target was given, oldest first, each with its mark, as far as the checkpoint remembers."""
     older: bool = False
     """For a sink: that epoch was committed by a version of Springtide that kept no record of what was published."""
@@ -44,9 +45,9 @@ class Owner:
     """Call this with a sentence that people should find among `run.events()`."""
 
     @property
-    def last(self) -> tuple[int, str]:
+    def last(self) -> Commit:
         """The last epoch with rows that the sink's target was given, with its mark; -1: none."""
-        return self.published[-1] if self.published else (-1, "")
+        return self.published[-1] if self.published else (NO_EPOCH, "")
 
     @property
     def step(self) -> str:

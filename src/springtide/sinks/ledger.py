@@ -18,6 +18,7 @@ from pathlib import Path
 from springtide import connectors
 from springtide.connectors import Entry, Owner
 from springtide.query.errors import SinkError
+from springtide.query.ids import EpochNumber, Generation
 
 PREFIX = ".springtide="
 _LONGEST = 60
@@ -72,7 +73,8 @@ def read_entry(name: str) -> FolderEntry | None:
     parts = name.removeprefix(PREFIX).split("=")
     try:
         query, sink, checkpoint, generation, epoch, commit, *more = parts
-        return FolderEntry(query, sink, checkpoint, int(generation), int(epoch), commit, *more[:2])
+        run, last = Generation(int(generation)), EpochNumber(int(epoch))
+        return FolderEntry(query, sink, checkpoint, run, last, commit, *more[:2])
     except ValueError:
         return None
 

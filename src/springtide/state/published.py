@@ -14,11 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from springtide.query.ids import NO_EPOCH, EpochNumber
 from springtide.state.disk import flush
 from springtide.state.names import PUBLISHED
 from springtide.state.parsing import content, is_for_good, parsed
 
-Commit = tuple[int, str]
+Commit = tuple[EpochNumber, str]
 """An epoch with rows for a sink, and the mark of that commit."""
 _COMMITS = 2
 """How many are remembered: what the last one came after tells whether it is the only one that a target lacks."""
@@ -28,7 +29,7 @@ _COMMITS = 2
 class Published:
     """An epoch, and the sinks that have its rows."""
 
-    epoch: int = -1
+    epoch: EpochNumber = NO_EPOCH
     sinks: frozenset[str] = frozenset()
     past: Mapping[str, tuple[str, tuple[Commit, ...]]] = field(default_factory=dict)
     """Sink → its target, as it describes it, and the last commits that it was given, oldest first."""
@@ -38,7 +39,7 @@ class Published:
         where, commits = self.past.get(sink, ("", ()))
         return commits if where == target else ()
 
-    def after(self, epoch: int, sink: str, target: str, commit: str | None) -> Published:
+    def after(self, epoch: EpochNumber, sink: str, target: str, commit: str | None) -> Published:
         """Return what sinks have once one has the rows of an epoch; without a commit there are none."""
         sinks = self.sinks | {sink} if epoch == self.epoch else frozenset({sink})
         if commit is None:
@@ -51,7 +52,7 @@ class Published:
         """Return the same, but that a sink does not have the last epoch."""
         return replace(self, sinks=self.sinks - {sink})
 
-    def has(self, epoch: int, sink: str) -> bool:
+    def has(self, epoch: EpochNumber, sink: str) -> bool:
         """Return whether a sink has the rows of an epoch."""
         return self.epoch > epoch or (self.epoch == epoch and sink in self.sinks)
 
@@ -65,10 +66,10 @@ class Published:
         try:
             found = parsed(data)
             past = {
-                str(sink): (str(target), tuple((int(epoch), str(commit)) for epoch, commit in commits))
+                str(sink): (str(target), tuple((EpochNumber(int(epoch)), str(commit)) for epoch, commit in commits))
                 for sink, (target, commits) in dict(found.get("past", {})).items()
             }
-            return Published(int(found["epoch"]), frozenset(map(str, found["sinks"])), past)
+            return Published(EpochNumber(int(found["epoch"])), frozenset(map(str, found["sinks"])), past)
         except (ValueError, KeyError, TypeError, OverflowError, AttributeError):
             return None
 

@@ -166,7 +166,7 @@ class SharedPublishing(Publishing):
     def _is_first(self, epoch: int) -> bool:
         return self._last is not None and self._last.epoch == epoch - 1 and self._turn == self._last
 
-    def _take_turn(self, epoch: int, before: Sequence[Turn], mine: Digests) -> bool:
+    def _take_turn(self, epoch: EpochNumber, before: Sequence[Turn], mine: Digests) -> bool:
         """Try to publish; return False if another replica has the turn, or has taken it meanwhile."""
         last = before[-1] if before else self._last_of(epoch - 1)
         sinks = self._connectors

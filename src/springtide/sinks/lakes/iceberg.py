@@ -33,6 +33,7 @@ from springtide.connectors import (
 )
 from springtide.connectors.columns import beyond_calendars
 from springtide.query.errors import SinkError
+from springtide.query.ids import EpochNumber, Generation
 from springtide.query.types import instance
 from springtide.query.usage import usage
 from springtide.sinks.lakes.columns import names_to_partition, unfit_for_lakes, unfit_to_partition
@@ -293,7 +294,7 @@ def _entry(table: Any) -> Entry | None:
         summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
         if f"{_PREFIX}query" in summary:
             query, sink, checkpoint, generation, epoch, commit = (summary[_PREFIX + name] for name in _FIELDS)
-            return Entry(query, sink, checkpoint, int(generation), int(epoch), commit)
+            return Entry(query, sink, checkpoint, Generation(int(generation)), EpochNumber(int(epoch)), commit)
         before = snapshot.parent_snapshot_id
         snapshot = table.snapshot_by_id(before) if before is not None else None
     return None
