@@ -12,6 +12,7 @@ import polars as pl
 from springtide.connectors.complete import lacking
 from springtide.connectors.owner import Owner
 from springtide.query.connectors import Rows, SourceConnector
+from springtide.query.ids import Micros
 
 UNLIMITED = 2**62
 """More rows than any source has."""
@@ -21,6 +22,9 @@ POSITION = "__position"
 
 MISFIT = "__misfit"
 """The column that says why a row does not fit, null if it does; rows with a reason are rejected."""
+
+_NO_TIME = Micros(0)
+"""Before the engine has filled it in."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class Slice:
     """The greatest event time in it, in microseconds, if that is known without reading: then slices of one stream can be read side by side."""
     source: str = ""
     """The name of the source; filled in by the engine."""
-    time: int = 0
+    time: Micros = _NO_TIME
     """The stream time before the first row; filled in by the engine."""
     arrived: tuple[float, float] | None = None
     """When, by the clock, its first and its last row were there to be read; None if that is not known."""
@@ -49,7 +53,7 @@ class Slice:
     exact: bool = True
     """Whether `rows` is exact. It is not, say, for a range of offsets in which some have no row. If it is, any other number is an error."""
 
-    def at(self, source: str, time: int) -> Slice:
+    def at(self, source: str, time: Micros) -> Slice:
         """Return the slice with the source that it belongs to and the time at which it begins."""
         return replace(self, source=source, time=time)
 

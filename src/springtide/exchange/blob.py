@@ -18,7 +18,9 @@ from dataclasses import dataclass, field
 import polars as pl
 import pyarrow as pa
 
-Times = Mapping[str, Mapping[str, int]]
+from springtide.query.ids import Micros
+
+Times = Mapping[str, Mapping[str, Micros]]
 """Source → physical stream → its time."""
 
 _MAGIC = b"ST1b"
@@ -34,7 +36,7 @@ class Blob:
     exchange: int
     """Which exchange of the plan."""
     times: Times
-    greatest: Mapping[str, int] = field(default_factory=dict)
+    greatest: Mapping[str, Micros] = field(default_factory=dict)
     """Source → the greatest time of any tuple that the sender saw."""
     tuples: pl.DataFrame | None = field(default=None, repr=False)
 

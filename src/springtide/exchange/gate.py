@@ -7,16 +7,17 @@ from collections.abc import Iterable, Mapping
 import polars as pl
 
 from springtide.exchange.blob import Times
+from springtide.query.ids import Micros
 from springtide.query.types import TS
 
-BEGINNING = -(2**63)
+BEGINNING = Micros(-(2**63))
 """The time of a physical stream that has not delivered a tuple yet."""
 
 UNSEEN = ""
 """Stands in for the physical streams of a source that has shown none yet and was found idle; it is removed when the first one comes."""
 
 
-def start(streams: Mapping[str, int]) -> int:
+def start(streams: Mapping[str, Micros]) -> Micros:
     """Return the time at which a newly seen physical stream begins: the merged time of those that its source already has.
 
     >>> start({"0": 5, "1": 7})
@@ -25,7 +26,7 @@ def start(streams: Mapping[str, int]) -> int:
     return min(streams.values(), default=BEGINNING)
 
 
-def later(before: Times, news: Iterable[Times]) -> dict[str, dict[str, int]]:
+def later(before: Times, news: Iterable[Times]) -> dict[str, dict[str, Micros]]:
     """Return each physical stream's latest time, from what senders saw and what was known before.
 
     The merged time never goes back: a stream that was not known before does not begin before it.
@@ -46,7 +47,7 @@ def later(before: Times, news: Iterable[Times]) -> dict[str, dict[str, int]]:
     return times
 
 
-def greatest(before: Mapping[str, int], news: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def greatest(before: Mapping[str, Micros], news: Iterable[Mapping[str, Micros]]) -> dict[str, Micros]:
     """Return each source's greatest time, from what senders saw and what was known before."""
     known = dict(before)
     for seen in news:
@@ -55,20 +56,20 @@ def greatest(before: Mapping[str, int], news: Iterable[Mapping[str, int]]) -> di
     return known
 
 
-def merged_time(times: Times, sources: Iterable[str]) -> int:
+def merged_time(times: Times, sources: Iterable[str]) -> Micros:
     """Return the time up to which the input of an operator downstream of `sources` is complete.
 
     >>> merged_time({"a": {"0": 5, "1": 7}, "b": {"0": 6}}, ["a", "b"])
     5
     """
-    streams: list[Mapping[str, int]] = [times.get(source, {}) for source in sources]
+    streams: list[Mapping[str, Micros]] = [times.get(source, {}) for source in sources]
     if any(not s for s in streams):
         return BEGINNING
     return min((time for s in streams for time in s.values()), default=BEGINNING)
 
 
 def hold_back(
-    waiting: Iterable[pl.DataFrame], arrived: pl.DataFrame | None, before: int, time: int
+    waiting: Iterable[pl.DataFrame], arrived: pl.DataFrame | None, before: Micros, time: Micros
 ) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
     """Return the tuples that have become ready, in no particular order, and those that arrived but have to wait.
 

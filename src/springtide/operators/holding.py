@@ -11,15 +11,16 @@ from springtide.operators.operator import TIME_MARK as TIME_MARK
 from springtide.operators.operator import Clock
 from springtide.operators.state_view import StateView
 from springtide.operators.tables import StateTable
+from springtide.query.ids import Micros
 from springtide.query.types import TS
 
 HELD = StateTable(slot=TS)
 """Tuples that are not ready yet, as they arrived: with their buckets and their places in the total order."""
 
 
-def ready_before(view: StateView) -> int:
+def ready_before(view: StateView) -> Micros:
     """Return the time up to which tuples were processed in earlier epochs."""
-    return view.marks.get(TIME_MARK, gate.BEGINNING)
+    return Micros(view.marks.get(TIME_MARK, gate.BEGINNING))
 
 
 def release(

@@ -17,6 +17,7 @@ from springtide.compiler.plan import Exchange
 from springtide.exchange.routing import Numbering
 from springtide.operators.state_view import StateView
 from springtide.operators.tables import ALIVE, FIRST_SLOT, VERSION, StateTable
+from springtide.query.ids import Micros
 from springtide.query.types import END_OF_TIME, TS
 from springtide.state.manifest import Marks, SubqueryState
 from springtide.state.segment import Segment
@@ -29,11 +30,11 @@ TIME_MARK = "time"
 class Clock:
     """The current time at an operator in an epoch. All instances see the same values."""
 
-    time: int
+    time: Micros
     """The merged time of all inputs."""
-    sides: tuple[int, ...]
+    sides: tuple[Micros, ...]
     """The merged time of each input."""
-    greatest: int
+    greatest: Micros
     """The greatest time of any tuple or dummy at any source upstream."""
 
 

@@ -30,7 +30,7 @@ COUNT: Final = "count"
 Names = str | Sequence[str]
 """Columns as users name them: one, or several."""
 
-END_OF_TIME: Final = 2**63 - 1
+END_OF_TIME: Final = Micros(2**63 - 1)
 """The time once a bounded input has ended: later than every event."""
 
 FIRST_TIME: Final = -62_135_596_800_000_000

@@ -8,7 +8,7 @@ from typing import Any
 
 from springtide.connectors import Slice
 from springtide.exchange.blob import Times
-from springtide.query.ids import EpochNumber, InstanceId
+from springtide.query.ids import EpochNumber, InstanceId, Micros
 from springtide.runtime.topology import Topology
 from springtide.state.bucket_map import BucketMap
 from springtide.state.manifest import Delivery, Marks, SubqueryState
@@ -23,7 +23,7 @@ class Taken:
 
     times: Times
     """The stream times before the epoch's rows, and those that the driver decided: dummies and ends."""
-    greatest: Mapping[str, int]
+    greatest: Mapping[str, Micros]
     """Source → the greatest time of a tuple before the epoch's rows, or of a dummy."""
     slices: Mapping[str, Sequence[Slice]]
     """By source."""
@@ -36,7 +36,7 @@ class EpochInput:
     """What an epoch takes in, instance by instance."""
 
     times: Times
-    greatest: Mapping[str, int]
+    greatest: Mapping[str, Micros]
     slices: Mapping[str, tuple[tuple[Slice, ...], ...]]
     """Prefix subquery → instance → what it reads."""
     buffers: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Epoch:
     """Where the checkpoint's files are."""
     times: Times
     """The stream times before the epoch's rows, and those that the driver decided: dummies and ends."""
-    greatest: Mapping[str, int]
+    greatest: Mapping[str, Micros]
     """Source → the greatest time of a tuple before the epoch's rows, or of a dummy."""
     slices: Mapping[str, tuple[tuple[Slice, ...], ...]]
     """Prefix subquery → instance → what it reads."""
@@ -105,7 +105,7 @@ class TaskReport:
     buckets: tuple[int, ...] = ()
     """Rows that came for each bucket."""
     times: Times = field(default_factory=dict)
-    greatest: Mapping[str, int] = field(default_factory=dict)
+    greatest: Mapping[str, Micros] = field(default_factory=dict)
     sources: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Source → read (as the slices say), accepted, late, rejected."""
     accounts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

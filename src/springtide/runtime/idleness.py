@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Mapping
 
 from springtide.exchange import gate
 from springtide.query import steps
+from springtide.query.ids import Micros
 from springtide.query.types import END_OF_TIME
 from springtide.state.manifest import SourceState
 
@@ -18,12 +19,12 @@ def idle_streams(
     states: Mapping[str, SourceState],
     by_spark: Container[str],
     silence: Callable[[PhysicalStream], float],
-) -> dict[PhysicalStream, int]:
+) -> dict[PhysicalStream, Micros]:
     """Return the idle streams, each with the time to which it moves: that of the slowest stream that is not idle.
 
     `silence` returns for how many seconds a stream has had no rows; `by_spark` are the sources that Spark reads, whose streams are unknown until they have rows.
     """
-    times: dict[PhysicalStream, int] = {}
+    times: dict[PhysicalStream, Micros] = {}
     for name, source in sources.items():
         known = states.get(name, SourceState()).times
         if not known and name in by_spark:

@@ -13,7 +13,7 @@ from springtide.exchange.blob import Times
 from springtide.query import steps
 from springtide.query.connectors import ONE_STREAM
 from springtide.query.errors import QueryError, nearest, shown
-from springtide.query.ids import Generation
+from springtide.query.ids import Generation, Micros
 from springtide.query.types import END_OF_TIME
 from springtide.runtime.epoch import Epoch, Taken, TaskReport
 from springtide.runtime.idleness import PhysicalStream, idle_streams
@@ -289,24 +289,24 @@ class Intake:
                     streams = {*take.streams, *(part.stream for part in take.slices)} or {ONE_STREAM}
                     moved |= dict.fromkeys(streams, END_OF_TIME)
                 for stream, time in moved.items():
-                    _move(times[name], _qualified(label, stream), time)
+                    _move(times[name], _qualified(label, stream), Micros(time))
         for name, labels in self._detached.items():
             for stream in times[name]:
                 if stream.partition("/")[0] in labels and "/" in stream:
                     times[name][stream] = END_OF_TIME
         idle = self._idle(states)
-        for (name, stream), time in idle.items():
-            _move(times[name], stream, time)
+        for (name, stream), upto in idle.items():
+            _move(times[name], stream, upto)
         return Taken(times, self._greatest(states, idle), slices, bool(idle))
 
-    def _greatest(self, states: States, idle: Mapping[PhysicalStream, int]) -> dict[str, int]:
+    def _greatest(self, states: States, idle: Mapping[PhysicalStream, Micros]) -> dict[str, Micros]:
         """Return the greatest time that each source had before the epoch, or that a dummy brings in it."""
         greatest = {name: states.get(name, SourceState()).greatest for name in self._sources}
         dummies = [(name, t.greatest) for name, takes in self.takes.items() for t in takes.values()]
         dummies += [(name, time) for (name, _), time in idle.items()]
         for name, time in dummies:
             if time is not None:
-                greatest[name] = max(time, greatest[name])
+                greatest[name] = max(Micros(time), greatest[name])
         return greatest
 
     def after(self, states: States, epoch: Epoch, reports: Sequence[TaskReport]) -> dict[str, SourceState]:
@@ -323,7 +323,7 @@ class Intake:
         }
 
     def _after(
-        self, name: str, before: SourceState, times: Mapping[str, int], topics: Iterable[Mapping[str, str]]
+        self, name: str, before: SourceState, times: Mapping[str, Micros], topics: Iterable[Mapping[str, str]]
     ) -> SourceState:
         """Return the state of one source; `topics` are those that tasks saw."""
         takes = self.takes.get(name, {})
@@ -395,7 +395,7 @@ class Intake:
     def _placed(self, label: str, part: Slice, connector: Source) -> Slice:
         return part if label == _MAIN else replace(part, stream=_qualified(label, part.stream), reader=connector)
 
-    def _idle(self, states: States) -> dict[PhysicalStream, int]:
+    def _idle(self, states: States) -> dict[PhysicalStream, Micros]:
         """Decide which physical streams hold the others back no longer, and up to which time."""
         if self._agreed is not None:
             return dict(self._agreed.idle)
@@ -432,7 +432,7 @@ def _position_of(state: SourceState, label: str) -> Any:
     return state.position if label == _MAIN else state.attached.get(label, InputState()).position
 
 
-def _move(times: dict[str, int], stream: str, time: int) -> None:
+def _move(times: dict[str, Micros], stream: str, time: Micros) -> None:
     times[stream] = max(time, times.get(stream, gate.BEGINNING))
 
 

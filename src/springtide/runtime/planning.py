@@ -14,7 +14,7 @@ from springtide.compiler.plan import Plan
 from springtide.connectors import Slice, Source
 from springtide.operators import operator_of
 from springtide.query import steps
-from springtide.query.ids import EpochNumber, InstanceId
+from springtide.query.ids import EpochNumber, InstanceId, Micros
 from springtide.runtime.buffers import cannot_be_read_again
 from springtide.runtime.compacting import compaction
 from springtide.runtime.epoch import Epoch, EpochInput, Taken
@@ -161,7 +161,7 @@ def assign_slices(slices: Sequence[Slice], instances: int) -> tuple[tuple[Slice,
 
 
 def with_times(
-    source: str, slices: Sequence[Slice], times: Mapping[str, int], disorder: int, beginning: int
+    source: str, slices: Sequence[Slice], times: Mapping[str, Micros], disorder: Micros, beginning: Micros
 ) -> list[Slice]:
     """Return the slices, each with the stream time before it, as far as that is known."""
     now = dict(times)
@@ -169,5 +169,5 @@ def with_times(
     for part in slices:
         placed.append(part.at(source, now.get(part.stream, beginning)))
         if part.greatest is not None:
-            now[part.stream] = max(now.get(part.stream, beginning), part.greatest - disorder)
+            now[part.stream] = max(now.get(part.stream, beginning), Micros(part.greatest - disorder))
     return placed

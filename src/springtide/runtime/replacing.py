@@ -23,7 +23,7 @@ from springtide.exchange import gate
 from springtide.query import steps
 from springtide.query.aggregates import BoundAggregate
 from springtide.query.errors import QueryError
-from springtide.query.ids import EpochNumber
+from springtide.query.ids import EpochNumber, Micros
 from springtide.query.operators import KeyOperator, migrates
 from springtide.query.types import END_OF_TIME, schema_text
 from springtide.runtime.backfilling import Built
@@ -294,14 +294,14 @@ def _sides(plan: Plan, q: Subquery) -> list[tuple[int, tuple[str, ...]]]:
     return [(side, sources_upstream_of_side(plan, q, side)) for side in range(len(plan.step(q.head).inputs))]
 
 
-def _reached(old: Plan, q: Subquery, side: int, manifest: Manifest) -> list[int]:
+def _reached(old: Plan, q: Subquery, side: int, manifest: Manifest) -> list[Micros]:
     """Return the times that a step and one of its inputs have reached."""
     times = {name: state.times for name, state in manifest.sources.items()}
     was = old.subquery(q.name)
     return [gate.merged_time(times, s) for s in (sources_upstream(old, was), dict(_sides(old, was)).get(side, ())) if s]
 
 
-def _when(time: int) -> str:
+def _when(time: Micros) -> str:
     if time in (gate.BEGINNING, END_OF_TIME):
         return "its beginning" if time == gate.BEGINNING else "its end"
     return f"{datetime.fromtimestamp(time / 1e6, UTC):%Y-%m-%d %H:%M:%S.%f}".rstrip("0").rstrip(".")

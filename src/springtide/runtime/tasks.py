@@ -26,7 +26,7 @@ from springtide.operators import Clock, operator_of
 from springtide.operators.state_view import StateView
 from springtide.query import steps
 from springtide.query.errors import UnavailableError, UserCodeError
-from springtide.query.ids import InstanceId
+from springtide.query.ids import InstanceId, Micros
 from springtide.query.plurals import plural
 from springtide.runtime.buffers import buffer, sent_before
 from springtide.runtime.epoch import Epoch, TaskReport
@@ -80,7 +80,7 @@ class Work:
         return abs(self.epoch.number) * 31 + self.instance
 
     def emit(
-        self, made: dict[Output, pl.LazyFrame], times: Times, greatest: Mapping[str, int], numbering: Numbering
+        self, made: dict[Output, pl.LazyFrame], times: Times, greatest: Mapping[str, Micros], numbering: Numbering
     ) -> Iterator[Item]:
         """Run the chain on what was made; send blobs to the next instances and rows to the outbox."""
         outputs = run_chain(self.plan, self.subquery, made, ordered=self.ordered)
@@ -103,7 +103,7 @@ class Work:
         for (number, _), frame in zip(exchanges, frames[: len(prepared)], strict=True):
             yield from self._send(Blob(number, times, greatest, frame))
 
-    def emit_nothing(self, times: Times, greatest: Mapping[str, int]) -> Iterator[Item]:
+    def emit_nothing(self, times: Times, greatest: Mapping[str, Micros]) -> Iterator[Item]:
         """Send only the headers: no rows came, so none are produced."""
         for number, exchange in enumerate(self.plan.exchanges):
             if exchange.origin == self.subquery.name:
@@ -136,7 +136,7 @@ class Work:
                 sent = part, replace(blob, tuples=part).encode()
             if part is not None:
                 self.count(EXCHANGE, said_of(exchange), "sent", part.height)
-            yield level, topology.partition_of(exchange.target, instance), sent[1]
+            yield level, topology.partition_of(exchange.target, InstanceId(instance)), sent[1]
 
     def _sent(self, exchange: Exchange, tuples: pl.LazyFrame, numbering: Numbering) -> pl.LazyFrame:
         """Make the rows for an exchange; to one of two owners only those of its windows."""
@@ -242,8 +242,8 @@ def run_prefix(
     work = Work(plan, epoch, plan.subquery(name), instance, began, began)
     ranks = origin_ranks(plan, epoch.origins)
     counts: dict[str, dict[str, int]] = {}
-    times: dict[str, dict[str, int]] = {}
-    greatest: dict[str, int] = {}
+    times: dict[str, dict[str, Micros]] = {}
+    greatest: dict[str, Micros] = {}
     topics: dict[str, dict[str, str]] = {}
     made: dict[Output, list[pl.LazyFrame]] = {}
     for arrival in arrivals:
@@ -391,7 +391,7 @@ def _rows_per_bucket(blobs: Sequence[Blob], buckets: int) -> tuple[int, ...]:
     return tuple(counts.tolist())
 
 
-def _clock(plan: Plan, subquery: Subquery, times: Times, greatest: Mapping[str, int]) -> Clock:
+def _clock(plan: Plan, subquery: Subquery, times: Times, greatest: Mapping[str, Micros]) -> Clock:
     upstream = [sources_upstream_of_side(plan, subquery, side) for side in (0, 1)]
     return Clock(
         gate.merged_time(times, sources_upstream(plan, subquery)),

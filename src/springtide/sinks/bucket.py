@@ -154,8 +154,8 @@ class Bucket(Writer):
         if set(files) != set(self._record.files):
             raise SinkError(
                 self._owner.step,
-                f"epoch {self._record.epoch} was not written completely, and its files were different",
-                "start the query once with the partition_by that it had",
+                f"epoch {self._record.epoch} may have been written only in part, and its files had other names than this run would give them",
+                "start the query once with the partition_by that it had before, then change it",
             )
 
     def _record_shown(self, record: Record, files: tuple[str, ...]) -> None:
@@ -207,7 +207,7 @@ class Bucket(Writer):
                 files = self._made_of(record.held, Path(scratch))
             except FileNotFoundError as error:
                 self._records.check()
-                hint = "restore it from a copy; nothing in that folder may be removed by hand"
+                hint = f"restore the file from a copy; nothing in {HELD} may be removed by hand"
                 raise LostError(self._store.url, f"has lost rows that were held back: {error}", hint) from None
             failpoint("parquet: put together")
             self._records.add(replace(record, files=tuple(files), made_of=record.held, held=(), held_bytes=0))

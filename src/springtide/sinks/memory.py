@@ -43,7 +43,7 @@ class MemorySink(Sink):
             )
 
     def open(self, owner: Owner) -> MemorySink:
-        """Let a run in."""
+        """Note whose rows these will be."""
         self.checkpoint = owner.lineage.id
         return self
 

@@ -87,11 +87,11 @@ def parquet_sink(
     Files that are being written are hidden too: while a query runs, read `out/*.parquet` rather than `out/`.
 
     Every epoch has files of its own. With `roll`, a time such as "5m" or a size such as "128MB", rows are held back and put together: readers see
-    them when that time has passed or that much has come, and when the run ends, in one file and in one step. With `partition_by` the
-    values of these columns are in the names of folders, as `out/day=2024-05-01/part-….parquet`, and not in the files.
+    them in one file and in one step, when that time has passed, when that much has come, or when the run ends. With `partition_by` the
+    values of these columns are in the names of folders, such as `out/day=2024-05-01/part-….parquet`, and not in the files.
 
-    The folder may be one of an object store, `s3://bucket/folder`, with `storage_options` where the environment and profiles do not say enough. There
-    a file has its name at once and is whole; `_springtide/` in it says whose the folder is. Who takes files away leaves those that the newest record in it names.
+    The folder may be in an object store, `s3://bucket/folder`, with `storage_options` if the environment and profiles do not say enough. There,
+    a file appears under its name at once, and whole; `_springtide/` says whose the folder is. If you take files away, leave those that the newest record in `_springtide/` names.
 
     >>> st.parquet_sink("out/").describe()
     'parquet out/'
@@ -105,7 +105,7 @@ def parquet_sink(
         return _in_store(path, layout_of(partition_by, roll), storage_options)
     if storage_options:
         hint = "leave storage_options out, or give an address such as s3://bucket/folder"
-        raise QueryError("(parquet_sink)", f"{path} is a path, and storage_options are for an object store", hint)
+        raise QueryError("(parquet_sink)", f"{path} is a path, but storage_options are only for object stores", hint)
     where = str(path) if scheme_of(path) is None else str(folder)
     return ParquetSink(where, layout_of(partition_by, roll))
 

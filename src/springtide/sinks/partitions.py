@@ -47,7 +47,7 @@ class PartitionedFiles(ParquetFiles):
         """Write a Parquet file."""
         for name in self.columns:
             if (what := beyond_calendars(rows[name])) is not None:
-                raise self.refused(f"{name!r} has {what}, after which no folder can be named", f"change {name!r}")
+                raise self.refused(f"{name!r} has {what}, so no folder can be named after it", f"change {name!r}")
             if isinstance(rows[name].dtype, pl.String | pl.Categorical | pl.Enum):
                 self.check(rows[name].cast(pl.String))
         if self.above is not None:
@@ -77,7 +77,7 @@ class PartitionedFiles(ParquetFiles):
             made = "/".join(map(self.folder, self.columns, key))
             if len(made.encode()) > room:
                 raise self.refused(
-                    f"files would be in {made[:40]}…, with {len(made.encode())} bytes, of which {max(0, room)} are left below {above}",
+                    f"files would be in {made[:40]}…, a name with {len(made.encode())} bytes, but stores have room for {max(0, room)} below {above}",
                     f"shorten {' or '.join(map(repr, self.columns))}",
                 )
 

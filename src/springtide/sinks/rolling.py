@@ -66,9 +66,9 @@ class Layout:
                 return f"there is no column {name!r} to partition by"
             dtype = schema[name]
             if not (dtype.is_integer() or dtype in (pl.String, pl.Boolean, pl.Date, pl.Categorical, pl.Enum)):
-                return f"{name!r} is {type_text(dtype)}: files are partitioned by strings, integers, dates or booleans"
+                return f"{name!r} is {type_text(dtype)}, but files can only be partitioned by strings, integers, dates or booleans"
         if self.partition_by and not set(schema) - set(self.partition_by):
-            return "no column is left besides those that it is partitioned by"
+            return "every column is in partition_by; at least one must be left for the files"
         return None
 
 
@@ -78,7 +78,7 @@ def layout_of(partition_by: Any, roll: Length | None) -> Layout:
     if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
         raise QueryError(
             "(parquet_sink)",
-            f"partition_by={shown(partition_by)} does not name columns",
+            f"partition_by={shown(partition_by)} does not name different columns",
             "write partition_by='day' or ['day', 'kind']",
         )
     if roll is None:

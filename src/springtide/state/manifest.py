@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from springtide.query.ids import EpochNumber, Generation, InstanceId
+from springtide.query.ids import EpochNumber, Generation, InstanceId, Micros
 from springtide.state.bucket_map import MOST_INSTANCES, BucketMap, check_map
 from springtide.state.forms import Identity, check_identity
 from springtide.state.manager_state import ManagerState, check_manager_state
@@ -35,6 +35,9 @@ from springtide.state.shapes import (
 
 FORMAT = 1
 
+_NO_TIME = Micros(-(2**63))
+"""Before a tuple came."""
+
 FATES = ("read", "changed", "gone")
 """What may become of a file of a source: read; read, and changed since; gone before it was read."""
 
@@ -57,10 +60,10 @@ class SourceState:
 
     position: Any = None
     """In the connector's own format."""
-    times: dict[str, int] = field(default_factory=dict)
+    times: dict[str, Micros] = field(default_factory=dict)
     """Physical stream → its time."""
     ended: bool = False
-    greatest: int = -(2**63)
+    greatest: Micros = _NO_TIME
     """The greatest time of a tuple that came in, or of a dummy."""
     accepted: int = 0
     late: int = 0
@@ -117,9 +120,9 @@ class Delivery:
 class EpochLog:
     """What an epoch took in, so that it can be done again."""
 
-    times: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    times: Mapping[str, Mapping[str, Micros]] = field(default_factory=dict)
     """Source → physical stream → its time before the epoch's rows."""
-    greatest: Mapping[str, int] = field(default_factory=dict)
+    greatest: Mapping[str, Micros] = field(default_factory=dict)
     """Source → the greatest time of a tuple before the epoch's rows, or of a dummy."""
     slices: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]] = field(default_factory=dict)
     """Prefix subquery → instance → the slices that it read, as plain JSON."""

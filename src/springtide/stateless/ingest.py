@@ -9,6 +9,7 @@ import polars as pl
 
 from springtide.connectors import MISFIT, Read, Slice, rows_as_json
 from springtide.exchange import order
+from springtide.query.ids import Micros
 from springtide.query.steps import Source
 from springtide.query.types import END_OF_TIME, FIRST_TIME, LAST_TIME, TIME, TS
 from springtide.values.text_times import read_times
@@ -27,13 +28,13 @@ class Ingested:
     rejected: pl.DataFrame | None
     count: int
     """The number of rows accepted."""
-    time: int | None
+    time: Micros | None
     """The stream time after the slice; None if the source has no time."""
-    greatest: int | None = None
+    greatest: Micros | None = None
     """The greatest ts that was accepted."""
 
 
-def ingest(source: Source, name: str, part: Slice, read: Read, time: int, *, ordered: bool, origin: int) -> Ingested:
+def ingest(source: Source, name: str, part: Slice, read: Read, time: Micros, *, ordered: bool, origin: int) -> Ingested:
     """Accept or refuse the rows of a slice; `time` is the time of its physical stream before the slice."""
     rows, rejected = _sifted(part, read)
     if source.ts is None:
@@ -65,10 +66,11 @@ def ingest(source: Source, name: str, part: Slice, read: Read, time: int, *, ord
     late = ((times < before) & ~unread).fill_null(False)
     good = ~late & ~unread
     top = times.filter(good).max()
-    after = max(time, top - source.max_disorder) if isinstance(top, int) else time
+    highest = Micros(top) if isinstance(top, int) else None
+    after = time if highest is None else max(time, Micros(highest - source.max_disorder))
     frame = accepted.collect()
     late_rows = frame.filter(late).drop(order.PLACES, strict=False) if late.any() else None
-    count, highest = int(good.sum()), top if isinstance(top, int) else None
+    count = int(good.sum())
     return Ingested(
         frame.filter(good).lazy(), late_rows, _rejected(name, part, rejected), count, min(after, END_OF_TIME), highest
     )

@@ -13,12 +13,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from springtide.connectors import Slice, Take
+from springtide.query.ids import Micros
 from springtide.state.manifest import SourceState
 from springtide.state.parsing import NewerFormat, parsed
 
 Takes = Mapping[str, Mapping[str, Take]]
 """Source → input → what it contributes to an epoch."""
-Idle = Mapping[tuple[str, str], int]
+Idle = Mapping[tuple[str, str], Micros]
 """(source, physical stream) → the time to which it was advanced because it was idle."""
 
 _FORMAT = 1
@@ -58,7 +59,7 @@ class Cut:
                 str(source): {str(label): _read(take) for label, take in found.items()}
                 for source, found in body["takes"].items()
             }
-            idle = {(str(source), str(stream)): int(time) for source, stream, time in body["idle"]}
+            idle = {(str(source), str(stream)): Micros(int(time)) for source, stream, time in body["idle"]}
             return Cut(str(body["before"]), str(body["by"]), takes, idle)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"it is not the cut of an epoch: {error}") from None

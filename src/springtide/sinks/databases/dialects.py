@@ -108,7 +108,7 @@ class Dialect:
             else:
                 what, hint = self._lacks(column), "change it before this sink"
             if what is not None:
-                return f"this database cannot hold {what}, which is in {column.name!r}", hint
+                return f"column {column.name!r} has {what}, which this database cannot hold", hint
         return None
 
     def _lacks(self, column: pl.Series) -> str | None:

@@ -50,7 +50,7 @@ def with_long_key(rows: pl.DataFrame, keys: tuple[str, ...], dialect: Dialect) -
     """Say that the keys of some row are too long for an index, and what to do; None if all fit.
 
     >>> with_long_key(pl.DataFrame({"a": ["x" * 9], "b": ["y"]}), ("a", "b"), Dialect(longest_key=9))
-    ("got a row whose keys have 10 bytes, and an index takes 9: 'a', 'b'", 'shorten them before this sink, or take a digest as the key')
+    ("got a row whose keys have 10 bytes, but an index takes at most 9: 'a', 'b'", 'shorten them before this sink, or use a digest as the key')
     """
     texts = [pl.col(k).cast(pl.Binary).bin.size() for k in keys if rows[k].dtype in (pl.String, pl.Binary)]
     if dialect.longest_key is None or not texts or not rows.height:
@@ -58,5 +58,5 @@ def with_long_key(rows: pl.DataFrame, keys: tuple[str, ...], dialect: Dialect) -
     longest = rows.select(pl.sum_horizontal(texts).max()).item()
     if longest <= dialect.longest_key:
         return None
-    problem = f"got a row whose keys have {longest:,} bytes, and an index takes {dialect.longest_key:,}: {', '.join(map(repr, keys))}"
-    return problem, "shorten them before this sink, or take a digest as the key"
+    problem = f"got a row whose keys have {longest:,} bytes, but an index takes at most {dialect.longest_key:,}: {', '.join(map(repr, keys))}"
+    return problem, "shorten them before this sink, or use a digest as the key"

@@ -156,7 +156,11 @@ def _needed(dtype: pl.DataType) -> tuple[int, int]:
 def _long_name(names: Sequence[str]) -> str | None:
     """Say which name the server would cut off, so that it could mean another table or column."""
     name = next((name for name in names if len(name.encode()) > _LONGEST_NAME), None)
-    return None if name is None else f"the name {name!r} has more than {_LONGEST_NAME} bytes, which PostgreSQL cuts off"
+    return (
+        None
+        if name is None
+        else f"the name {name!r} has more than {_LONGEST_NAME} bytes, and PostgreSQL cuts off the rest"
+    )
 
 
 @dataclass(frozen=True)
@@ -205,9 +209,12 @@ class _PostgresTarget(DatabaseTarget):
             kind, modifier, is_made, _ = there[name]
             wanted = fitting_types(dtype)
             if is_made:
-                raise self.refused(f"computes {name!r} itself", "drop it before this sink")
+                raise self.refused(f"computes {name!r} itself", "leave that column out of the rows before this sink")
             if wanted and kind not in wanted:
-                raise self.refused(f"has {name!r} as {kind}, and rows have {dtype}", f"make it {wanted[0]}, or cast it")
+                raise self.refused(
+                    f"has {name!r} as {kind}, but rows have {dtype}",
+                    f"make it {wanted[0]}, or cast it before this sink",
+                )
             if _rounds(kind, modifier, dtype):
                 raise self.refused(f"would round {name!r}", f"give the column the full precision of {kind}")
             if _overflows(kind, modifier, dtype):
@@ -217,12 +224,13 @@ class _PostgresTarget(DatabaseTarget):
                 )
                 raise self.refused(
                     f"has {name!r} as {there_is}, which is too small for some values of {dtype}",
-                    f"make it {wants}, or cast it",
+                    f"make it {wants}, or cast it before this sink",
                 )
         needed = [name for name, rest in there.items() if rest[3] and name not in self.owner.schema]
         if needed:
             raise self.refused(
-                f"needs a value for {needed[0]!r}, which rows do not have", "give that column a default, or add it"
+                f"needs a value for {needed[0]!r}, which rows do not have",
+                "give that column a default in the table, or add it to the rows before this sink",
             )
         super().check_columns(cursor)
 

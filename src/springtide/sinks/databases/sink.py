@@ -83,7 +83,7 @@ class DatabaseSink(LedgerSink):
     def check(self, schema: pl.Schema) -> str | None:
         """Refuse what a database cannot hold, and keys that are not there."""
         if missing := [key for key in self.keys if key not in schema]:
-            return f"there is no column {missing[0]!r} to be a key"
+            return f"there is no column {missing[0]!r} to use as a key"
         return unfit(schema, self.dialect.type_of) if self.dialect is not None else None
 
     def connect(self, owner: Owner) -> Target:
@@ -116,15 +116,17 @@ class DatabaseTarget(Target):
     def check(self) -> None:
         """Refuse a table that does not exist, does not fit the rows, or has rows whose owner is unknown."""
         if (why := unfit(self.owner.schema, self.dialect.type_of)) is not None:
-            raise self.refused(why, "change the column before this sink")
+            raise self.refused(f"cannot take these rows: {why}", "change the column before this sink")
         if not self.dialect.has_capitals and (found := twins(self.columns)) is not None:
-            raise self.refused(f"would have {found[0]!r} and {found[1]!r} as one column", "rename one before this sink")
+            raise self.refused(
+                f"cannot tell the columns {found[0]!r} and {found[1]!r} apart", "rename one before this sink"
+            )
         with self.transaction(keep=False) as cursor:
             if self.exists(cursor, self.table):
                 self.check_columns(cursor)
                 self._check_past(cursor)
             elif not self.sink.create:
-                raise self.refused("is not there", "make it, or let this sink make it: create=True")
+                raise self.refused("does not exist", "create it, or let this sink create it: create=True")
 
     def check_columns(self, cursor: Any) -> None:
         """Refuse a table without a column for each of the rows' columns, or without a unique index for the keys."""
@@ -133,7 +135,7 @@ class DatabaseTarget(Target):
         if missing := [name for name in self.columns if name not in there]:
             raise self.refused(
                 f"has no column {', '.join(map(repr, missing))}",
-                f"add it, or select other columns; it has {', '.join(there)}",
+                f"add it, or select other columns; the table has {', '.join(there)}",
             )
         if self.sink.keys:
             names = listed(self.columns)
@@ -160,8 +162,8 @@ class DatabaseTarget(Target):
             raise self.refused(
                 f"has rows but no entry in {self.table.ledger}: it is unknown whether those of epoch {self.owner.epoch} are among them",
                 f"restore the entry (target '{self.table.name}', query '{values.query}', sink '{values.sink}', checkpoint"
-                f" '{values.checkpoint}', generation {values.generation}, and if the epoch is there epoch {self.owner.epoch},"
-                f" commit_id '{self.owner.commit}', else -1, ''), or give this sink another table",
+                f" '{values.checkpoint}', generation {values.generation}; epoch {self.owner.epoch} and commit_id '{self.owner.commit}'"
+                " if its rows are there, otherwise epoch -1 and commit_id ''), or give this sink another table",
             )
 
     # ── the ledger ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -237,8 +239,8 @@ class DatabaseTarget(Target):
             statement += f" {self.dialect.escaped(self.dialect.on_conflict(self.columns, self.sink.keys))}"
         frame = self.latest(publication.frame()) if self.sink.keys else publication.frame()
         if (why := self.dialect.unfit_value(frame)) is not None:  # tasks did not know which database it is
-            anyway = "to have null for it in rows that are committed: dialect=replace(SQLITE, has_nan=True)"
-            raise self.refused(why[0], f"{why[1]}; {anyway}")
+            anyway = "to write null instead for rows that are committed: dialect=replace(SQLITE, has_nan=True)"
+            raise self.refused(f"cannot take these rows: {why[0]}", f"{why[1]}; {anyway}")
         if frame.height:
             cursor.executemany(statement, self.dialect.values(frame))
 
@@ -326,8 +328,14 @@ def table_and_keys(step: str, table: str, keys: str | Sequence[str]) -> tuple[Ta
     if not isinstance(table, str) or not table or not all(table.split(".")):
         raise QueryError(f"({step})", f"{shown(table)} is not the name of a table", 'give one such as "calls"')
     if Table.named(table).name == LEDGER:
-        raise QueryError(f"({step})", f"the table {LEDGER} says which epochs are in the other tables", "give another")
+        raise QueryError(
+            f"({step})",
+            f"the table {LEDGER} is reserved: it says which epochs are in the other tables",
+            "name another table",
+        )
     names = (keys,) if isinstance(keys, str) else tuple(keys)
     if not all(isinstance(key, str) for key in names) or len(set(names)) != len(names):
-        raise QueryError(f"({step})", f"keys={shown(keys)} are not different columns", 'give names: keys=["src"]')
+        raise QueryError(
+            f"({step})", f"keys={shown(keys)} does not name different columns", 'write for example keys=["src"]'
+        )
     return Table.named(table), names

@@ -33,9 +33,9 @@ def unfit_for_lakes(schema: pl.Schema) -> str | None:
         for part in nested(dtype):
             if isinstance(part, pl.Datetime):
                 if part.time_unit != "us" or part.time_zone not in (None, "UTC"):
-                    return f"{name!r} is {dtype}; times there are microseconds, in UTC or without a zone: cast it"
+                    return f"{name!r} is {dtype}, but the table holds times in microseconds only, in UTC or without a zone; cast it"
             elif not isinstance(part, _HELD):
-                return f"{name!r} is {dtype}, for which there is no type there; cast it"
+                return f"{name!r} is {dtype}, for which the table has no type; cast it"
             elif isinstance(part, pl.Struct) and not part.fields:
                 return f"{name!r} is a struct without fields"
     return None
@@ -47,9 +47,9 @@ def unfit_to_partition(schema: pl.Schema, partition_by: Sequence[str]) -> str | 
         if name not in schema:
             return f"there is no column {name!r} to partition by"
         if not isinstance(schema[name], _APART):
-            return f"{name!r} is {schema[name]}; partition by strings, dates, integers or booleans"
+            return f"{name!r} is {schema[name]}, but tables can only be partitioned by strings, dates, integers or booleans"
     if len(partition_by) == len(schema):
-        return "the table would be partitioned by every column; at least one must be in the files"
+        return "every column is in partition_by; at least one must be left for the files"
     return None
 
 
@@ -57,5 +57,7 @@ def names_to_partition(step: str, partition_by: str | Sequence[str]) -> tuple[st
     """Take the option as users write it."""
     names = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
     if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
-        raise QueryError(f"({step})", f"partition_by={shown(partition_by)} are not different columns", "give names")
+        raise QueryError(
+            f"({step})", f"partition_by={shown(partition_by)} does not name different columns", "give their names"
+        )
     return names

@@ -133,17 +133,18 @@ class DeltaTarget(Target):
         for field in self.schema.fields:
             if field.name not in there:
                 raise self.refused(
-                    f"has no column {field.name!r}", f"it has {', '.join(there)}; add it, or select others"
+                    f"has no column {field.name!r}",
+                    f"it has {', '.join(there)}; add the column there, or select others",
                 )
             if there[field.name].type != field.type:
-                kinds = f"{there[field.name].type}, and rows have {field.type}"
+                kinds = f"{there[field.name].type}, but rows have {field.type}"
                 raise self.refused(f"has {field.name!r} as {kinds}", "cast it before this sink")
         ours = {field.name for field in self.schema.fields}
         if needed := [name for name, field in there.items() if not field.nullable and name not in ours]:
             raise self.refused(f"needs a value for {needed[0]!r}", "add that column before this sink")
         if tuple(table.metadata().partition_columns) != self.sink.partition_by:
             columns = ", ".join(table.metadata().partition_columns) or "nothing"
-            raise self.refused(f"is partitioned by {columns}", "give the same as partition_by")
+            raise self.refused(f"is partitioned by {columns}", "make partition_by say the same")
 
     def _check_past(self, table: Any) -> None:
         if self.owner.commit is not None and self._entry(table) is None and table.file_uris():
