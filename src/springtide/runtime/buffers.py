@@ -17,6 +17,7 @@ from typing import Any
 from springtide.connectors import Slice
 from springtide.exchange import gate
 from springtide.exchange.blob import Blob
+from springtide.query.ids import InstanceId
 from springtide.runtime.epoch import Epoch, EpochInput, TaskReport
 from springtide.state import names
 from springtide.state.manifest import EpochLog
@@ -24,7 +25,7 @@ from springtide.state.manifest import EpochLog
 # ── in a task ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def buffer(epoch: Epoch, subquery: str, instance: int, blob: Blob) -> str:
+def buffer(epoch: Epoch, subquery: str, instance: InstanceId, blob: Blob) -> str:
     """Keep what an instance of a prefix sends; return the file's name."""
     file = names.blob(epoch.number, subquery, instance, uuid.uuid4().hex[:8])
     path = epoch.tiers.here / file
@@ -34,7 +35,7 @@ def buffer(epoch: Epoch, subquery: str, instance: int, blob: Blob) -> str:
     return epoch.tiers.settle(file)
 
 
-def sent_before(epoch: Epoch, subquery: str, instance: int) -> Iterator[Blob]:
+def sent_before(epoch: Epoch, subquery: str, instance: InstanceId) -> Iterator[Blob]:
     """Return the blobs that an instance of a prefix has to send again."""
     return (Blob.decode(epoch.tiers.fetched(file).read_bytes()) for file in epoch.replayed[subquery][instance])
 

@@ -10,6 +10,7 @@ from typing import Any
 from springtide.compiler.plan import Plan
 from springtide.elastic.resources.resources import Resources
 from springtide.elastic.snapshot import Snapshot
+from springtide.query.ids import EpochNumber, Generation
 from springtide.runtime.clocks import SteadyClock
 from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.measuring import measure
@@ -101,18 +102,18 @@ class Observer:
         self._keep_samples(storage.lease.generation, epoch.number, reports)
         return self.snapshot
 
-    def _keep_samples(self, generation: int, epoch: int, reports: Sequence[TaskReport]) -> None:
+    def _keep_samples(self, generation: Generation, epoch: EpochNumber, reports: Sequence[TaskReport]) -> None:
         """Record some of the late and rejected rows; if there are many, not of every epoch."""
         found = gathered(reports)
         if found and (now := self._options.timer()) - self._sampled_at >= EVERY:
             self._sampled_at = now
             self._write_down("refused", generation, {"at": self._options.clock(), "epoch": epoch, "rows": found})
 
-    def decision(self, generation: int, record: Mapping[str, Any]) -> None:
+    def decision(self, generation: Generation, record: Mapping[str, Any]) -> None:
         """Write down a decision, or what it cost."""
         self._write_down("decisions", generation, {"at": self._options.clock()} | dict(record))
 
-    def _write_down(self, kind: HistoryKind, generation: int, record: dict[str, Any]) -> None:
+    def _write_down(self, kind: HistoryKind, generation: Generation, record: dict[str, Any]) -> None:
         """Add to the history. A query does not need it to continue: on a full disk it continues without."""
         try:
             self.history.append(kind, generation, record)

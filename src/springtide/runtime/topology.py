@@ -33,7 +33,7 @@ class Topology:
         """Count the partitions of a level."""
         return sum(self.instances[name] for name in self.levels[level])
 
-    def partition_of(self, subquery: str, instance: int) -> int:
+    def partition_of(self, subquery: str, instance: InstanceId) -> int:
         """Return the partition, in its level, of an instance."""
         names = self.levels[self.level_of(subquery)]
         return sum(self.instances[n] for n in names[: names.index(subquery)]) + instance

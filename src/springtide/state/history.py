@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from springtide.query.ids import Generation
 from springtide.state.names import HISTORY
 from springtide.state.parsing import content, parsed
 
@@ -33,7 +34,7 @@ class History:
         """Name the checkpoint's folder; nothing is touched yet."""
         self._folder = root / HISTORY
 
-    def append(self, kind: HistoryKind, generation: int, record: dict[str, Any]) -> None:
+    def append(self, kind: HistoryKind, generation: Generation, record: dict[str, Any]) -> None:
         """Add a line."""
         self._folder.mkdir(exist_ok=True)
         with open(self._part(kind, generation), "ab") as file:
@@ -48,7 +49,7 @@ class History:
                 break
         return found if last is None else found[-last:] if last else []
 
-    def _part(self, kind: HistoryKind, generation: int) -> Path:
+    def _part(self, kind: HistoryKind, generation: Generation) -> Path:
         parts = [p for p in self._parts(kind) if p.name.startswith(f"{kind}-{generation:06d}-")]
         if parts and parts[-1].stat().st_size < PART:
             return parts[-1]

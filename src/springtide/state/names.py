@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from springtide.query.ids import EpochNumber, InstanceId
 from springtide.query.types import END_OF_TIME
 
 MARKER = "springtide.json"
@@ -73,7 +74,7 @@ def ended(generation: int) -> str:
     return f"{MANIFESTS}/ended.{generation}"
 
 
-def segment(subquery: str, epoch: int, instance: int, kind: str, attempt: str) -> str:
+def segment(subquery: str, epoch: EpochNumber, instance: InstanceId, kind: str, attempt: str) -> str:
     """Return the name of a segment; every attempt of a task has files of its own.
 
     >>> segment("sums", 7, 0, "panes", "1a2b")
@@ -97,7 +98,7 @@ def outbox(epoch: int) -> str:
     return f"{OUTBOX}/{numbered(epoch)}"
 
 
-def delivery(epoch: int, sink: str, subquery: str, instance: int, attempt: str, suffix: str) -> str:
+def delivery(epoch: EpochNumber, sink: str, subquery: str, instance: InstanceId, attempt: str, suffix: str) -> str:
     """Return the name of rows on their way to a sink.
 
     >>> delivery(7, "out", "sums", 0, "1a2b", ".parquet")
@@ -106,7 +107,7 @@ def delivery(epoch: int, sink: str, subquery: str, instance: int, attempt: str, 
     return f"{outbox(epoch)}/{sink}-{subquery}-{instance}-{attempt}{suffix}"
 
 
-def blob(epoch: int, subquery: str, instance: int, attempt: str) -> str:
+def blob(epoch: EpochNumber, subquery: str, instance: InstanceId, attempt: str) -> str:
     """Return the name of what a prefix sent, if that is kept.
 
     >>> blob(7, "calls", 0, "1a2b")
