@@ -68,6 +68,6 @@ def delta_place(step: str, path: str | Path, options: Mapping[str, str | Secret]
     folder = local(path)
     if folder is not None and (escape := re.search(r"%[0-9A-Fa-f]{2}", str(folder.absolute()))) is not None:
         problem = f"{shown(str(path))} has {escape[0]} in its path, which Delta's library takes for another character"
-        raise QueryError(f"({step})", problem, "name the folder otherwise")
+        raise QueryError(f"({step})", problem, "give the folder another name")
     kept = {name: value if isinstance(value, Secret) else Secret(str(value)) for name, value in (options or {}).items()}
     return DeltaPlace(str(path), tuple(sorted(kept.items())))

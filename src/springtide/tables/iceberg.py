@@ -56,7 +56,9 @@ def iceberg_place(step: str, table: str, catalog: str | Mapping[str, str | Secre
     except ImportError as error:
         raise QueryError(f"({step})", "pyiceberg is not installed", "pip install 'springtide[iceberg]'") from error
     if not isinstance(table, str) or len(table.split(".")) < 2 or not all(table.split(".")):
-        raise QueryError(f"({step})", f"{shown(table)} is not a table of a namespace", 'give one such as "lake.calls"')
+        raise QueryError(
+            f"({step})", f"{shown(table)} does not name a table in a namespace", 'write for example "lake.calls"'
+        )
     if isinstance(catalog, str) and catalog:
         return IcebergPlace(table, catalog)
     if not isinstance(catalog, Mapping) or not catalog:

@@ -45,7 +45,7 @@ class Server:
     secrets: tuple[tuple[str, Secret], ...] = field(default=(), repr=False)
 
     def connect(self) -> Any:
-        """Return a new connection, set up for us."""
+        """Return a new connection whose session is set up."""
         import psycopg
 
         connection = psycopg.connect(**self._revealed)

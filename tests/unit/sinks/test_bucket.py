@@ -307,8 +307,8 @@ def test_a_folder_with_files_of_others_is_refused(tmp_path: Path, bucket: Mortal
     ("folder", "by", "text", "problem"),
     [
         ("out", "kind", "a" * 300, "with 305 bytes; file systems, and some stores, allow 255; shorten 'kind' before"),
-        ("o" * 800, "kind", "a" * 200, "with 205 bytes, of which 160 are left below ooo"),
-        ("out", ["kind", *"abc"], "a" * 249, "are left below out; shorten 'kind' or 'a' or 'b' or 'c' before"),
+        ("o" * 800, "kind", "a" * 200, "with 205 bytes, .* 160 below ooo.*; shorten 'kind' before"),
+        ("out", ["kind", *"abc"], "a" * 249, "below out; shorten 'kind' or 'a' or 'b' or 'c' before"),
     ],
     ids=["name", "key", "several names"],
 )

@@ -209,8 +209,8 @@ def test_a_disk_that_was_full_is_not_filled_with_attempts(tmp_path: Path, monkey
         ({"roll": "soon"}, "neither a time nor a size"),
         ({"roll": 5}, "neither a time nor a size"),
         ({"roll": "0s"}, "not above zero"),
-        ({"partition_by": ["x", "x"]}, "does not name columns"),
-        ({"partition_by": [1]}, "does not name columns"),
+        ({"partition_by": ["x", "x"]}, "does not name different columns"),
+        ({"partition_by": [1]}, "does not name different columns"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], problem: str) -> None:
@@ -220,7 +220,11 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], problem
 
 @pytest.mark.parametrize(
     ("by", "problem"),
-    [("y", "no column 'y'"), ("ts", "partitioned by strings, integers"), (["x"], "no column is left")],
+    [
+        ("y", "no column 'y'"),
+        ("ts", "partitioned by strings, integers"),
+        (["x"], "every column is in partition_by; at least one"),
+    ],
 )
 def test_columns_that_make_no_folders_are_refused_when_the_query_is_built(by: Any, problem: str) -> None:
     schema = {"x": pl.Int64} if by == ["x"] else {"ts": st.TIME, "x": pl.Int64}

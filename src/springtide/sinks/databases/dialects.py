@@ -202,7 +202,7 @@ def unfit(schema: pl.Schema, type_of: Callable[[pl.DataType], str | None]) -> st
     """Say which column a database cannot hold without a loss; None if it can hold all."""
     for name, dtype in schema.items():
         if type_of(dtype) is None:
-            return f"{name!r} is {dtype}, for which this database has no type; cast it"
+            return f"{name!r} is {dtype}, for which this database has no type"
         for part in nested(dtype):
             if isinstance(part, pl.Datetime | pl.Duration) and part.time_unit == "ns":
                 return f"{name!r} has nanoseconds, which databases cut off; cast it to microseconds"

@@ -33,9 +33,11 @@ def unfit_for_lakes(schema: pl.Schema) -> str | None:
         for part in nested(dtype):
             if isinstance(part, pl.Datetime):
                 if part.time_unit != "us" or part.time_zone not in (None, "UTC"):
-                    return f"{name!r} is {dtype}, but the table holds times in microseconds only, in UTC or without a zone; cast it"
+                    return (
+                        f"{name!r} is {dtype}, but the table holds times in microseconds only, in UTC or without a zone"
+                    )
             elif not isinstance(part, _HELD):
-                return f"{name!r} is {dtype}, for which the table has no type; cast it"
+                return f"{name!r} is {dtype}, for which the table has no type"
             elif isinstance(part, pl.Struct) and not part.fields:
                 return f"{name!r} is a struct without fields"
     return None

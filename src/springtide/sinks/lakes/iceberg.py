@@ -65,10 +65,14 @@ class IcebergFiles(ParquetFiles):
         """Write a Parquet file."""
         for column in rows:  # PyIceberg reads the statistics of a file as Python's times
             if (what := beyond_calendars(column)) is not None:
-                raise SinkError("(iceberg_sink)", f"{column.name!r} has {what}", "change it before this sink")
+                raise SinkError(
+                    "(iceberg_sink)",
+                    f"{column.name!r} has {what}, which PyIceberg cannot read",
+                    "change it before this sink",
+                )
         for name in self.columns:
             if rows[name].dtype == pl.String and (rows[name].str.len_bytes() > _LONGEST).any():
-                problem = f"a text of more than {_LONGEST} bytes cannot be partitioned by"
+                problem = f"{name!r} has a text of more than {_LONGEST} bytes, by which PyIceberg cannot partition"
                 raise SinkError(
                     "(iceberg_sink)", problem, f"shorten {name!r} before this sink, or partition by another column"
                 )
@@ -133,7 +137,9 @@ class IcebergTarget(Target):
         there = {field.name: field for field in table.schema().fields}
         for name in self.owner.schema:
             if name not in there:
-                raise self.refused(f"has no column {name!r}", f"it has {', '.join(there)}; add it, or select others")
+                raise self.refused(
+                    f"has no column {name!r}", f"it has {', '.join(there)}; add the column there, or select others"
+                )
         if needed := [f.name for f in there.values() if f.required and f.name not in self.owner.schema]:
             raise self.refused(f"needs a value for {needed[0]!r}", "add that column before this sink")
         kinds = pl.from_arrow(schema_to_pyarrow(table.schema(), include_field_ids=False).empty_table())
@@ -142,14 +148,14 @@ class IcebergTarget(Target):
             wanted = _kept_as(dtype)
             if kinds.schema[name] != wanted:
                 raise self.refused(
-                    f"has {name!r} as {there[name].field_type}, and rows have {dtype}", "cast it before this sink"
+                    f"has {name!r} as {there[name].field_type}, but rows have {dtype}", "cast it before this sink"
                 )
             if there[name].required:
-                raise self.refused(f"needs a value for {name!r} in every row", "make that column optional there")
+                raise self.refused(f"needs a value for {name!r} in every row", "make that column optional in the table")
         by = tuple(table.schema().find_column_name(f.source_id) or "" for f in table.spec().fields)
         if by != self.sink.partition_by or any(str(f.transform) != "identity" for f in table.spec().fields):
             shown = ", ".join(f"{f.transform}({n})" for f, n in zip(table.spec().fields, by, strict=True)) or "nothing"
-            raise self.refused(f"is partitioned by {shown}", "give the same columns as partition_by")
+            raise self.refused(f"is partitioned by {shown}", "make partition_by say the same")
         self._checked = _form(table)
 
     def _check_past(self, table: Any) -> None:
@@ -336,11 +342,11 @@ def _same_paths(schema: pl.Schema) -> str | None:
     """Say which columns are one to Iceberg, which finds what is inside others by names with points.
 
     >>> _same_paths(pl.Schema({"a.b": pl.Int64(), "a": pl.Struct({"b": pl.Int64()})}))
-    "there is 'a.b' twice, as a column and inside of others: rename one"
+    "'a.b' would be the name of two columns or fields: rename one"
     """
     paths = [path for name, dtype in schema.items() for path in _paths(name, dtype)]
     twice = next((path for path in paths if paths.count(path) > 1), None)
-    return None if twice is None else f"there is {twice!r} twice, as a column and inside of others: rename one"
+    return None if twice is None else f"{twice!r} would be the name of two columns or fields: rename one"
 
 
 def _paths(name: str, dtype: pl.DataType) -> Iterator[str]:
@@ -374,7 +380,7 @@ def iceberg_sink(
 ) -> IcebergSink:
     """Write rows to an Iceberg table, each row exactly once. The table, and its namespace, are made if there are none.
 
-    `catalog` is the name of one in the settings of PyIceberg, or its properties: any catalog that PyIceberg knows. The epoch is in the summary of the
+    `catalog` is the name of a catalog in PyIceberg's settings, or the properties of one; any that PyIceberg knows will do. The epoch is in the summary of the
     snapshot that brings the rows. Small files are merged now and then.
 
     >>> st.iceberg_sink(

@@ -175,7 +175,7 @@ def test_an_object_store(tmp_path: Path, s3: str) -> None:
     ("frame", "by", "reason"),
     [
         (numbers(1).drop("ts"), (), "has no column 'ts'"),
-        (numbers(1).cast({"x": pl.String}), (), "has 'x' as string, and rows have Int64"),
+        (numbers(1).cast({"x": pl.String}), (), "has 'x' as string, but rows have Int64"),
         (numbers(1), ("key",), "is partitioned by nothing"),
     ],
 )
@@ -192,15 +192,15 @@ def test_a_table_that_does_not_fit_is_refused(
 
 def test_what_it_cannot_hold_is_refused_when_the_query_is_built(tmp_path: Path) -> None:
     frame = numbers(1).with_columns(y=pl.lit(1, dtype=pl.UInt32))
-    with pytest.raises(st.QueryError, match="'y' is UInt32, for which there is no type"):
+    with pytest.raises(st.QueryError, match="'y' is UInt32, for which the table has no type"):
         st.source("rows", st.memory(frame), ts="ts").to(sink(tmp_path))
-    with pytest.raises(st.QueryError, match="'numbers' is not a table of a namespace"):
+    with pytest.raises(st.QueryError, match="'numbers' does not name a table in a namespace"):
         sink(tmp_path, "numbers")
 
 
 def test_columns_that_are_one_to_it_are_refused_when_the_query_is_built(tmp_path: Path) -> None:
     stream = st.source("rows", st.memory(schema={"a": pl.Struct({"b": pl.Int64}), "a.b": pl.Int64}))
-    with pytest.raises(st.QueryError, match=r"there is 'a\.b' twice, as a column and inside of others"):
+    with pytest.raises(st.QueryError, match=r"'a\.b' would be .* two columns or fields.*: rename one"):
         stream.to(sink(tmp_path))
 
 
@@ -218,7 +218,7 @@ def test_times_that_python_has_none_for_are_refused_while_nothing_is_committed(
     column: pl.Series, tmp_path: Path
 ) -> None:
     query = st.Query("far", st.source("rows", st.memory(pl.DataFrame([column]))).to(sink(tmp_path)))
-    with pytest.raises(st.SinkError, match="'y' has a year before 1 or after 9999; change it before this sink"):
+    with pytest.raises(st.SinkError, match=r"'y' has a year before 1 or after 9999.*; change it before this sink"):
         run(query.plan(), tmp_path / "ckpt", Options(1))
     assert not [*(tmp_path / "ckpt" / MANIFESTS).glob("0*")]
 
@@ -272,5 +272,5 @@ def test_long_texts_to_partition_by(tmp_path: Path, text: str, monkeypatch: pyte
 def test_texts_that_are_too_long_to_partition_by_are_refused(tmp_path: Path) -> None:
     rows = pl.DataFrame({"kind": ["b" * 4097], "x": [1]})
     query = st.Query("long", st.source("rows", st.memory(rows)).to(sink(tmp_path, partition_by="kind")))
-    with pytest.raises(st.SinkError, match="more than 4096 bytes cannot be partitioned by; shorten 'kind'"):
+    with pytest.raises(st.SinkError, match=r"'kind' has a text of more than 4096 bytes.*; shorten 'kind'"):
         run(query.plan(), tmp_path / "ckpt", Options(1))
