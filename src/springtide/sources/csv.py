@@ -68,13 +68,13 @@ def csv(
 ) -> Csv:
     """Read the CSV files of a folder (or a file, or a pattern), in the order of their names.
 
-    Each line is a row: a field in quotes may hold the separator, not a line break. With `header` the first line of each file names the
-    columns, in whatever order; without, they are those of the schema. An empty field is null, `""` is an empty string. The input ends with
+    Each line is a row: a field in quotes may hold the separator, but not a line break. With `header` the first line of each file names the
+    columns, in whatever order; without it, they are those of the schema. An empty field is null, `""` is an empty string. The input ends with
     the last file; with `follow` the query waits for more lines in it and for new files, under whatever names: each is read once, in the
     order in which they come.
 
-    The path may be the address of an object store, `s3://bucket/folder`, with `storage_options` where the environment and profiles do not
-    say enough. A file there is whole when it is there, and is listed about once a second.
+    The path may be the address of an object store, `s3://bucket/folder`, with `storage_options` if the environment and profiles do not
+    say enough. A file appears whole there; the folder is listed about once a second.
 
     A line with too many or too few fields, or with a value that is not of its column's type, is at the stream's `rejected`.
 

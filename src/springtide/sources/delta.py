@@ -59,7 +59,7 @@ class Delta(Source):
             problem = (
                 f"{self.describe()} requires {', '.join(features)} of its readers, which Springtide does not support"
             )
-            raise QueryError(_STEP, problem, "turn that off there, or read it with Spark: st.spark")
+            raise QueryError(_STEP, problem, "turn that off in the table, or read it with Spark: st.spark")
         return columns_of(table.schema().to_json())
 
     def describe(self) -> str:
@@ -143,7 +143,7 @@ def delta(
     """
     whole = isinstance(start, int) and not isinstance(start, bool) and start >= 0
     if not (start in (None, "latest") or whole):
-        raise QueryError(_STEP, f"start={shown(start)}", 'give the number of a version, or "latest"')
+        raise QueryError(_STEP, f"start={shown(start)} is not a version", 'give the number of a version, or "latest"')
     if changes not in ("fail", "skip"):
-        raise QueryError(_STEP, f"changes={shown(changes)}", "it is one of fail, skip")
+        raise QueryError(_STEP, f"changes={shown(changes)} is unknown", 'use "fail" or "skip"')
     return Delta(table=delta_place("delta", path, options), follow=follow, start=start, changes=changes)

@@ -86,7 +86,10 @@ class DeltaFeed(Feed):
         self._files = self._source.table.files(table)
         now, table_id = table.version(), table.metadata().id
         if features := unreadable(table.protocol().reader_features or (), table.metadata().configuration):
-            raise self._refused(f"requires {', '.join(features)} of its readers", "which Springtide does not support")
+            raise self._refused(
+                f"requires {', '.join(features)} of its readers, which Springtide does not support",
+                "turn that off in the table, or read it with Spark: st.spark",
+            )
         if position is None:
             start = self._source.start
             first = now if start is None else now + 1 if start == "latest" else int(start)
@@ -122,13 +125,13 @@ class DeltaFeed(Feed):
             if any(len(batch) for batch in table.deletion_vectors()):
                 raise self._refused(
                     "has rows deleted by deletion vectors",
-                    "rewrite it without them, and start again with a new checkpoint",
+                    "rewrite the table without them, and start again with a new checkpoint",
                 )
             files = pl.DataFrame(table.get_add_actions())
         except DeltaError as error:
             raise self._refused(
                 f"cannot be read as it was at version {number}: {error}",
-                "its log was cleaned up since; start again with a new checkpoint",
+                "its log has been cleaned up since; start again with a new checkpoint",
             ) from None
         if files.is_empty():
             return ()
@@ -141,7 +144,7 @@ class DeltaFeed(Feed):
         except FileNotFoundError:
             if self._source.table.table().version() > number:
                 raise self._refused(
-                    f"has lost version {number} of its log: what that version and the next ones added is unknown now",
+                    f"has lost version {number} of its log: what that version and the next ones added is now unknown",
                     "logs are kept for 30 days unless the table says otherwise; start again with a new checkpoint",
                 ) from None
             return None
@@ -149,19 +152,20 @@ class DeltaFeed(Feed):
             version = version_of(number, text)
         except UnreadableVersion as error:
             raise self._refused(
-                f"can no longer be read: {error}", "rewrite it without them, and start again with a new checkpoint"
+                f"can no longer be read: {error}",
+                "rewrite the table without them, and start again with a new checkpoint",
             ) from None
         return self._accepted(version)
 
     def _accepted(self, version: Version) -> tuple[File, ...]:
         if version.unread:
             raise self._refused(
-                f"requires {', '.join(version.unread)} of its readers from version {version.number} on",
-                "which Springtide does not support",
+                f"requires {', '.join(version.unread)} of its readers from version {version.number} on, which Springtide does not support",
+                "read the table with Spark: st.spark",
             )
         if version.schema is not None and (why := difference(self._source.schema(), version.schema)) is not None:
             raise self._refused(
-                f"{why} at version {version.number}",
+                f"has changed at version {version.number}: it {why}",
                 "stop the query and start it again, so that it is built with the new columns",
             )
         if version.removed:
@@ -209,5 +213,5 @@ def lost(source: Delta, version: int, path: str, rows: int) -> SpringtideError:
     many = f"its {plural(rows, 'row')}" if rows else "its rows"
     return SpringtideError(
         f"{source.describe()} has lost {path}, a file of version {version}, before it was read: {many} can no longer be read;"
-        " was it VACUUMed? restore the file, or start again with a new checkpoint"
+        " restore the file if it was VACUUMed, or start again with a new checkpoint"
     )

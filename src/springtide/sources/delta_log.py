@@ -84,10 +84,10 @@ def version_of(number: int, text: str) -> Version:
 
 def _file(number: int, add: Mapping[str, Any]) -> File:
     if add.get("deletionVector") is not None:
-        raise UnreadableVersion(f"version {number} has rows deleted by a deletion vector, which is not read here")
+        raise UnreadableVersion(f"version {number} has rows deleted by a deletion vector, which Springtide cannot read")
     if "://" in add["path"] or add["path"].startswith("/"):
         raise UnreadableVersion(
-            f"version {number} has files of another table (a shallow clone), which are not read here"
+            f"version {number} has files of another table (a shallow clone), which Springtide cannot read"
         )
     rows = json.loads(add.get("stats") or "{}").get("numRecords") or 0
     return File(unquote(add["path"]), add.get("partitionValues") or {}, rows)
@@ -140,5 +140,5 @@ def difference(columns: pl.Schema, now: pl.Schema) -> str | None:
             return f"adds the column {name!r}"
     for name, dtype in now.items():
         if columns[name] != dtype:
-            return f"makes {name!r} {dtype}, and the query was built with {columns[name]}"
+            return f"makes {name!r} {dtype}, but the query was built with {columns[name]}"
     return None  # columns that it lacks are null: the first versions of a table may have had fewer

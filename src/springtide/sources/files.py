@@ -295,7 +295,7 @@ _NONE: dict[str, Any] = {"file": "", "row": 0}
 """No file was begun."""
 _UNKNOWN = -1
 """When a file was changed last that is still being read."""
-_ONCE = "a file is read once, so give what is new another name"
+_ONCE = "a file is read once, so put new rows into a file with another name"
 
 
 def _change(was: int, now: int) -> str:

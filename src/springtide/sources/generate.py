@@ -136,10 +136,10 @@ def generate(
 
     `rows(stream, first, count)` makes `count` rows beginning at position `first` of physical stream number `stream`, the same every
     time. `rate` is rows per second of all physical streams together, or `st.constant`, `st.steps`, `st.sine` or `st.trace`; None is as fast
-    as they are taken, and needs a `total`. Without `schema` it is that of the first row.
+    as rows are taken, and needs a `total`. Without `schema`, the columns are those of the first row.
 
-    The clock begins at `start`, or when the query first runs, and goes on while the query does not run. With `max_backlog` it stands
-    still while that many rows are due and not taken: then a burst that the query cannot follow takes longer, and loses nothing.
+    The clock begins at `start`, or when the query first runs, and keeps going while the query does not run. With `max_backlog`, it stands
+    still while that many rows are due but not taken: then a burst that the query cannot keep up with takes longer, but loses nothing.
 
     >>> def numbers(stream, first, count):
     ...     return pl.select(x=pl.int_range(first, first + count))
@@ -153,7 +153,9 @@ def generate(
         if value is not None and whole(_LABEL, option, value) < (option != "total"):
             raise QueryError(_LABEL, f"{option}={value} is too small", "give a number above zero")
     if rate is None and total is None:
-        raise QueryError(_LABEL, "neither rate nor total is given", "without a rate say how many rows: total=100_000")
+        raise QueryError(
+            _LABEL, "neither rate nor total is given", "without a rate, say how many rows there are: total=100_000"
+        )
     if start is not None and not isinstance(start, datetime):
         raise QueryError(_LABEL, f"start={shown(start)} is not a time", "give a datetime")
     profile: Any = rate if rate is None or callable(getattr(rate, "due", None)) else constant(rate)  # type: ignore[arg-type]

@@ -44,12 +44,12 @@ def json(
 ) -> Json:
     """Read the newline-delimited JSON files of a folder (or a file, or a pattern), in the order of their names.
 
-    Each line is an object with a row's columns by name; a column that is not there is null. Times are ISO 8601 strings, decimals are numbers
+    Each line is an object with a row's columns by name; a column that it lacks is null. Times are ISO 8601 strings, decimals are numbers
     or strings. The input ends with the last file; with `follow` the query waits for more lines in it and for new files, under whatever names:
     each is read once, in the order in which they come.
 
-    The path may be the address of an object store, `s3://bucket/folder`, with `storage_options` where the environment and profiles do not
-    say enough. A file there is whole when it is there, and is listed about once a second.
+    The path may be the address of an object store, `s3://bucket/folder`, with `storage_options` if the environment and profiles do not
+    say enough. A file appears whole there; the folder is listed about once a second.
 
     A line that is not an object, has a column that the schema does not have, or a value that is not of its column's type, is at
     the stream's `rejected`.

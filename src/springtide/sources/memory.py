@@ -119,7 +119,7 @@ def memory(
 ) -> Memory:
     """Take rows from memory: a frame or a list of dicts, or several of them as physical streams by name.
 
-    Without `schema` it is that of the first frame, or what Polars makes of the first rows. `positions=False` says that
+    Without `schema`, the columns are those of the first frame, or what Polars makes of the first rows. `positions=False` says that
     the rows have no order of their own, like those of a Spark DataFrame.
 
     >>> dict(st.memory([{"x": 1}, {"x": 2}]).schema())
@@ -149,7 +149,7 @@ def _check_rows(stream: Any, rows: Any) -> None:
         return
     if isinstance(rows, str | bytes) or not isinstance(rows, Sequence):
         hint = "give a Polars frame, a list of dicts, or several of them by name"
-        raise QueryError("(memory)", f"{shown(rows)} is not rows", hint)
+        raise QueryError("(memory)", f"{shown(rows)} cannot be taken as rows", hint)
     for row in rows:
         if not isinstance(row, Mapping | Marker):
             hint = "a row is a dict; columns go into a frame: st.memory(pl.DataFrame({'x': [1, 2]}))"

@@ -49,7 +49,7 @@ class Parquet(FileSource):
             raise QueryError(
                 "(parquet)",
                 f"there is no Parquet file in {self.path}",
-                "check the path, or give schema={'ts': st.TIME, ...} to start before files come",
+                "check the path, or give schema={'ts': st.TIME, ...} to start before there are files",
             )
         name, path = next(iter(listed.items()))
         first = self.where.look(name, path)
@@ -127,10 +127,10 @@ def parquet(
     """Read the Parquet files of a folder (or a file, or a pattern), in the order of their names.
 
     The input ends with the last file; with `follow` the query waits for new ones, under whatever names: each is read once, in the order in
-    which they come. A file that cannot be read yet is then waited for while others are read; without `follow` it is an error.
+    which they come. If a file cannot be read yet, others are read in the meantime; without `follow`, such a file is an error.
 
-    The path may be the address of an object store, `s3://bucket/folder`, with `storage_options` where the environment and profiles do not
-    say enough. A file there is whole when it is there, and is listed about once a second.
+    The path may be the address of an object store, `s3://bucket/folder`, with `storage_options` if the environment and profiles do not
+    say enough. A file appears whole there; the folder is listed about once a second.
 
     >>> st.parquet("cdr/", schema={"src": pl.String, "ts": st.TIME}).describe()
     'parquet cdr/'

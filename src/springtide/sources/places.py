@@ -274,7 +274,7 @@ def place_of(kind: str, path: Any, options: Mapping[str, Any] | None = None) -> 
     if folder is not None:
         if options:
             hint = "leave storage_options out, or give an address such as s3://bucket/folder"
-            raise QueryError(f"({kind})", f"{path} is a path, and storage_options are for an object store", hint)
+            raise QueryError(f"({kind})", f"{path} is a path, but storage_options are only for object stores", hint)
         return Disk(str(path) if scheme_of(path) is None else str(folder))
     where = without_secrets(path)
     if isinstance(path, Path):

@@ -80,13 +80,13 @@ class PostgresTable(Source):
         if dtype is None:
             other = " or pl.Float64" if kind == "numeric" else ""
             raise self._refused(
-                f"has {name!r} as {kind}, which has no counterpart here",
+                f"has {name!r} as {kind}, for which Springtide has no type",
                 f"give schema={{{name!r}: pl.String{other}, …}} to read it as that type, or leave the column out of the schema",
             )
         if not may_be_read_as(kind, modifier, dtype):
             own = native(kind, modifier)
             raise self._refused(
-                f"has {name!r} as {kind}, which is not read as {type_text(dtype)}",
+                f"has {name!r} as {kind}, which cannot be read as {type_text(dtype)}",
                 f"declare it as {type_text(own) if own is not None else 'Float64' if kind == 'numeric' else 'String'}",
             )
         return Column(name, kind, dtype)
@@ -127,9 +127,9 @@ def postgres(
     """Read a table of PostgreSQL as it is when the query begins; the input ends with its last row.
 
     All columns are read, or those of `schema`, and only rows for which `where` (an SQL condition) holds. Rows come in the order in which they
-    lie there, or by the column `order_by`, which should have an index: a query with event time wants the rows in the order of that time.
+    are stored, or by the column `order_by`, which should have an index: a query with event time wants the rows in the order of that time.
 
-    Tasks read ranges of the table side by side, all from one snapshot. Rows that are inserted later are no part of the input. A run that goes on
+    Tasks read ranges of the table side by side, all from one snapshot. Rows that are inserted later are not part of the input. A run that continues
     after another one has a snapshot of its own: if rows that are still to be read were changed or deleted between the two, it ends with
     an error that says how many. The partitions of a table are its physical streams. `password` may be a `Secret`; `options` are those of libpq.
 

@@ -159,7 +159,7 @@ class PostgresFeed(Feed):
         ((found,),) = self._ask(f"SELECT EXISTS (SELECT 1 FROM {self._source.table} WHERE {where})")
         if found:
             raise self._refused(
-                f"has rows without a value in {column!r}, which have no place in its order",
+                f"has rows without a value in {column!r}, so they have no place in the order",
                 f'leave them out: where="{column} IS NOT NULL"',
             )
 

@@ -72,7 +72,7 @@ class Column:
             case "numeric" if self.dtype.is_float():
                 fits = f"{name} = 0 OR abs({name}) BETWEEN 5e-324 AND 1.7976931348623157e308"
                 others = f"{name}::text IN ('NaN', 'Infinity', '-Infinity')"
-                return [(f"NOT ({fits} OR {others})", "is no float, which is at most 1.8e308")]
+                return [(f"NOT ({fits} OR {others})", "is too large or too small for a float")]
             case "numeric":
                 return [(f"{name} = 'NaN'", "is NaN")]
             case "date":
@@ -80,7 +80,7 @@ class Column:
             case "timestamp" | "timestamptz":
                 return [(f"NOT isfinite({name})", "is infinite"), (f"{name} > '{_LAST}'", f"is after {_LAST}")]
             case "time":
-                return [(f"{name} = '24:00'", "is 24:00, which no day has here")]
+                return [(f"{name} = '24:00'", "is 24:00, which is not a time of day here")]
             case "interval":
                 parts = [f"extract({part} FROM {name}) <> 0" for part in ("year", "month")]
                 long = f"abs(extract(epoch FROM {name})) > {_LONGEST}"

@@ -63,7 +63,7 @@ class SparkSource(SourceConnector):
         """Refuse, since a stream has no end."""
         raise QueryError(
             "(spark)",
-            "a streaming DataFrame cannot be read at once",
+            "a streaming DataFrame has no end, so it cannot be read as a whole",
             "give the rows: query.run_reference({'source': rows})",
         )
 
@@ -93,7 +93,7 @@ def spark(frame: DataFrame, *, stream: str | Sequence[str] | None = None, positi
     for name in (*streams, position):
         if name is not None and name not in frame.columns:
             raise QueryError(
-                "(spark)", f"there is no column {name!r}", f"there are: {', '.join(sorted(frame.columns))}"
+                "(spark)", f"there is no column {name!r}", f"its columns are {', '.join(sorted(frame.columns))}"
             )
     empty = pl.from_arrow(arrow_schema(frame.schema).empty_table())
     assert isinstance(empty, pl.DataFrame)

@@ -75,7 +75,7 @@ def check_types(label: str, columns: pl.Schema, *, nested: bool) -> None:
     """Refuse types that a text file cannot hold."""
     for name, dtype in columns.items():
         if not (_is_plain(dtype) or is_text_type(dtype) or isinstance(dtype, pl.Decimal) or (nested and _nests(dtype))):
-            problem = f"{name!r} is {type_text(dtype)}, which cannot be read from such a file"
+            problem = f"{name!r} is {type_text(dtype)}, which cannot be read from text"
             raise QueryError(label, problem, "declare it as pl.String and convert it in a map")
 
 

@@ -159,7 +159,7 @@ def with_feature(table: Path) -> None:
     [
         (delete, "version 5 removes the rows of 1 file", False),
         (overwrite, "version 5 removes the rows of 2 files", False),
-        (new_column, "adds the column 'y' at version 5", False),
+        (new_column, "has changed at version 5: it adds the column 'y'", False),
         (lost_log, "has lost version 5 of its log", False),
         (anew, "is not the one that was read up to version 4", True),
         (with_vector, "version 5 has rows deleted by a deletion vector", False),

@@ -378,7 +378,7 @@ def test_a_file_that_cannot_be_read_yet_is_waited_for(tmp_path: Path) -> None:
         os.utime(tmp_path / "b.parquet", (0, 0))
         take = made.take(position, 10, None)
         assert (take.slices, take.position) == ((), position)
-        assert [note.partition(",")[0] for note in take.notes] == [f"{tmp_path}/b.parquet cannot be read"]
+        assert [note.partition(";")[0] for note in take.notes] == [f"{tmp_path}/b.parquet cannot be read"]
     (tmp_path / "b.parquet").write_bytes(whole)
     assert [s.data[0][-9:] for s in made.take(position, 10, None).slices] == ["b.parquet"]
 

@@ -122,7 +122,7 @@ def test_values_of_other_types_come_back_as_text_integers_and_lists() -> None:
     ]
     for name, dtype in rows.schema.items():
         if name != "many":
-            with pytest.raises(st.QueryError, match="cannot be read from such a file; declare it as"):
+            with pytest.raises(st.QueryError, match="cannot be read from text; declare it as"):
                 st.kafka("localhost:9092", "t", schema={name: dtype})
 
 
