@@ -139,7 +139,7 @@ def written(topics: Topics, topic: str, folder: Path, rows: pl.DataFrame, **opti
 def test_a_record_that_is_too_large_is_refused_and_sent_when_there_is_room(topics: Topics, tmp_path: Path) -> None:
     """The producer's limit is known before the commit, the topic's is not: then the rows wait until it is raised."""
     name, large = topics.new(max_message_bytes=2000), pl.DataFrame({"value": ["x" * 1_100_000]})
-    with pytest.raises(st.SinkError, match=r"a record has 1,100,012 bytes, and its producer takes 999,700"):
+    with pytest.raises(st.SinkError, match=r"a record has 1,100,012 bytes, but its producer takes at most 999,700"):
         written(topics, name, tmp_path / "large", large, writer="large")
     assert not [*(tmp_path / "large" / MANIFESTS).glob("0*")]
     rows = pl.DataFrame({"value": [random.randbytes(3000).hex()]})  # nothing that could be compressed
@@ -237,12 +237,12 @@ def test_writers_share_a_topic_by_name(topics: Topics, tmp_path: Path) -> None:
     ("options", "words"),
     [
         ({"key": "n"}, "must be a string or bytes"),
-        ({"key": "nobody"}, "is not there"),
+        ({"key": "nobody"}, "the key is the column 'nobody', which does not exist"),
         ({"value": "text"}, "writes the column 'value'"),
         ({"value": "xml"}, "value='xml'"),
         ({"topic": ""}, "the name of a topic"),
-        ({"partitioner": "java"}, "it is one of murmur2, crc32"),
-        ({"partition": "ts"}, "must be there, with integers"),
+        ({"partitioner": "java"}, "partitioner='java' .*; use one of murmur2, crc32"),
+        ({"partition": "ts"}, "partition='ts' must name a column of integers"),
     ],
 )
 def test_what_cannot_be_written_is_refused(options: dict[str, Any], words: str) -> None:

@@ -256,7 +256,7 @@ def test_brokers_that_have_lost_records_are_reported_and_waited_for(topics: Topi
     second = take(source, further)
     assert second.slices == ()
     assert second.position == further
-    assert second.notes == (f"{name}:0 ends at offset 10, and was read up to 15: brokers have lost records",)
+    assert second.notes == (f"{name}:0 ends at offset 10, but was read up to 15: brokers have lost records",)
     topics.put(name, values(10, 10))
     third = take(source, second.position)
     assert rows(source, third)["n"].to_list() == [15, 16, 17, 18, 19]
@@ -373,16 +373,16 @@ def test_nothing_shows_a_password(topics: Topics) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"topic": None}, "give the one or the other"),
-        ({"pattern": "a.*"}, "give the one or the other"),
+        ({"topic": None}, "exactly one of the two must be given"),
+        ({"pattern": "a.*"}, "exactly one of the two must be given"),
         ({"value": "xml"}, "value='xml'"),
-        ({"schema": None}, "need a schema"),
-        ({"value": "text"}, "have no schema"),
+        ({"schema": None}, "value='json' needs a schema"),
+        ({"value": "text"}, "value='text' takes no schema"),
         ({"key_as": "n"}, "two columns 'n'"),
         ({"start": "soon"}, "start='soon'"),
         ({"end": {0: -1}}, "end="),
         ({"topic": ["a", "b"], "start": {0: 1}}, "start="),
-        ({"config": {"group.id": "mine"}}, "decided by Springtide"),
+        ({"config": {"group.id": "mine"}}, "set by Springtide"),
         ({"servers": ""}, "names no brokers"),
         ({"topic": None, "pattern": "("}, "regular expression"),
     ],

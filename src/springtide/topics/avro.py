@@ -67,7 +67,9 @@ class AvroReader:
             names = {f["name"] for f in schema["fields"]}
             aliases = {c: next((a for a in found if a in names), c) for c, found in self.aliases.items()}
             if lacking := [c for c in self.required if aliases.get(c, c) not in names and c not in names]:
-                raise Unreadable(f"it has no field {lacking[0]!r}, which has no default")
+                raise Unreadable(
+                    f"it has no field {lacking[0]!r}, and the schema of the source gives no default for it"
+                )
         except Unreadable as error:
             return (
                 pl.DataFrame(schema=self.columns),

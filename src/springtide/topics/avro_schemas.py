@@ -193,7 +193,9 @@ def schema_of(columns: pl.Schema, name: str) -> dict[str, Any]:
     for record in names:
         for field_name in (one["name"] for one in record["fields"]):
             if not field_name.isascii() or not field_name.isidentifier():
-                raise Unreadable(f"the column {field_name!r} cannot be the name of a field: letters, digits and _ only")
+                raise Unreadable(
+                    f"the column {field_name!r} cannot be the name of a field: use ASCII letters, digits and _"
+                )
     all_names = [record["name"] for record in names]
     if twice := [n for n in all_names if all_names.count(n) > 1]:
         raise Unreadable(f"two records would both be called {twice[0]!r}: rename a column")
@@ -232,7 +234,7 @@ def _written(dtype: pl.DataType, name: str) -> Any:
     physical = physical_type(dtype)
     found = next((k for k, t in _PLAIN.items() if t == physical), None)
     if found is None or physical == pl.Null:
-        raise Unreadable(f"there is no type of Avro for {type_text(dtype)}")
+        raise Unreadable(f"Avro has no type for {type_text(dtype)}")
     return found
 
 

@@ -44,7 +44,7 @@ class Client:
         made: list[tuple[str, Secret | str]] = []
         for key, value in sorted((config or {}).items()):
             if key in _OURS:
-                raise QueryError(step, f"config={{{key!r}: …}} is decided by Springtide", "leave it out")
+                raise QueryError(step, f"config={{{key!r}: …}} is set by Springtide itself", "leave it out")
             private = any(word in key for word in _PRIVATE)
             made.append((key, value if isinstance(value, Secret) else Secret(str(value)) if private else str(value)))
         return Client(",".join(names), tuple(made))
@@ -98,7 +98,9 @@ def _setting_up() -> Iterator[None]:
     except KafkaException as error:
         reason = error.args[0]
         if isinstance(reason, KafkaError) and reason.code() in (KafkaError._INVALID_ARG, KafkaError._NOT_IMPLEMENTED):
-            raise SpringtideError(f"config= has a setting that Kafka's client does not take: {reason.str()}") from None
+            raise SpringtideError(
+                f"config= has a setting that Kafka's client does not accept: {reason.str()}"
+            ) from None
         raise ConnectionError(f"Kafka's client cannot be set up: {reason}") from None
 
 
@@ -107,14 +109,14 @@ def check_topic(step: str, name: Any, *, room: int = 0) -> None:
 
     >>> check_topic("(kafka)", "Århus")
     Traceback (most recent call last):
-    springtide.query.errors.QueryError: step (kafka): 'Århus' cannot be a topic; Kafka's names are letters of ASCII, digits, . _ and -, 249 at most
+    springtide.query.errors.QueryError: step (kafka): 'Århus' cannot be the name of a topic; use ASCII letters, digits, . _ and -, at most 249
     """
     if not isinstance(name, str) or not name:
-        raise QueryError(step, f"topic={shown(name)}", "give the name of a topic")
+        raise QueryError(step, f"topic={shown(name)} is not a name", "give the name of a topic")
     longest = _LONGEST_TOPIC - room
     if not re.fullmatch(r"[A-Za-z0-9._-]+", name) or name in (".", "..") or len(name) > longest:
-        hint = f"Kafka's names are letters of ASCII, digits, . _ and -, {longest} at most"
-        raise QueryError(step, f"{shown(name)} cannot be a topic", hint)
+        hint = f"use ASCII letters, digits, . _ and -, at most {longest}"
+        raise QueryError(step, f"{shown(name)} cannot be the name of a topic", hint)
 
 
 @contextmanager

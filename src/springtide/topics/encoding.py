@@ -69,13 +69,13 @@ def unfit(schema: pl.Schema, coding: Coding, key: str | None, partition: str | N
     """Say why rows with these columns cannot be written; None if they can."""
     format = coding.format
     if key is not None and schema.get(key) not in (pl.String, pl.Binary):
-        found = f"is {type_text(schema[key])}" if key in schema else "is not there"
+        found = f"is {type_text(schema[key])}" if key in schema else "does not exist"
         return f"the key is the column {key!r}, which {found}: it must be a string or bytes"
     if format not in ("text", "bytes"):
         return coding.unfit(schema)
     wanted = pl.String() if format == "text" else pl.Binary()
     if schema.get("value") != wanted:
-        return f"value={format!r} writes the column 'value', which must be there as {type_text(wanted)}"
+        return f"value={format!r} writes the column 'value', which must exist as {type_text(wanted)}"
     others = [name for name in schema if name not in ("value", key, partition, TS)]
     return f"value={format!r} would leave the column {others[0]!r} out" if others else None
 

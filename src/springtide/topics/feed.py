@@ -154,7 +154,7 @@ class KafkaFeed(Feed):
                 at = first if ends is None else min(first, ends[stream])
             elif at > found.stop[place]:
                 notes.append(
-                    f"{stream} ends at offset {found.stop[place]}, and was read up to {at}: brokers have lost records"
+                    f"{stream} ends at offset {found.stop[place]}, but was read up to {at}: brokers have lost records"
                 )
             partitions.append(Partition(place[0], found.ids[place[0]], place[1], first, stop, at))
         return partitions, notes
@@ -168,5 +168,5 @@ def check_missing(missing: list[Place], what: str) -> None:
     """Refuse offsets that leave partitions out."""
     if missing:
         raise SpringtideError(
-            f"{what} has no offset for the partition {missing[0][1]} of the topic {missing[0][0]}; give an offset for each"
+            f"{what} has no offset for the partition {missing[0][1]} of the topic {missing[0][0]}; give one for each partition"
         )

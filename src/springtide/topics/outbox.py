@@ -45,14 +45,18 @@ class RecordFiles(ArrowFiles):
                 )
         if self.coding.message is not None and (why := protobuf.unfit_rows(rows)) is not None:
             raise SinkError(
-                STEP, f"{why}, which Protobuf cannot say", "take it out, or give it a value, before this sink"
+                STEP, f"{why}, which Protobuf cannot express", "take it out, or give it a value, before this sink"
             )
         self._check_sizes(rows)
         if self.partition is not None:
             numbers = rows[self.partition]
             if (wrong := numbers.filter(~numbers.is_between(0, _LAST))).len():
                 hint = f"change the column {self.partition!r} before this sink, or leave it null for any partition"
-                raise SinkError(STEP, f"a row is to go to the partition {wrong[0]}; they are numbered from 0", hint)
+                raise SinkError(
+                    STEP,
+                    f"the column {self.partition!r} sends a row to the partition {wrong[0]}, but partitions are numbered from 0",
+                    hint,
+                )
         super().write(rows, path)
 
     def _check_sizes(self, rows: pl.DataFrame) -> None:
@@ -64,7 +68,7 @@ class RecordFiles(ArrowFiles):
         if size > longest:
             raise SinkError(
                 STEP,
-                f"a record has {size:,} bytes, and its producer takes {longest:,} besides its header",
+                f"a record has {size:,} bytes, but its producer takes at most {longest:,} besides the header",
                 "make rows smaller before this sink, or set config={'message.max.bytes': …} and the topic's max.message.bytes",
             )
 

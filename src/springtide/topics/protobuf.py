@@ -46,7 +46,7 @@ class Message:
         descriptor = getattr(given, "DESCRIPTOR", given)
         if not hasattr(descriptor, "full_name") or not hasattr(descriptor, "fields_by_name"):
             raise QueryError(
-                step, f"message={shown_value(given)}", "give the class of a message, as protoc generates it"
+                step, f"message={shown_value(given)} is not the class of a message", "give one that protoc generated"
             )
         found: dict[str, bytes] = {}
         _add_files(descriptor.file, found)
@@ -95,7 +95,9 @@ class Message:
                         f"column {name!r} must be pl.Enum with symbols of the enum in {self.name}: {', '.join(symbols)}"
                     )
             elif not grown(dtype, fields[name]) or not _holds(fields[name], dtype):
-                return f"column {name!r} is {type_text(dtype)}, the field of {self.name} is {type_text(fields[name])}"
+                return (
+                    f"column {name!r} is {type_text(dtype)}, but the field of {self.name} is {type_text(fields[name])}"
+                )
         return None
 
 
@@ -301,7 +303,7 @@ def encode(rows: pl.DataFrame, message: Message) -> list[bytes]:
 
 
 def unfit_rows(rows: pl.DataFrame) -> str | None:
-    """Say which column has a null inside a list, for which there is nothing in a message; None if none has.
+    """Say which column has a null inside a list, which a message cannot hold; None if none has.
 
     >>> unfit_rows(pl.DataFrame({"a": [None, [1]], "b": [[None], [2]]}))
     "'b' has a null inside a list"

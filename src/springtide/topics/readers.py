@@ -44,8 +44,8 @@ def _avro(step: str, schema: Any, registry: Registry | None) -> AvroReader:
     if schema is None:
         raise QueryError(
             step,
-            "values that are avro need a schema",
-            "write the columns, schema={'src': pl.String, …}, or one of Avro",
+            "value='avro' needs a schema",
+            "give the columns, schema={'src': pl.String, …}, or an Avro schema",
         )
     own = isinstance(schema, str) or (isinstance(schema, Mapping) and isinstance(schema.get("fields"), list))
     if not own:
@@ -59,7 +59,7 @@ def _avro(step: str, schema: Any, registry: Registry | None) -> AvroReader:
         found = columns_of(record)
         pl.DataFrame({n: pl.Series([v], dtype=found.columns[n], strict=True) for n, v in found.defaults.items()})
     except Unreadable as error:
-        raise QueryError(step, f"schema={shown_value(schema)}: {error}", "write the columns instead") from None
+        raise QueryError(step, f"schema={shown_value(schema)}: {error}", "give the columns instead") from None
     except (KeyError, TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
         raise QueryError(step, f"schema={shown_value(schema)} is not an Avro schema: {error}", "correct it") from None
     text = schema if isinstance(schema, str) else json.dumps(schema)
@@ -70,10 +70,10 @@ def _protobuf(step: str, schema: Any, registry: Registry | None, message: Any) -
     Message.check(step)
     kind = Message.of(step, message) if message is not None else None
     if kind is None and registry is None:
-        raise QueryError(step, "it is unknown what the messages are", "give message=…, the class, or registry=…")
+        raise QueryError(step, "it is unknown what the messages are", "give their class, message=…, or registry=…")
     if kind is None and schema is None:
         raise QueryError(
-            step, "values that are protobuf need a schema", "write schema={'src': pl.String, …}, or give message=…"
+            step, "value='protobuf' needs a schema", "write schema={'src': pl.String, …}, or give message=…"
         )
     fields = kind.columns() if kind is not None else pl.Schema()
     columns = fields if schema is None else schema_from(step, "schema", schema)

@@ -64,7 +64,7 @@ class Registry:
         return _by_version(self, subject, version)
 
     def register(self, subject: str, schema: Registered) -> int:
-        """Return the id of a schema under a subject; it is added if it is not there. `Refused` if it does not go with earlier ones."""
+        """Return the id of a schema under a subject; it is added if it is new. `Refused` if it is not compatible with earlier ones."""
         body = {"schema": schema.text} | ({} if schema.kind == "AVRO" else {"schemaType": schema.kind})
         return int(self._ask(f"/subjects/{quote(subject, safe='')}/versions", body)["id"])
 
@@ -97,7 +97,7 @@ class Registry:
 
     def _distrusted(self, why: str) -> SpringtideError:
         return SpringtideError(
-            f"the schema registry {self.url} is not who it says it is ({why}); name the certificate of its authority: "
+            f"the certificate of the schema registry {self.url} cannot be verified ({why}); name a file with the certificate of its authority: "
             "st.schema_registry(…, ca='ca.pem')"
         )
 
@@ -108,7 +108,7 @@ class Registry:
             said = str(error.reason)
         if error.code in (401, 403):
             return SpringtideError(
-                f"the schema registry {self.url} does not let us in ({error.code}); check user and password, or the token, of st.schema_registry"
+                f"the schema registry {self.url} refuses access ({error.code}); check the user and the password, or the token, of st.schema_registry"
             )
         if error.code == 404:
             return Unknown(said)
@@ -137,7 +137,7 @@ def _registered(answer: Mapping[str, Any]) -> Registered:
 
 
 class _Stay(HTTPRedirectHandler):
-    """Credentials go nowhere else."""
+    """Follow no redirections: credentials go nowhere else."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -171,7 +171,7 @@ def schema_registry(
             _STEP, f"{shown(url)} is not the address of a registry", "write for example 'http://localhost:8081'"
         )
     if parts.username or parts.password:
-        raise QueryError(_STEP, "the address has a user in it", "give user= and password=")
+        raise QueryError(_STEP, "the address has a user in it", "take it out, and give user= and password=")
     plain = urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
     return Registry(plain, user, _secret(password), _secret(token), ca)
 

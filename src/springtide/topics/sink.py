@@ -50,8 +50,8 @@ _TAIL = 100
 
 _ADVICE = Advice(
     elsewhere="give this sink another topic, or a `writer` of its own if both may write to it",
-    anew="to begin anew, take a new topic",
-    back="copy the records up to epoch {epoch} (their header `springtide` says it) to a new topic",
+    anew="to start over, use a new topic",
+    back="copy the records up to epoch {epoch}, which is in their header `springtide`, to a new topic",
 )
 
 
@@ -98,7 +98,7 @@ class KafkaSink(LedgerSink):
     def check(self, schema: pl.Schema) -> str | None:
         """Say what cannot be written."""
         if self.partition is not None and not schema.get(self.partition, pl.Null()).is_integer():
-            return f"the partition is to be the column {self.partition!r}, which must be there, with integers"
+            return f"partition={self.partition!r} must name a column of integers"
         return unfit(schema, self.coding, self.key, self.partition)
 
     def connect(self, owner: Owner) -> Target:
@@ -116,7 +116,7 @@ class KafkaTarget(Target):
         self._is_known = False
         self._known: Entry | None = None
         if (size := len(f"{owner.query}{owner.name}".encode())) > LONGEST_NAMES:
-            problem = f"the names of the query and of this sink have {size} bytes together, which are in every record"
+            problem = f"the names of the query and of this sink, which are in every record, have {size} bytes together"
             raise SinkError(owner.step, problem, f"make them shorter: {LONGEST_NAMES} bytes at most")
         describe(self._admin, [sink.topic])
         try:
@@ -124,13 +124,13 @@ class KafkaTarget(Target):
         except (Refused, Unknown) as error:
             raise SinkError(
                 owner.step,
-                f"the schema registry does not take the schema of these rows under the subject {sink.coding.subject}: {error}",
-                "bring the columns back to what they were, give the sink another topic, or another subject=…",
+                f"the schema registry does not accept the schema of these rows under the subject {sink.coding.subject}: {error}",
+                "restore the columns that the rows had before, or give the sink another topic or another subject=…",
             ) from None
         self._id = self._find_ledger()
 
     def entry(self) -> Entry | None:
-        """Look up the last entry. If a transaction is open, it is of a run that this one may shut out, or it is waited for."""
+        """Look up the last entry. If a transaction is open, either shut out the run that it belongs to, or wait for its end."""
         first, stop, top = self._ends()
         found = self._last(first, stop)
         if stop < top:
@@ -201,7 +201,7 @@ class KafkaTarget(Target):
                 return
             if (hint := _remedies().get(reason.code())) is not None:
                 problem = f"{self._sink.describe()} does not take the rows: {reason.str()}"
-                raise SinkError(self._owner.step, problem, f"{hint}; the rows wait for that") from None
+                raise SinkError(self._owner.step, problem, f"{hint}; the rows wait until then") from None
             raise ConnectionError(f"writing to {self._sink.topic}: {reason.str()}") from None
 
     def _produce(self, publication: Publication) -> None:
@@ -223,8 +223,8 @@ class KafkaTarget(Target):
             wrong = wanted.filter(~wanted.is_between(0, count - 1))[0]
             raise SinkError(
                 self._owner.step,
-                f"a row is to go to the partition {wrong} of {topic}, which has {count}: 0 to {count - 1}",
-                f"give the topic more partitions, for which the rows wait; in later rows change {self._sink.partition!r}, or leave it null for any",
+                f"the column {self._sink.partition!r} sends a row to the partition {wrong} of {topic}, which has {count}: 0 to {count - 1}",
+                f"give the topic more partitions: the rows wait until then; in later rows change {self._sink.partition!r}, or leave it null for any partition",
             )
         return wanted.fill_null(_ANY).to_list()
 
@@ -285,7 +285,9 @@ class KafkaTarget(Target):
             if stop >= top:
                 return self._last(first, stop)
             if time.monotonic() > until:
-                raise ConnectionError(f"a transaction in {self._sink.ledger} is still open: it is waited for")
+                raise ConnectionError(
+                    f"a transaction in {self._sink.ledger} is still open; the sink waits for it to end"
+                )
             time.sleep(0.02)
 
     def _last(self, first: int, stop: int) -> Entry | None:
@@ -339,7 +341,7 @@ def _remedies() -> Mapping[int, str]:
     return dict.fromkeys(forbidden(), rights) | {
         KafkaError.MSG_SIZE_TOO_LARGE: larger,
         KafkaError.RECORD_LIST_TOO_LARGE: larger,
-        KafkaError.INVALID_RECORD: "change the topic's settings: a compacted one takes no records without a key, and some limit their times",
+        KafkaError.INVALID_RECORD: "change the topic's settings: a compacted one takes no records without a key, and some limit the times of records",
         KafkaError.INVALID_TIMESTAMP: "change the topic's settings for the times of records",
         KafkaError.POLICY_VIOLATION: "change the policy of the brokers",
     }
@@ -370,11 +372,11 @@ def kafka_sink(
     ("random"). With `partition`, a column of integers says where each row goes, and null leaves it to the `partitioner`.
 
     Avro values are records with all columns, Protobuf values are of the class `message`, with a field for each column. Their schema is
-    registered in the `registry` (an address, or `st.schema_registry`) under the `subject`, else `<topic>-value`; without a registry, the values
-    are bare.
+    registered in the `registry` (an address, or `st.schema_registry`) under the `subject`, which is `<topic>-value` by default;
+    without a registry, the values are bare.
 
-    A topic has one writer, which a ledger in the topic `<topic>.ledger` remembers. If several sinks are to write to one topic (for
-    rejected rows, say), give each a `writer` name of its own.
+    A topic has one writer, which a ledger in the topic `<topic>.ledger` remembers. If several sinks write to one topic (one of
+    them rejected rows, say), give each a `writer` name of its own.
 
     `config` has settings of librdkafka, such as those for TLS and SASL; passwords can be a `springtide.connectors.Secret`.
 
@@ -385,7 +387,7 @@ def kafka_sink(
     check_topic(STEP, topic, room=len(_LEDGER))
     for option, given, choices in (("value", value, FORMATS), ("partitioner", partitioner, tuple(_PARTITIONERS))):
         if given not in choices:
-            raise QueryError(STEP, f"{option}={shown(given)}", f"it is one of {', '.join(choices)}")
+            raise QueryError(STEP, f"{option}={shown(given)} is unknown", f"use one of {', '.join(choices)}")
     check_separator(STEP, separator)
     coding = _coding(value, registry_of(registry), subject or f"{topic}-value", message, separator)
     return KafkaSink(
@@ -405,7 +407,11 @@ def _coding(value: str, registry: Registry | None, subject: str, message: Any, s
     if registry is not None and value not in ("avro", "protobuf"):
         raise QueryError(STEP, f"registry= is for Avro and Protobuf, not for {value!r}", "leave it out")
     if (message is not None) != (value == "protobuf"):
-        raise QueryError(STEP, f"value={value!r}, message={shown(message)}", "give message= for value='protobuf' only")
+        raise QueryError(
+            STEP,
+            f"value={value!r} and message={shown(message)} do not go together",
+            "give message= with value='protobuf', and only then",
+        )
     kind = Message.of(STEP, message) if message is not None else None
     if kind is not None and registry is not None and (other := imports(kind)):
         raise QueryError(

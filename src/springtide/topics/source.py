@@ -99,7 +99,7 @@ class Kafka(Source):
         check_missing([p for p in sorted(known) if p not in wanted], "what was given as start or end")
         if unknown := sorted(wanted.keys() - known.keys()):
             raise SpringtideError(
-                f"there is no partition {unknown[0][1]} of the topic {unknown[0][0]}; take its offset out"
+                f"the topic {unknown[0][0]} has no partition {unknown[0][1]}; remove its offset from start or end"
             )
         return wanted
 
@@ -224,21 +224,21 @@ def kafka(
     discover: str = "30s",
     config: Mapping[str, Any] | None = None,
 ) -> Kafka:
-    """Read the records of a topic, of several, or of all whose whole name matches a pattern.
+    """Read the records of a topic, of several topics, or of all whose whole names match a pattern.
 
     Values are JSON objects or CSV lines with the columns of `schema`, or, as "text" or "bytes", the one column `value`. Parts of the record
-    become columns if they are given a name: `time_as="ts"` is when it was made or, as the topic says, when the broker got it. What does not
-    fit is at the stream's `rejected`: its `stream` is topic:partition, its `position` the offset, and `row` has key and value as they are.
+    become columns if they are given a name: `time_as="ts"` is when it was made or, if the topic says so, when the broker received it. What
+    does not fit is at the stream's `rejected`: its `stream` is topic:partition, its `position` the offset, and `row` has key and value as they are.
 
     Avro and Protobuf values begin with the ids of their schemas, which are in the `registry` (an address, or `st.schema_registry`); without
     one, they are bare. Of each record the columns of `schema` are taken, whichever schema it was written with: what it does not have is
-    null. For Avro, `schema` can also be a schema of Avro, with defaults. For Protobuf, `message` is the class of the messages; `schema`
+    null. For Avro, `schema` can also be an Avro schema, with defaults. For Protobuf, `message` is the class of the messages; `schema`
     may then be left out, and so may `message` if the registry knows how to give descriptors.
 
     A query begins with the first records, the next ones ("latest"), those of a time, or given offsets ({partition: offset}, or
-    {(topic, partition): offset}); later starts go on where the last one ended. With `end="now"`, or offsets, the input ends. Partitions that
-    are added are read from their beginning, and topics that match the `pattern`, looked for every `discover`. Records that were deleted
-    before they were read end the run, or are passed over and reported with `lost="skip"`.
+    {(topic, partition): offset}); later starts continue where the last one ended. With `end="now"`, or offsets, the input ends. Partitions that
+    are added are read from their beginning, and so are new topics that match the `pattern`: they are looked for every `discover`.
+    Records that were deleted before they were read end the run, or, with `lost="skip"`, are skipped and reported.
 
     `config` has settings of librdkafka, such as those for TLS and SASL; passwords can be a `springtide.connectors.Secret`.
 
@@ -249,7 +249,9 @@ def kafka(
     topics = (topic,) if isinstance(topic, str) else tuple(topic or ())
     if bool(topics) == (pattern is not None):
         raise QueryError(
-            _STEP, f"topic={shown_value(topic)}, pattern={shown_value(pattern)}", "give the one or the other"
+            _STEP,
+            f"topic={shown_value(topic)}, pattern={shown_value(pattern)}: exactly one of the two must be given",
+            "name the topic, or give a pattern",
         )
     for name in topics:
         check_topic(_STEP, name)
@@ -257,7 +259,9 @@ def kafka(
         try:
             re.compile(pattern)
         except re.error as error:
-            raise QueryError(_STEP, f"pattern={pattern!r}: {error}", "give a regular expression") from None
+            raise QueryError(
+                _STEP, f"pattern={pattern!r} cannot be read: {error}", "give a regular expression"
+            ) from None
     for option, given, choices in (
         ("value", value, FORMATS),
         ("key", key, ("text", "bytes")),
@@ -265,7 +269,7 @@ def kafka(
         ("isolation", isolation, ("read_committed", "read_uncommitted")),
     ):
         if given not in choices:
-            raise QueryError(_STEP, f"{option}={shown_value(given)}", f"it is one of {', '.join(choices)}")
+            raise QueryError(_STEP, f"{option}={shown_value(given)} is unknown", f"use one of {', '.join(choices)}")
     check_separator(_STEP, separator)
     extra = {
         "key": key_as,
@@ -301,10 +305,10 @@ def kafka(
 def _columns(value: str, schema: Mapping[str, Any] | str | None) -> pl.Schema:
     if value in ("text", "bytes"):
         if schema is not None:
-            raise QueryError(_STEP, f"values that are {value} have no schema", "leave it out: the column is `value`")
+            raise QueryError(_STEP, f"value={value!r} takes no schema", "leave it out: the column is `value`")
         return pl.Schema({"value": pl.String() if value == "text" else pl.Binary()})
     if schema is None:
-        raise QueryError(_STEP, f"values that are {value} need a schema", "write schema={'src': pl.String, …}")
+        raise QueryError(_STEP, f"value={value!r} needs a schema", "write schema={'src': pl.String, …}")
     columns = schema_from(_STEP, "schema", schema)
     check_types(_STEP, columns, nested=value == "json")
     return columns
@@ -328,6 +332,6 @@ def _offsets_or(words: tuple[Any, ...], option: str, given: Any, topics: Sequenc
     allowed = ", ".join(repr(w) for w in words if w is not None)
     raise QueryError(
         _STEP,
-        f"{option}={shown_value(given)}",
-        f"it is {allowed}, or offsets: {{partition: offset}}, {{(topic, partition): offset}}",
+        f"{option}={shown_value(given)} cannot be used",
+        f"give {allowed}, or offsets: {{partition: offset}} for a single topic, else {{(topic, partition): offset}}",
     )
