@@ -45,7 +45,7 @@ def main(folder: Path, master: str, address: str) -> None:
     told["read"], told["fetched"] = (sum(getattr(s.traffic, n) for s in seen) for n in ("read", "fetched"))
     told["requests"] = sum(s.traffic.requests for s in seen) / len(seen)
     executors_of(drive.application)[0].send_signal(signal.SIGKILL)
-    drive.until("one is gone", lambda: drive.executors() == 1 or drive.homes() != told["after"])
+    drive.until("who has no executor any more is elsewhere", lambda: drive.homes() != told["after"])
     drive.epochs(3)
     told["at_last"] = drive.homes()
     print(json.dumps(told | drive.finish()))

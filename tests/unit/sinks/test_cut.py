@@ -48,7 +48,7 @@ def test_postgres(keys: tuple[str, ...], postgres: Postgres, tmp_path: Path) -> 
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
 def test_tables_and_files_in_a_server(kind: str, s3: str, s3_server: str, tmp_path: Path) -> None:
     bucket, secrets = s3.partition("?")[0], ("tester", "hush-hush")
-    with cutter_beside(int(s3_server.rpartition(":")[2]), cuts=6, most=6_000) as between:
+    with cutter_beside(int(s3_server.rpartition(":")[2]), cuts=6, most=2_000) as between:
 
         def at(server: str) -> tuple[dict[str, str], dict[str, str]]:
             delta = {"AWS_ENDPOINT_URL": f"http://{server}", "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}

@@ -283,6 +283,10 @@ class SparkExecutor:
         return not rows and (epoch.tiers.cache is None or len(self._executors()) <= 1)
 
     def _as_one_task(self, epoch: Epoch) -> list[TaskReport]:
+        if epoch.tiers.cache is not None:
+            stateful = [name for level in epoch.topology.levels[1:] for name in level]
+            for executor in self._executors()[:1]:  # it has all that is written now
+                self.homes |= {(n, i): executor for n in stateful for i in range(epoch.topology.instances[n])}
         rdd = self._numbered(1).mapPartitionsWithIndex(self._placed(WholeStage(self._packed, epoch)))
         return [replace(report, together=True) for report in self._collected(rdd, epoch)]
 
