@@ -210,6 +210,11 @@ class Play:
         wanted = {"--executor-id", self.nodes[node].address}
         return {p.pid for p in psutil.process_iter(["cmdline"]) if wanted <= {*(p.info["cmdline"] or ())}}
 
+    def is_missed(self, node: str) -> bool:
+        """Return whether the master has given up a node from which it hears nothing."""
+        lines = self._log(self.nodes["master"]).read_text().splitlines()
+        return any("no heartbeat" in line and f"-{self.nodes[node].address}-" in line for line in lines)
+
     def finish(self) -> dict[str, Any]:
         """Feed no more, take everything in, and compare with the reference."""
         self.fed.set()
@@ -282,6 +287,7 @@ def play(folder: Path, kind: str, every: str) -> None:
 
         nodes["worker-1"].cut_off()
         it.epochs("without a node that is cut off", 2)
+        it.until("the master misses it", lambda: it.is_missed("worker-1"))  # else what runs there may just go on
         before = it.executors("worker-1")
         nodes["worker-1"].let_back()
         it.until("the node that was cut off works again", lambda: bool(it.executors("worker-1") - before))
