@@ -24,6 +24,7 @@ from springtide.runtime.epoch import Epoch, TaskReport
 from springtide.runtime.old_owners import with_old_owners
 from springtide.runtime.shipping import for_tasks
 from springtide.runtime.spark.brevity import Brevity
+from springtide.runtime.spark.ending import end_quietly
 from springtide.runtime.spark.faults import GONE, is_gone, passing
 from springtide.runtime.spark.homes import Instance, settled, tasks_of
 from springtide.runtime.spark.packing import packed
@@ -56,6 +57,7 @@ _SIDE_BY_SIDE = 0.1
 @functools.lru_cache(maxsize=8)
 def unpack(plan: bytes) -> Plan:
     """Unpack the plan that the driver sent, once per worker."""
+    end_quietly()
     unpacked: Plan = cloudpickle.loads(plan)
     return unpacked
 
