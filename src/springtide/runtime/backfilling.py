@@ -23,6 +23,7 @@ from springtide.query import steps
 from springtide.query.errors import QueryError
 from springtide.query.ids import NO_EPOCH, EpochNumber, Generation
 from springtide.query.types import END_OF_TIME
+from springtide.runtime.admission import Admission
 from springtide.runtime.changes import Start
 from springtide.runtime.committing import states_after, with_counts
 from springtide.runtime.epoch import Epoch, Taken, TaskReport
@@ -166,7 +167,7 @@ class Backfill:
         for name, source in self.plan.graph.of_kind(steps.Source).items():
             if (again := self._again(name, source, now.get(name, SourceState()))) is not None:
                 found[name] = replace(source, connector=again, idle_after=None)
-        intake = Intake(found, self._limit, lambda: 0.0, self._patience, self._ledgers)
+        intake = Intake(found, Admission(self._limit), lambda: 0.0, self._patience, self._ledgers)
         intake.open(self._owner)
         return _Round(intake, [s.connector for s in found.values() if isinstance(s.connector, _Again)])
 

@@ -11,6 +11,7 @@ from springtide.elastic.resources.resources import Resources
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
 from springtide.query import steps
+from springtide.runtime.admission import Admission
 from springtide.runtime.commands import Commands
 from springtide.runtime.identity import identity
 from springtide.runtime.intake import Intake
@@ -35,6 +36,7 @@ class RunContext:
     def __init__(self, plan: Plan, checkpoint: Checkpoint, options: Options, resources: Resources) -> None:
         """Touch nothing yet."""
         self.query, self.checkpoint, self.options, self.resources = plan.graph.name, checkpoint, options, resources
+        self.admission = Admission(options.rows_per_epoch)
         self.observer = Observer(plan, checkpoint, options, resources)
         self.commands = Commands(checkpoint.root, self.note)
         self.patience = Patience(options.patience, self.note, self.commands.told_to_stop, options.timer)
@@ -82,7 +84,7 @@ class RunContext:
     def intake(self, plan: Plan, ledgers: Ledgers) -> Intake:
         """Return the sources of a plan; they are not open."""
         sources, options = plan.graph.of_kind(steps.Source), self.options
-        return Intake(sources, options.rows_per_epoch, options.timer, self.patience, ledgers, self.note, self.replica)
+        return Intake(sources, self.admission, options.timer, self.patience, ledgers, self.note, self.replica)
 
     def publishing(self, plan: Plan) -> Publishing:
         """Return the sinks of a plan; they are not open."""

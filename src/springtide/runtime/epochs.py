@@ -118,6 +118,7 @@ class Epochs:
             context.patience.attempt("checkpoint", context.storage.settle)
             self.release()
         failpoint("after-clean")
+        context.admission.learn(context.options.timer() - started, sum(backlogs.values()))
         snapshot = context.observer.epoch(epoch, reports, context.manifest, context.storage, started, backlogs)
         form.reconfiguring.measured(snapshot)
         while self.expected:
@@ -202,7 +203,7 @@ class Epochs:
         whose = ", ".join(dict.fromkeys(s.subquery for s in gone))
         context.note(f"lost {plural(len(gone), 'segment')} of {whose}: the state is being rebuilt")
         fixed = {n for n, m in form.reconfiguring.maps.items() if before.maps.get(n) != m}
-        degree, limit = context.options.durability.degree, context.options.rows_per_epoch
+        degree, limit = context.options.durability.degree, context.admission.limit
         try:
             manifest = Recovery(form.plan, tiers, form.execute, degree, limit).run(context.storage.kept, fixed)
         except CheckpointError:

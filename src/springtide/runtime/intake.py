@@ -15,6 +15,7 @@ from springtide.query.connectors import ONE_STREAM
 from springtide.query.errors import QueryError, nearest, shown
 from springtide.query.ids import Generation, Micros
 from springtide.query.types import END_OF_TIME
+from springtide.runtime.admission import Admission
 from springtide.runtime.epoch import Epoch, Taken, TaskReport
 from springtide.runtime.idleness import PhysicalStream, idle_streams
 from springtide.runtime.ledgers import Ledgers
@@ -37,7 +38,7 @@ class Intake:
     def __init__(
         self,
         sources: Mapping[str, steps.Source],
-        limit: int,
+        admission: Admission,
         timer: Callable[[], float],
         patience: Patience,
         ledgers: Ledgers,
@@ -45,7 +46,7 @@ class Intake:
         replica: Replica | None = None,
     ) -> None:
         """Begin with each source's own connector. A `replica` agrees with others on what an epoch takes."""
-        self._sources, self._limit, self._timer, self._patience = sources, limit, timer, patience
+        self._sources, self._admission, self._timer, self._patience = sources, admission, timer, patience
         self._ledgers, self._note, self._replica = ledgers, note, replica
         self._agreed: Cut | None = None
         """What the replicas take in the next epoch."""
@@ -376,7 +377,7 @@ class Intake:
         position = self._ledgers.opened(name, label, connector.beginning if before is None else before)
         take = self._patience.attempt(
             f"{name} (source)",
-            lambda: self._feed(name, label).take(position, self._limit, self._sources[name].ts),
+            lambda: self._feed(name, label).take(position, self._admission.limit, self._sources[name].ts),
             of_a_connector,
         )
         after = self._ledgers.closed(take.position)

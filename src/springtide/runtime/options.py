@@ -14,7 +14,6 @@ from springtide.runtime.replicas.settings import Replicated
 from springtide.runtime.tracing import Spans
 from springtide.state.claims import Sighting
 
-ROWS_PER_EPOCH = 4_000_000
 _RELOAD = "reload= (function)"
 
 
@@ -24,8 +23,8 @@ class Options:
 
     instances: int | Mapping[str, int] | None = None
     """For every subquery, or by step; those not named keep as many as before."""
-    rows_per_epoch: int = ROWS_PER_EPOCH
-    """Admission: a burst makes more epochs, not larger ones."""
+    rows_per_epoch: int | None = None
+    """How many rows an epoch takes from each input at most; None: as many as `admission.py` finds right."""
     usual: int = 1
     """How many instances a subquery gets that never had any and is not named."""
     elastic: Elastic | None = None

@@ -28,7 +28,7 @@ from springtide.runtime import (
 from springtide.runtime.durability import Durability, durability_of
 from springtide.runtime.first_contact import usual_checkpoint, usual_session
 from springtide.runtime.identity import begin_from
-from springtide.runtime.options import ROWS_PER_EPOCH, Options
+from springtide.runtime.options import Options
 from springtide.runtime.replicas.settings import Replicated
 from springtide.runtime.standby import Standby, standby_of
 from springtide.runtime.tracing import spans_of
@@ -57,6 +57,7 @@ class Query(Graph):
                 raise AttributeError(name)
             raise unknown(f"{self.name} (query)", name, QUERY, [n for n in dir(type(self)) if not n.startswith("_")])
 
+    @usage("query.plan(buckets=64)", lambda query, _: f"{query.name} (query)")
     def plan(self, *, buckets: int = BUCKETS) -> Plan:
         """Compile the query: its subqueries and what goes between them (SC-3, SC-5).
 
@@ -66,6 +67,7 @@ class Query(Graph):
         """
         return compile(self, buckets)
 
+    @usage("query.explain(as_mermaid=True)", lambda query, _: f"{query.name} (query)")
     def explain(self, *, buckets: int = BUCKETS, as_mermaid: bool = False) -> str:
         """Return what the query will run as, as text or as a Mermaid flowchart.
 
@@ -88,6 +90,7 @@ class Query(Graph):
         except QueryError:
             return None
 
+    @usage('query.run_reference({"calls": rows})', lambda query, _: f"{query.name} (query)")
     def run_reference(
         self,
         inputs: reference.Inputs | None = None,
@@ -145,8 +148,8 @@ class Query(Graph):
 
         `instances` is the number of parallel workers of every subquery, or of some by the name of a step; without it a new query has as
         many as Spark has slots and an old one as many as before. `trigger` is the least time between two epochs ("1 second"). A burst of
-        input is taken in at most `rows_per_epoch` rows at a time, 4 million if nothing is said; what Spark reads (`st.spark`) is bounded by options
-        of its own (`maxOffsetsPerTrigger`, `maxFilesPerTrigger`).
+        input is taken in at most `rows_per_epoch` rows at a time; if nothing is said 4 million, and up to 16 million while epochs are shorter than a
+        second. What Spark reads (`st.spark`) is bounded by options of its own (`maxOffsetsPerTrigger`, `maxFilesPerTrigger`).
 
         With `elastic` the number of instances and the owners of buckets change while the query runs: True for the usual policy, a
         policy, or `st.Elastic(…)` with limits and all.
@@ -240,10 +243,10 @@ class Query(Graph):
             return {step: whole(where, f"instances[{step!r}]", number) for step, number in instances.items()}
         return None if instances is None else whole(where, "instances", instances)
 
-    def _admitted(self, rows_per_epoch: int | None) -> int:
-        """Return the rows that an epoch takes at most; refuse to bound what Spark alone reads."""
+    def _admitted(self, rows_per_epoch: int | None) -> int | None:
+        """Return the rows that an epoch takes at most, if that was said; refuse to bound what Spark alone reads."""
         if rows_per_epoch is None:
-            return ROWS_PER_EPOCH
+            return None
         if whole(f"{self.name} (query)", "rows_per_epoch", rows_per_epoch) < 1:
             problem = f"rows_per_epoch={rows_per_epoch} reads nothing"
             raise QueryError(f"{self.name} (query)", problem, "give a number above zero")

@@ -9,6 +9,7 @@ import pytest
 import springtide as st
 from springtide.connectors import Read, Slice, Source, Take
 from springtide.query.types import END_OF_TIME
+from springtide.runtime import admission
 from springtide.runtime.engine import Engine, Options
 from springtide.runtime.inprocess import run
 from springtide.testing import PAUSE, at, compare, idle
@@ -176,3 +177,23 @@ def test_a_burst_makes_more_epochs_not_larger_ones(tmp_path: Path) -> None:
     run(made.plan(buckets=4), tmp_path, Options(2, rows_per_epoch=30), between=look)
     assert taken == [(30, 70), (30, 40), (30, 10)]
     assert result(made)["n"].sum() == 100
+
+
+@pytest.mark.parametrize(("bound", "taken"), [(None, [2, 6, 6, 1]), (4, [4, 4, 4, 3])])
+def test_epochs_that_are_over_at_once_grow_unless_somebody_says_how_large_they_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bound: int | None, taken: list[int]
+) -> None:
+    monkeypatch.setattr(admission, "USUAL", 2)
+    monkeypatch.setattr(admission, "MOST", 6)
+    made = query(*rows(*range(15)))
+    found: list[int] = []
+
+    def look(engine: Engine) -> bool:
+        if engine.manifest.epoch >= 0:
+            found.append(engine.manifest.metrics.rows)
+        return True
+
+    options = Options(2, rows_per_epoch=bound, timer=lambda: 0.0)  # no time passes
+    last = run(made.plan(buckets=4), tmp_path, options, between=look)
+    assert [*found, last.manifest.metrics.rows] == taken
+    assert result(made)["n"].sum() == 15

@@ -9,7 +9,7 @@ import polars as pl
 
 from springtide.query import steps
 from springtide.query.connectors import ONE_STREAM, Rows
-from springtide.query.errors import QueryError, nearest
+from springtide.query.errors import QueryError, nearest, shown
 from springtide.query.graph import Graph
 from springtide.runtime.reference import stateless
 from springtide.runtime.reference.aggregates import aggregate, top_k
@@ -34,6 +34,9 @@ Observer = Callable[[str, int, float], None]
 
 def run(graph: Graph, inputs: Inputs | None, *, bounded: bool, observe: Observer | None = None) -> Result:
     """Interpret a query over all of its input."""
+    if inputs is not None and not isinstance(inputs, Mapping):
+        hint = 'give the rows of each source by its name: {"calls": rows}'
+        raise QueryError(f"{graph.name} (query)", f"inputs={shown(inputs)} does not say which source gets what", hint)
     arrived = _arrive(graph, inputs or {}, bounded, observe)
     run = _Run(arrived)
     for name, step in graph.steps.items():

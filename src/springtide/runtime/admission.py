@@ -1,0 +1,35 @@
+"""How many rows an epoch takes at most. Pure.
+
+A burst makes more epochs, not ever larger ones: between two epochs instances come and go, rows become visible, and a crash repeats no more than one. But an epoch costs Spark a tenth of a
+second, whatever it does. So one that would be over much sooner than anybody needs takes more rows while more are waiting (`docs/decisions/0013-size-of-epochs.md`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+USUAL: Final = 4_000_000
+"""Rows that an epoch takes from an input at most, if nothing is said and no epoch has shown yet how long that takes."""
+MOST: Final = 16_000_000
+"""An epoch is never larger than this unless somebody says so: its rows must fit into the memory of the workers."""
+WANTED: Final = 1.0
+"""Seconds that an epoch may take while more rows are waiting."""
+_STEP: Final = 4
+"""The next epoch is at most so many times as large as the last: one that was short by chance says little."""
+
+
+class Admission:
+    """Decides how many rows the next epoch takes from each input at most."""
+
+    def __init__(self, bound: int | None = None) -> None:
+        """Begin with the usual; a `bound` that somebody gave stays as it is."""
+        self._bound = bound
+        self.limit: int = USUAL if bound is None else bound
+        """Rows of each input, in the next epoch."""
+
+    def learn(self, seconds: float, waiting: int) -> None:
+        """Note how long an epoch took, and how many rows were there that it could not take."""
+        if self._bound is not None or not waiting:
+            return
+        times = min(WANTED / seconds, _STEP) if seconds > 0 else _STEP
+        self.limit = max(USUAL, min(MOST, round(self.limit * times)))
