@@ -17,7 +17,7 @@ def make(folder: Path, files: int = FILES) -> Path:
     for number in range(files):
         path = folder / f"{number:03d}.parquet"
         if not path.exists():
-            _file(number).write_parquet(path.with_suffix(".partial"), row_group_size=125_000)
+            calls(number).write_parquet(path.with_suffix(".partial"), row_group_size=125_000)
             path.with_suffix(".partial").rename(path)
     return folder
 
@@ -36,7 +36,8 @@ def split(data: Path, folder: Path, parts: int) -> Path:
     return folder
 
 
-def _file(number: int) -> pl.DataFrame:
+def calls(number: int) -> pl.DataFrame:
+    """Make the records of one file."""
     rng, rows = np.random.default_rng(number), ROWS_PER_FILE
     ts = _BEGIN + number * _MS_PER_FILE + np.sort(rng.integers(0, _MS_PER_FILE, rows))
 

@@ -46,7 +46,7 @@ Runner = Callable[[str, Path, Path], float]
 def main(*args: str) -> None:
     """Run all queries on all sides, or some."""
     parser = argparse.ArgumentParser(prog="peers")
-    parser.add_argument("--records", type=int, default=10_000_000)
+    parser.add_argument("--records", type=int, help="of every query; else each has its own number")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--queries", nargs="+", choices=QUERIES, default=list(QUERIES))
     parser.add_argument(
@@ -79,13 +79,14 @@ def _kept(name: str, runners: Mapping[str, Runner], given: argparse.Namespace, f
 def _beside(name: str, runners: Mapping[str, Runner], given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Measure one query on all sides that have it."""
     query = QUERIES[name]
+    wanted = given.records or query.records
     sides = [side for side in runners if side != "spark" or name in spark_side.FORMS]
     right: dict[int, pl.DataFrame] = {}
     seconds: dict[str, list[float]] = {side: [] for side in sides}
     ended: dict[str, float] = {}
     compared: dict[str, int] = {}
     for number in range(-1, given.rounds):
-        records = given.records if number >= 0 else max(1, given.records // 10)
+        records = wanted if number >= 0 else max(1, wanted // 10)
         for side in _order(sides, number):
             if side in ended or sum(seconds[side]) > given.seconds:
                 continue
@@ -114,10 +115,10 @@ def _beside(name: str, runners: Mapping[str, Runner], given: argparse.Namespace,
             if number >= 0:
                 seconds[side].append(took)
     say(f"{name}: {max(compared.values())} rows are the same on all sides")
-    rates = {side: summary([given.records / s for s in found]) for side, found in seconds.items() if found}
+    rates = {side: summary([wanted / s for s in found]) for side, found in seconds.items() if found}
     rates |= {side: {"below": rate} for side, rate in ended.items()}
     return ratios.of_query(rates) | {
-        "records": given.records,
+        "records": wanted,
         "rows_compared": max(compared.values()),
         "rates": rates,
         "revision": revision(),

@@ -41,10 +41,10 @@ def per_file_of(records: int) -> int:
     return max(1, min(MOST_PER_FILE, -(-records // LEAST_FILES)))
 
 
-def _calls(records: int) -> Rows:
-    made = cdr.make(DATA / "cdr", -(-records // cdr.ROWS_PER_FILE))
-    scan = pl.concat([pl.scan_parquet(made / f"{i:03d}.parquet") for i in range(-(-records // cdr.ROWS_PER_FILE))])
-    return lambda first, count: scan.slice(first, count).collect()
+def _calls(first: int, count: int) -> pl.DataFrame:
+    size = cdr.ROWS_PER_FILE
+    numbers = range(first // size, -(-(first + count) // size))
+    return pl.concat([cdr.calls(number) for number in numbers]).slice(first % size, count)
 
 
 def _clicks(records: int) -> Rows:
@@ -52,4 +52,8 @@ def _clicks(records: int) -> Rows:
     return lambda first, count: rows.slice(first, count)
 
 
-_ROWS: dict[str, Callable[[int], Rows]] = {"calls": _calls, "clicks": _clicks, "events": lambda _: nexmark.events}
+_ROWS: dict[str, Callable[[int], Rows]] = {
+    "calls": lambda _: _calls,
+    "clicks": _clicks,
+    "events": lambda _: nexmark.events,
+}
