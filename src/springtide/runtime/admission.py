@@ -14,8 +14,8 @@ MOST: Final = 16_000_000
 """An epoch is never larger than this unless somebody says so: its rows must fit into the memory of the workers."""
 WANTED: Final = 1.0
 """Seconds that an epoch may take while more rows are waiting."""
-_STEP: Final = 4
-"""The next epoch is at most so many times as large as the last: one that was short by chance says little."""
+_STEP: Final = 2
+"""An epoch takes at most so many times as many rows as the last one did: one that was short by chance says little."""
 
 
 class Admission:
@@ -27,9 +27,18 @@ class Admission:
         self.limit: int = USUAL if bound is None else bound
         """Rows of each input, in the next epoch."""
 
-    def learn(self, seconds: float, waiting: int) -> None:
-        """Note how long an epoch took, and how many rows were there that it could not take."""
-        if self._bound is not None or not waiting:
-            return
-        times = min(WANTED / seconds, _STEP) if seconds > 0 else _STEP
-        self.limit = max(USUAL, min(MOST, round(self.limit * times)))
+    def learn(self, seconds: float, rows: int, waiting: int) -> None:
+        """Note how long an epoch took, how many rows it got from the input that gave the most, and how many were there that it could not take.
+
+        Once none are waiting, the next burst begins with the usual again: nobody knows what its rows will cost.
+        """
+        if self._bound is None:
+            times = min(WANTED / seconds, _STEP) if seconds > 0 else _STEP
+            self.limit = max(USUAL, min(MOST, round(min(rows, self.limit) * times))) if waiting else USUAL
+
+    def forget(self) -> bool:
+        """Begin with the usual again; return whether an epoch could have been larger than that."""
+        if self._bound is not None or self.limit == USUAL:
+            return False
+        self.limit = USUAL
+        return True

@@ -92,10 +92,10 @@ class Backfill:
         opened: Callable[[str, Any], Any],
         remove: Callable[[set[str]], None],
         owner: Callable[[str], Owner],
-        limit: int,
+        admission: Admission,
         instances: int,
     ) -> None:
-        """Read nothing yet. `opened` adds to a source's position what a run remembers of it; `plan` leads to the steps named."""
+        """Read nothing yet. `opened` adds to a source's position what a run remembers of it; `plan` leads to the steps named; slices are as large as what the query's own epochs take."""
         self.names, self.plan = tuple(names), plan
         self._execute, self._tiers, self._patience, self._opened, self._remove = (
             execute,
@@ -104,7 +104,7 @@ class Backfill:
             opened,
             remove,
         )
-        self._owner, self._limit = owner, limit
+        self._owner, self._admission = owner, admission
         decisions = Reconfiguration(plan, Manifest(NO_EPOCH, Generation(0)))
         decisions.handle(Start(None, instances))
         self._maps = decisions.maps
@@ -133,7 +133,7 @@ class Backfill:
         rows, before = self._round.rows, self._last
         self._end_round()
         self._last = rows
-        return rows <= self._limit or (before is not None and 2 * rows > before)
+        return rows <= self._admission.limit or (before is not None and 2 * rows > before)
 
     def finish(self, boundary: States, origins: tuple[str, ...]) -> Built:
         """Read what is left, and return the state as it is at a boundary."""
@@ -167,7 +167,7 @@ class Backfill:
         for name, source in self.plan.graph.of_kind(steps.Source).items():
             if (again := self._again(name, source, now.get(name, SourceState()))) is not None:
                 found[name] = replace(source, connector=again, idle_after=None)
-        intake = Intake(found, Admission(self._limit), lambda: 0.0, self._patience, self._ledgers)
+        intake = Intake(found, self._admission, lambda: 0.0, self._patience, self._ledgers)
         intake.open(self._owner)
         return _Round(intake, [s.connector for s in found.values() if isinstance(s.connector, _Again)])
 

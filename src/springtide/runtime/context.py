@@ -11,7 +11,7 @@ from springtide.elastic.resources.resources import Resources
 from springtide.elastic.settings import Elastic
 from springtide.elastic.snapshot import Snapshot
 from springtide.query import steps
-from springtide.runtime.admission import Admission
+from springtide.runtime.admission import USUAL, Admission
 from springtide.runtime.commands import Commands
 from springtide.runtime.identity import identity
 from springtide.runtime.intake import Intake
@@ -36,7 +36,8 @@ class RunContext:
     def __init__(self, plan: Plan, checkpoint: Checkpoint, options: Options, resources: Resources) -> None:
         """Touch nothing yet."""
         self.query, self.checkpoint, self.options, self.resources = plan.graph.name, checkpoint, options, resources
-        self.admission = Admission(options.rows_per_epoch)
+        # Replicas take what one of them proposes, so none of them may find that it can do with more than the others.
+        self.admission = Admission(options.rows_per_epoch or (USUAL if options.replica else None))
         self.observer = Observer(plan, checkpoint, options, resources)
         self.commands = Commands(checkpoint.root, self.note)
         self.patience = Patience(options.patience, self.note, self.commands.told_to_stop, options.timer)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from springtide.elastic.snapshot import Snapshot
-from springtide.query.errors import SpringtideError
+from springtide.query.errors import SpringtideError, UnavailableError
 from springtide.query.ids import EpochNumber
 from springtide.query.plurals import plural
 from springtide.runtime.buffers import record
@@ -20,6 +20,7 @@ from springtide.runtime.failpoints import failpoint, fails_now
 from springtide.runtime.form import Form
 from springtide.runtime.measuring import metrics_of
 from springtide.runtime.old_owners import with_old_owners
+from springtide.runtime.patience import said
 from springtide.runtime.planning import plan_epoch, share_out, unrepeatable
 from springtide.runtime.recovering import Recovery, lost
 from springtide.state.errors import CheckpointError, LostError
@@ -43,6 +44,8 @@ class Epochs:
         """The error that occurred during or after the commit of a new form's first epoch, or when one was taken back: this run cannot continue."""
         self.expected: list[Callable[[Snapshot], None]] = []
         """Called with what is measured of the next epoch."""
+        self._looked = 0.0
+        """Seconds that the last look at the sources took: some of them read there."""
         self._begins: Manifest | None = None
         """What the next epoch begins with if that is not the last manifest: while the query is being replaced."""
 
@@ -62,6 +65,7 @@ class Epochs:
 
     def _take_on(self, form: Form, begins: Manifest | None) -> None:
         self.form, self._begins, self.context.observer.plan = form, begins, form.plan
+        self.context.admission.forget()  # what the other form could do says nothing about this one
 
     @property
     def _before(self) -> Manifest:
@@ -74,6 +78,12 @@ class Epochs:
         """Return whether an epoch would do anything now: there are new rows, an input has ended, or time moves on."""
         if self.failure is not None:
             raise self.failure
+        began = self.context.options.timer()
+        found = self._look()
+        self._looked = self.context.options.timer() - began
+        return found
+
+    def _look(self) -> bool:
         return self.form.intake.look(self._before.sources, self._before.epoch + 1)
 
     def run(self, batch: Batch | None) -> Manifest:
@@ -89,7 +99,7 @@ class Epochs:
         failpoint("before-job")
         with context.options.spans.span("run"):
             number = context.manifest.epoch + 1
-            work = context.patience.attempt(f"epoch {number}", lambda: self._perform(started, batch))
+            work = context.patience.attempt(f"epoch {number}", lambda: self._attempted(started, batch))
             context.options.spans.tasks(work[1])
         failpoint("after-job")
         if self.form.intake.fails and fails_now(context.checkpoint.root, work[0].number):
@@ -107,7 +117,7 @@ class Epochs:
         form.reconfiguring.committed(manifest)
         if batch is not None:
             form.intake.micro_batch(started, [r.times for r in reports])
-        backlogs = form.intake.backlogs()
+        backlogs, (rows, waiting) = form.intake.backlogs(), form.intake.admitted(reports)
         form.intake.done()
         with span("publish"):
             form.publishing.publish()
@@ -118,7 +128,7 @@ class Epochs:
             context.patience.attempt("checkpoint", context.storage.settle)
             self.release()
         failpoint("after-clean")
-        context.admission.learn(context.options.timer() - started, sum(backlogs.values()))
+        context.admission.learn(self._looked + context.options.timer() - started, rows, waiting)
         snapshot = context.observer.epoch(epoch, reports, context.manifest, context.storage, started, backlogs)
         form.reconfiguring.measured(snapshot)
         while self.expected:
@@ -132,6 +142,19 @@ class Epochs:
             self.form.intake.committed(durable.epoch, durable.sources)
 
     # ── its tasks ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _attempted(self, started: float, batch: Batch | None) -> Outcome:
+        """Run the tasks of an epoch; one that is larger than usual and fails is cut again, as it may just have been too large for the memory of the workers."""
+        try:
+            return self._perform(started, batch)
+        except Exception as error:
+            is_understood = isinstance(error, SpringtideError) and not isinstance(error, UnavailableError)
+            if is_understood or not self.context.admission.forget():
+                raise
+            limit = self.context.admission.limit
+            self.context.note(f"an epoch failed ({said(error)}); it is tried again with {plural(limit, 'row')} of an input at most")
+        self._look()
+        return self._perform(started, batch)
 
     def _perform(self, started: float, batch: Batch | None) -> Outcome:
         """Run the tasks of an epoch; if state is lost, rebuild it first. Tasks that fail because state is missing are run again."""

@@ -148,8 +148,8 @@ class Query(Graph):
 
         `instances` is the number of parallel workers of every subquery, or of some by the name of a step; without it a new query has as
         many as Spark has slots and an old one as many as before. `trigger` is the least time between two epochs ("1 second"). A burst of
-        input is taken in at most `rows_per_epoch` rows at a time; if nothing is said 4 million, and up to 16 million while epochs are shorter than a
-        second. What Spark reads (`st.spark`) is bounded by options of its own (`maxOffsetsPerTrigger`, `maxFilesPerTrigger`).
+        input is taken in at most `rows_per_epoch` rows at a time; if nothing is said 4 million of each
+        input, and up to 16 million while epochs are shorter than a second. What Spark reads (`st.spark`) is bounded by options of its own (`maxOffsetsPerTrigger`, `maxFilesPerTrigger`).
 
         With `elastic` the number of instances and the owners of buckets change while the query runs: True for the usual policy, a
         policy, or `st.Elastic(…)` with limits and all.

@@ -19,7 +19,6 @@ from springtide.operators import check_runs
 from springtide.query import steps
 from springtide.query.errors import QueryError, SpringtideError, TakenBackError, UserCodeError
 from springtide.query.ids import EpochNumber
-from springtide.runtime.admission import USUAL
 from springtide.runtime.backfilling import Backfill
 from springtide.runtime.context import RunContext
 from springtide.runtime.epochs import Epochs
@@ -67,7 +66,7 @@ class Swapping:
             lambda source, position: ledgers.opened(source, "", position),
             context.storage.drop,
             context.owner,
-            context.options.rows_per_epoch or USUAL,
+            context.admission,
             context.options.usual,
         )
         found.check(context.manifest.sources)

@@ -45,7 +45,7 @@ def calibrated(snapshots: Sequence[Snapshot], decisions: Iterable[Decision] = ()
         handover=_handover(used[1:], switched, overhead, launch),
         pace=_pace(snapshots),
         pause=_pause(used),
-        rows_per_epoch=max(full) if full else None,
+        rows_per_epoch=round(median(full)) if full else None,
         slots=used[-1].slots,
         **{"startup": max(0.0, median(startup))} if startup else {},
     )
