@@ -122,7 +122,7 @@ class Operator(ABC):
                 if parts:
                     merged = pl.concat([p.select(parts[0].columns) for p in parts])
                     merged = merged if table.fold is None else table.fold(merged)
-                    if table.versions and ALIVE in merged.columns:
+                    if table.versions and ALIVE in merged.columns and not merged[ALIVE].all():
                         merged = merged.filter(pl.col(ALIVE) | (pl.col(VERSION) > view.oldest_elsewhere(name)))
                     parts = [merged]
             for part in parts:

@@ -27,24 +27,30 @@ def newest(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     """Keep the rows of each key's newest version, sorted by hash."""
     if not rows.height:
         return rows
-    rows = rows.sort(HASH, maintain_order=True)
-    hashes, versions = rows[HASH].to_numpy(), rows[VERSION].to_numpy()
-    starts = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1]))
-    lengths = np.diff(starts, append=rows.height)
-    if not _one_key_each(rows, keys, starts):  # two keys share a hash: rare
+    hashes = rows[HASH].to_numpy()
+    places = np.argsort(hashes, kind="stable")  # segments are sorted: their runs are merged, which is quicker than to sort
+    ordered = hashes[places]
+    again = np.flatnonzero(ordered[1:] == ordered[:-1])  # the next row has the same hash
+    older, newer = places[again], places[again + 1]
+    if not _have_one_key(rows, keys, older, newer):  # two keys share a hash: rare
+        rows = rows[places]
         last = rows.group_by(HASH, *keys).agg(pl.col(VERSION).max())
         return rows.join(last, on=[HASH, *keys, VERSION], how="semi", nulls_equal=True, maintain_order="left")
-    return rows.filter(versions == np.repeat(np.maximum.reduceat(versions, starts), lengths))
+    versions = rows[VERSION].to_numpy()
+    if (versions[newer] > versions[older]).all():  # as it is unless a small segment has older rows than a large one
+        last_of_run = np.ones(places.size, dtype=bool)
+        last_of_run[again] = False
+        places = places[last_of_run]
+    else:
+        starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+        greatest = np.maximum.reduceat(versions[places], starts)
+        places = places[versions[places] == np.repeat(greatest, np.diff(starts, append=places.size))]
+    return rows[places].with_columns(pl.col(HASH).set_sorted())
 
 
-def _one_key_each(rows: pl.DataFrame, keys: Sequence[str], starts: np.ndarray) -> bool:
-    """Return whether rows with the same hash have the same key; the runs of equal hashes begin at `starts`."""
-    if not keys or starts.size == rows.height:
-        return True
-    other = rows.select(pl.any_horizontal([pl.col(k).ne_missing(pl.col(k).shift(1)) for k in keys])).to_series()
-    inside = other.to_numpy(writable=True)
-    inside[starts] = False
-    return not inside.any()
+def _have_one_key(rows: pl.DataFrame, keys: Sequence[str], some: np.ndarray, others: np.ndarray) -> bool:
+    """Return whether rows with the same hash have the same key, pair by pair."""
+    return all((rows[key][some].eq_missing(rows[key][others])).all() for key in keys)
 
 
 def find(view: StateView, table: str, hashes: pl.Series, keys: Sequence[str]) -> pl.DataFrame | None:

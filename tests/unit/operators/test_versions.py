@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any, ClassVar
 
 import polars as pl
+import pytest
 
 from springtide.exchange.hashing import BUCKET, HASH
 from springtide.operators.operator import Operator, OperatorResult
@@ -82,3 +84,20 @@ def test_a_key_that_is_gone_is_forgotten_when_nothing_older_is_left(tmp_path: An
     assert found is not None
     assert found.select("k", "x").rows() == [("b", 6)]
     assert find(epoch(tmp_path, 6, (last,), ()), "keys", pl.Series([], dtype=pl.UInt64), ["k"]) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_order_the_segments_have(seed: int) -> None:
+    """Against the plain definition: segments that overlap in versions, keys that share a hash, several rows of a version, and none."""
+    rng = Random(seed)
+    keys = [(rng.randrange(1 + seed % 4 * 20), rng.choice("abc") if seed % 3 == 0 else "a") for _ in range(30)]
+    segments = []
+    for _ in range(rng.randrange(1, 6)):
+        some = [(*rng.choice(keys), rng.randrange(8), rng.randrange(99)) for _ in range(rng.randrange(20))]
+        segments.append(rows(*some).sort(HASH))
+    together = pl.concat(segments)
+    last = {key: max(v for h, k, v, *_ in together.rows() if (h, k) == key) for key in together.select(HASH, "k").rows()}
+    wanted = [row for row in together.sort(HASH, maintain_order=True).rows() if row[2] == last[row[:2]]]
+    found = newest(together, ["k"])
+    assert sorted(found.rows()) == sorted(wanted)
+    assert found[HASH].is_sorted()

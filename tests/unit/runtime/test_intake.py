@@ -219,7 +219,7 @@ def test_an_epoch_that_was_too_large_is_tried_again_with_fewer_rows(
     with patch.object(inprocess, "execute", execute):
         engine = run(made.plan(buckets=4), tmp_path, Options(2, timer=lambda: 0.0))
     assert tried == [2, 4, 8, 2, 4, 8, 2, 4, 2]
-    assert any("tried again with 2 rows of an input at most" in event for event in engine.observer.events)
+    assert any("tried again with 2 rows of an input at most" in event for _, event in engine.events)
     compare(result(made), made.run_reference().rows("out"))
 
 
