@@ -1,7 +1,7 @@
 """Latency at a low rate: 1,000 rows/s in real time, tumbling windows of a second, from the end of a window to its rows in an exactly-once Parquet folder; beside Flink.
 
 Row number i is due, and has the time, i milliseconds after the start. So the row that ends a window is due at that window's end. A reader in a process of its own notes when each file of the
-folder can first be seen. A window counts once, by its last file; those of the first seconds are warm-up. Every window's rows are compared with what they must be.
+folder can first be seen. A window counts once, by its last file; those of the first seconds are warm-up. Every window must have a row for each key, and what they count and sum up is compared with what it must be.
 
 Flink runs a DataStream program that is set for the shortest latency, with state on the heap and a checkpoint every 200 ms; the sides take turns. Its rows can be seen after a checkpoint, and
 200 ms divide a second: so all windows of a run wait about as long for one. How long that is, Flink leaves to chance when a job starts; so there are many short runs.
@@ -32,6 +32,8 @@ WARM_UP = 15
 SECONDS = 25
 """Windows of a run that count."""
 ROUNDS = 12
+Sums = tuple[int, int, int]
+"""The rows of a window, the rows of the input that they count, and the sum of their totals."""
 CHECKPOINT_MS = 200
 """Between two checkpoints of Flink."""
 AHEAD = 6.0
@@ -139,9 +141,9 @@ def by_flink(cluster: flink.Flink, seconds: int) -> Run:
 
 def _judged(out: Path, notes: Path, begin: datetime, seconds: int, epochs: Sequence[float] = ()) -> Run:
     """Say how long each window's rows took, and which windows are wrong."""
-    seen, counts = windows(out, times(notes))
+    seen, sums = windows(out, times(notes))
     ends = [begin + timedelta(seconds=i + 1) for i in range(WARM_UP, WARM_UP + seconds)]
-    wrong = sum(counts.get(end) != RATE for end in ends)
+    wrong = sum(sums.get(end) != wanted(WARM_UP + i) for i, end in enumerate(ends))
     return Run([(seen[end] - end.timestamp()) * 1000 for end in ends if end in seen], wrong, list(epochs))
 
 
@@ -185,15 +187,30 @@ def times(notes: Path) -> dict[str, float]:
     return {name: float(when) for when, name in reversed(lines)}
 
 
-def windows(folder: Path, seen: Mapping[str, float]) -> tuple[dict[datetime, float], dict[datetime, int]]:
-    """Return when the last rows of each window, by its end, could be seen, and how many rows of the input they count."""
+def wanted(second: int) -> Sums:
+    """Return what the rows of a window must add up to: each key has one, and the numbers of the rows of that second are in their totals.
+
+    >>> wanted(0)
+    (17, 1000, 499500)
+    """
+    first = second * RATE
+    return KEYS, RATE, sum(range(first, first + RATE))
+
+
+def windows(folder: Path, seen: Mapping[str, float]) -> tuple[dict[datetime, float], dict[datetime, Sums]]:
+    """Return when the last rows of each window, by its end, could be seen, and what they add up to."""
     last: defaultdict[datetime, float] = defaultdict(float)
-    counts: defaultdict[datetime, int] = defaultdict(int)
+    sums: defaultdict[datetime, Sums] = defaultdict(lambda: (0, 0, 0))
     for path in (folder / name for name in seen if name[0] not in "._"):
-        rows = pl.read_parquet(path, glob=False).group_by("window_end").agg(pl.col("n").sum())
+        rows = (
+            pl.read_parquet(path, glob=False)
+            .group_by("window_end")
+            .agg(pl.len().alias("rows"), pl.col("n", "total").sum())
+        )
         if rows.schema["window_end"] == pl.Int64:  # Flink's are milliseconds
             rows = rows.with_columns(pl.from_epoch("window_end", "ms").dt.replace_time_zone("UTC"))
-        for end, n in rows.iter_rows():
+        for end, *found in rows.iter_rows():
             last[end] = max(last[end], seen[path.name])
-            counts[end] += n
-    return last, counts
+            a, b, c = sums[end]
+            sums[end] = (a + found[0], b + found[1], c + found[2])
+    return last, sums

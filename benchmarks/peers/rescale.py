@@ -173,7 +173,7 @@ class _Springtide:
         self._run = QUERY.springtide(files, st.parquet_sink(place / "out")).start(
             self._spark,
             checkpoint=place / "checkpoint",
-            instances={"calls": 2, "windows": 1},
+            instances={"calls": 1, "windows": 1},
             trigger="50 milliseconds",
         )
         self.state_bytes = 0

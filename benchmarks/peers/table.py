@@ -18,8 +18,8 @@ HEAD = """
 ## Beside Flink, and the limit
 The same files in and the same rows out (compared), exactly once on every side, on the same two cores, turn about in one run: rows per second of whole runs, medians, with the smallest and the
 largest in brackets. Flink {version} runs in one JVM with parallelism 2 and a checkpoint every second; "SQL" uses the windows and joins that it has built in, "by hand" is a DataStream program that was written
-for the one query and uses what is special about it. Plain Polars computes everything at once, without a stream, state or a checkpoint: nothing that reads and writes these files with Polars can
-be faster. "below" is a run that was ended because it took too long. `heavy-callers`, `district`, `cdr-join` and `clickstream` are the queries of the lines above; `q5`, `q7`, `q8` and `q11` are
+for the one query and uses what is special about it. Plain Polars computes everything at once, without a stream, state or a checkpoint: a program of some lines that a person would write,
+which says what these files and columns cost where nothing is kept. "below" is a run that was ended because it took too long. `heavy-callers`, `district`, `cdr-join` and `clickstream` are the queries of the lines above, some with more records; `q5`, `q7`, `q8` and `q11` are
 NEXMark's hot items, highest bid, new sellers and bids per session.
 
 """

@@ -4,7 +4,8 @@ Tuples have 12 bytes, as in the paper: three integers. Two streams are compared,
 (a + b + c + a' + b' + c') mod 100,003 = 0.
 
 The paper's point: an instance has only its part of the window, so a tuple takes less time in each of N instances. In ours every instance sees every tuple and keeps one in N, so each compares 1/N of what
-one instance compares: throughput grows with N, and not with N² as in the paper, where a tuple goes to √N instances, each of which compares it with 1/√N of the window. Two cores run all instances; what they could do with a core each is the rows over the work of the busiest one, as measured (`by_work`). Nothing else is modelled.
+one instance compares. In the paper a tuple goes to √N instances, each of which compares it with 1/√N of the window: per instance that is 1/N of the comparisons too. Both divide the work by N, and throughput can grow with N; the N² that the paper measured
+does not follow from either. Two cores run all instances; what they could do with a core each is the rows over the work of the busiest one, as measured (`by_work`). Nothing else is modelled.
 The rows of every run are compared with those of a plain NumPy program.
 """
 

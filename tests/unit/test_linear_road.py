@@ -316,8 +316,8 @@ def test_a_rating_that_fails_does_not_replace_a_better_one(
 
     def judged(expressways: int, late: int = 0, seconds: int = 600) -> Any:
         found["late_answers"] = late
-        (tmp_path / "live.json").write_text(json.dumps({"end": 600 + seconds, "began": 0.0}))
-        rating.judged(rating.Case(tmp_path, recording, expressways, 0, 600, 1_200))
+        (tmp_path / "live.json").write_text(json.dumps({"end": rating.RAMP + seconds, "began": 0.0}))
+        rating.judged(rating.Case(tmp_path, recording, expressways, 0, rating.RAMP, rating.RAMP + 600))
         return json.loads((tmp_path / "linear-road.json").read_text())
 
     assert judged(128, late=1)["L"] == 0
@@ -327,6 +327,7 @@ def test_a_rating_that_fails_does_not_replace_a_better_one(
         assert {**after, "tried": best["tried"]} == best
     assert [tried["expressways"] for tried in after["tried"]] == [128, 64, 96, 256, 32]
     assert judged(96)["L"] == 96
+    assert not (tmp_path / "linear-road-short.json").exists(), "that is for shorter ramps"
 
 
 def test_allocations_by_hand_are_numbers_for_every_part() -> None:

@@ -154,20 +154,24 @@ def test_the_latency_is_that_of_the_last_file_of_each_window(tmp_path: Path, mon
     """A window that is missing, or does not count all rows, is wrong."""
     monkeypatch.setattr(windows, "WARM_UP", 1)
     begin = datetime(2024, 1, 1, tzinfo=UTC)
-    rows = {  # file: windows by their ends, their rows, and when the file could be seen, in seconds after the beginning
-        "part-0": ([1, 2], [1_000, 600], 2.05),
-        "part-1": ([2], [400], 2.25),
-        "part-2": ([3], [999], 3.5),
+    monkeypatch.setattr(windows, "RATE", 10)
+    monkeypatch.setattr(windows, "KEYS", 2)
+    rows = {  # file: windows by their ends, their counts and totals, and when the file could be seen, in seconds after the beginning
+        "part-0": ([1, 1, 2], [5, 5, 5], [20, 25, 70], 2.05),
+        "part-1": ([2], [5], [75], 2.25),
+        "part-2": ([3, 3], [5, 5], [120, 124], 3.5),
+        "part-3": ([4, 4], [5, 5], [170, 175], 4.5),
     }
     notes = ["watching"]
-    for name, (ends, counts, seen) in rows.items():
-        file = pl.DataFrame({"window_end": [begin + timedelta(seconds=end) for end in ends], "n": counts})
+    for name, (ends, counts, totals, seen) in rows.items():
+        columns = {"window_end": [begin + timedelta(seconds=end) for end in ends], "n": counts, "total": totals}
+        file = pl.DataFrame(columns)
         file.cast({"window_end": st.TIME}).write_parquet(tmp_path / name)
         notes.append(f"{begin.timestamp() + seen} {name}")
     (tmp_path / "seen").write_text("\n".join([*notes, f"{begin.timestamp() + 9} part-0", ""]))
-    found = windows._judged(tmp_path, tmp_path / "seen", begin, 3, [7.0])
-    assert found.latencies == pytest.approx([250, 500], abs=1)
-    assert found.wrong == 2, "the third counts 999 rows, the fourth is missing"
+    found = windows._judged(tmp_path, tmp_path / "seen", begin, 4, [7.0])
+    assert found.latencies == pytest.approx([250, 500, 500], abs=1)
+    assert found.wrong == 2, "the third sums up something else, the fifth is missing"
     assert found.epochs == [7.0]
 
 

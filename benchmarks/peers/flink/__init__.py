@@ -50,7 +50,12 @@ class Flink:
 
     def __init__(self) -> None:
         self._worker: Worker | None = None
-        self._classes = compiled()
+        self._classes, self._ended = compiled(), False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether a job was ended, and nothing has run since."""
+        return self._worker is None and self._ended
 
     def run(self, folder: Path, longest: float, **task: Any) -> float:
         """Run a job, with its output and checkpoints below a folder; give its seconds."""
@@ -72,6 +77,7 @@ class Flink:
         except (RuntimeError, BrokenPipeError) as error:
             self._worker = None
             if ended.is_set():
+                self._ended = True
                 raise TooLong from error
             raise
         finally:

@@ -76,7 +76,9 @@ def run(
             metavar="TIME|now", help="The shortest time between two epochs; now: process what is there, and end."
         ),
     ] = None,
-    rows_per_epoch: Annotated[int | None, typer.Option(min=1, help="Read at most this many rows of an input in one epoch.")] = None,
+    rows_per_epoch: Annotated[
+        int | None, typer.Option(min=1, help="Read at most this many rows of an input in one epoch.")
+    ] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Print lines instead of the live view.")] = False,
     ui: Annotated[bool, typer.Option("--ui", help="Show the run in the browser too, as springtide ui does.")] = False,
     elastic: Annotated[

@@ -28,7 +28,9 @@ def newest(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     if not rows.height:
         return rows
     hashes = rows[HASH].to_numpy()
-    places = np.argsort(hashes, kind="stable")  # segments are sorted: their runs are merged, which is quicker than to sort
+    places = np.argsort(
+        hashes, kind="stable"
+    )  # segments are sorted: their runs are merged, which is quicker than to sort
     ordered = hashes[places]
     again = np.flatnonzero(ordered[1:] == ordered[:-1])  # the next row has the same hash
     older, newer = places[again], places[again + 1]

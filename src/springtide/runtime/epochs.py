@@ -152,7 +152,9 @@ class Epochs:
             if is_understood or not self.context.admission.forget():
                 raise
             limit = self.context.admission.limit
-            self.context.note(f"an epoch failed ({said(error)}); it is tried again with {plural(limit, 'row')} of an input at most")
+            self.context.note(
+                f"an epoch failed ({said(error)}); it is tried again with {plural(limit, 'row')} of an input at most"
+            )
         self._look()
         return self._perform(started, batch)
 

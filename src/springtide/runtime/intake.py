@@ -268,7 +268,11 @@ class Intake:
     def admitted(self, reports: Sequence[TaskReport]) -> tuple[int, int]:
         """Return how many rows the epoch got from the source that gave the most, and how many it could not take, of what is read in Python."""
         ours = [name for name, takes in self.takes.items() if takes]
-        kinds = ("accepted", "late", "rejected")  # what slices say of a topic are offsets, which need not have a record each
+        kinds = (
+            "accepted",
+            "late",
+            "rejected",
+        )  # what slices say of a topic are offsets, which need not have a record each
         got = (sum(r.sources.get(name, {}).get(kind, 0) for r in reports for kind in kinds) for name in ours)
         return max(got, default=0), sum(take.backlog for name in ours for take in self.takes[name].values())
 

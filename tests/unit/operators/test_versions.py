@@ -96,7 +96,9 @@ def test_whatever_order_the_segments_have(seed: int) -> None:
         some = [(*rng.choice(keys), rng.randrange(8), rng.randrange(99)) for _ in range(rng.randrange(20))]
         segments.append(rows(*some).sort(HASH))
     together = pl.concat(segments)
-    last = {key: max(v for h, k, v, *_ in together.rows() if (h, k) == key) for key in together.select(HASH, "k").rows()}
+    last = {
+        key: max(v for h, k, v, *_ in together.rows() if (h, k) == key) for key in together.select(HASH, "k").rows()
+    }
     wanted = [row for row in together.sort(HASH, maintain_order=True).rows() if row[2] == last[row[:2]]]
     found = newest(together, ["k"])
     assert sorted(found.rows()) == sorted(wanted)

@@ -236,6 +236,8 @@ def test_what_spark_reads_and_what_was_not_read_do_not_make_epochs_larger(tmp_pa
     """Epochs grow by what they took, of what is read in Python."""
     made = query(*rows(*range(5)))
     admitted: list[tuple[int, int]] = []
-    with patch.object(admission.Admission, "learn", lambda self, seconds, rows, waiting: admitted.append((rows, waiting))):
+    with patch.object(
+        admission.Admission, "learn", lambda self, seconds, rows, waiting: admitted.append((rows, waiting))
+    ):
         run(made.plan(buckets=4), tmp_path, Options(2, rows_per_epoch=3))
     assert admitted == [(3, 2), (2, 0)]
