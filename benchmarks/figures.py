@@ -1,8 +1,9 @@
-"""The table of all figures, docs/figures.md, made of the files in benchmarks/results: `python -m benchmarks.figures`.
+"""The table of all figures, docs/figures.md, and pictures, made of the files in benchmarks/results: `python -m benchmarks.figures`.
 
 Every benchmark writes it anew when it keeps its result. One that nobody has written a line for yet, or whose figures have changed their names, is shown with its plain numbers.
 """
 
+import importlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -489,5 +490,26 @@ def write() -> None:
     PAGE.write_text(page(), "utf-8")
 
 
+PICTURES = {
+    "peers": "benchmarks.peers.picture",
+    "linear-road-elastic": "benchmarks.linear_road.elastic",
+    "sine": "benchmarks.clickstream.sine",
+    "operators": "benchmarks.streamcloud.operators",
+    "protocols": "benchmarks.streamcloud.protocols",
+    "cartesian-last-n": "benchmarks.streamcloud.last_n",
+    "reconfigure": "benchmarks.elastic.reconfigure",
+}
+"""What draws a result as it was kept."""
+
+
+def draw(name: str) -> None:
+    """Draw what was kept of a benchmark, if it has a picture."""
+    if name in PICTURES:
+        importlib.import_module(PICTURES[name]).draw(json.loads((RESULTS / f"{name}.json").read_text("utf-8")))
+
+
 if __name__ == "__main__":
     write()
+    for drawn in PICTURES:
+        if (RESULTS / f"{drawn}.json").exists():
+            draw(drawn)
