@@ -96,7 +96,7 @@ LINES: dict[str, Line] = {
     "topk": (
         "the most visited language versions every 30 s, Parquet to Parquet; page views that come twice as fast as they can be processed",
         lambda d: (
-            f"{rate(d['springtide'], 'page views')}; {d['open_ratio']:.2f} of it under twice the load, where at most {short(d['open_most_waiting'])} wait"
+            f"{rate(d['springtide'], 'page views')}; {d['open_ratio']:.2f} of it under twice the load, where at most {short(d['open_most_waiting'])} wait and the source holds back the others"
         ),
         lambda d: f"SEEP on 50 VMs: {short(d['paper_events_per_s'])}/s",
     ),
