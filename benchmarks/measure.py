@@ -89,6 +89,7 @@ def result(name: str, **figures: Any) -> None:
         "revision": revision(),
     }
     keep(name, line)
+    figures_page.draw(name)
     print(json.dumps(line))
 
 

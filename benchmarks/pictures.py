@@ -1,6 +1,6 @@
 """Pictures of experiments, for the documents: `docs/pictures/NAME.png`, in the style of a run's chart."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -8,6 +8,24 @@ from benchmarks.measure import ROOT, say
 from springtide.charts import STYLE
 
 FOLDER = ROOT / "docs" / "pictures"
+POINTS = 400
+"""A curve that is kept with a result has about so many points at most."""
+
+
+def thinned(values: Iterable[float | None]) -> list[float | None]:
+    """Keep a curve with a result: not more points than one can see, and not more digits.
+
+    >>> thinned([1.23456, None, 7])
+    [1.235, None, 7]
+    """
+    found = list(values)
+    some = found[:: -(-len(found) // POINTS) or 1]
+    return [float(f"{v:.4g}") if isinstance(v, float) else v for v in some]
+
+
+def series(values: Iterable[float | None]) -> list[float]:
+    """Read a curve that was kept; where nothing is known it has a gap."""
+    return [float("nan") if v is None else v for v in values]
 
 
 @contextmanager

@@ -9,6 +9,7 @@ Compared are as many instances all the time as the highest load needed. The rows
 
 import argparse
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from benchmarks.clickstream.data import requests
 from benchmarks.clickstream.patterns import plain, query_of, same_rows
 from benchmarks.elastic.live import SLOW, session
 from benchmarks.measure import DATA, result, scratch
-from benchmarks.pictures import picture
+from benchmarks.pictures import picture, series, thinned
 from springtide.charts import COLOURS, INK, PALE
 from springtide.elastic.policies.threshold import PRESETS
 
@@ -50,7 +51,6 @@ def main(*args: str) -> None:
     waits = [s.latency.p95 for s in snapshots if s.latency]
     seconds = snapshots[-1].time - begun
     behind = max(s.backlog for s in snapshots)
-    _draw(snapshots, begun)
     result(
         "sine",
         changes=len([d for d in decisions if d.instruction.subquery == "last"]),
@@ -65,6 +65,14 @@ def main(*args: str) -> None:
         requests_per_s=[MEAN - AMPLITUDE, MEAN + AMPLITUDE],
         period_s=PERIOD,
         thresholds=[0.4, 0.8],
+        drawn={
+            "seconds": thinned(s.time - begun for s in snapshots),
+            "came_per_s": thinned(s.rate for s in snapshots),
+            "processed_per_s": thinned(s.rows / s.period for s in snapshots),
+            "instances": thinned(q.instances for q in own),
+            "busiest_pct": thinned(100 * max(s.utilisation("last")) for s in snapshots),
+            "p95_latency_s": thinned(s.latency.p95 if s.latency else None for s in snapshots),
+        },
     )
 
 
@@ -119,20 +127,21 @@ def _data(seconds: int) -> tuple[Path, int]:
     return folder, total
 
 
-def _draw(snapshots: list[Any], begun: float) -> None:
+def draw(figures: Mapping[str, Any]) -> None:
+    """Draw the load, what followed it, and how long rows waited."""
+    found = figures["drawn"]
+    times = found["seconds"]
     title = "a click-stream that triples within half a minute, thresholds of 80 and 40 %"
     with picture("sine", (1, 1, 1), title=title) as (rates, instances, waits):
-        times = [s.time - begun for s in snapshots]
-        rates.plot(times, [s.rate for s in snapshots], color=PALE, linewidth=3, label="requests that came")
-        rates.plot(times, [s.rows / s.period for s in snapshots], color=INK, linewidth=1, label="processed")
+        rates.plot(times, found["came_per_s"], color=PALE, linewidth=3, label="requests that came")
+        rates.plot(times, found["processed_per_s"], color=INK, linewidth=1, label="processed")
         rates.set(ylabel="per second", ylim=(0, None))
-        degrees = [s.subqueries["last"].instances for s in snapshots]
-        instances.step(times, degrees, where="post", color=COLOURS[0], label="instances")
+        instances.step(times, found["instances"], where="post", color=COLOURS[0], label="instances")
         busy = instances.twinx()
-        busy.plot(times, [100 * max(s.utilisation("last")) for s in snapshots], color=COLOURS[1], linewidth=0.7)
-        for bound in (40, 80):
-            busy.axhline(bound, color=PALE, linestyle=":")
+        busy.plot(times, found["busiest_pct"], color=COLOURS[1], linewidth=0.7)
+        for bound in figures["thresholds"]:
+            busy.axhline(100 * bound, color=PALE, linestyle=":")
         busy.set(ylabel="busiest, %", ylim=(0, 200))
         instances.set(ylabel="instances", ylim=(0, None))
-        waits.plot(times, [s.latency.p95 if s.latency else np.nan for s in snapshots], color=COLOURS[2])
+        waits.plot(times, series(found["p95_latency_s"]), color=COLOURS[2])
         waits.set(ylabel="p95 latency, s", xlabel="seconds", ylim=(0, None))

@@ -13,6 +13,7 @@ median of `FLINK_ROUNDS` runs. `--alone` leaves Flink out.
 
 import statistics
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from pyspark.sql import functions as sf
 
 import springtide as st
 from benchmarks.measure import DATA, result, say, scratch, session, summary
-from benchmarks.pictures import picture
+from benchmarks.pictures import picture, thinned
 from springtide.charts import COLOURS, INK, PALE
 
 CALLERS = 18_000
@@ -63,7 +64,6 @@ def main(*args: str) -> None:
             drawn = (seconds, degrees)
             say(f"run {i}: " + ", ".join(f"{name}: {e[-1]:.0f} ms" for name, e in extras.items()))
         worst = [max(e[i] for e in extras.values()) for i in range(REPEATS)]
-        _draw(*drawn)
         theirs = spark_restarts(spark, data, folder / "spark")
     result(
         "reconfigure",
@@ -80,6 +80,7 @@ def main(*args: str) -> None:
         spark=theirs,
         rows_compared=still.height,
         state_pane_rows=state,
+        drawn={"epoch_ms": thinned(1000 * s for s in drawn[0]), "instances": thinned(drawn[1])},
     )
 
 
@@ -112,20 +113,21 @@ def _cold(data: Path) -> float:
     return extra
 
 
-def _draw(seconds: list[float], degrees: list[int]) -> None:
+def draw(figures: Mapping[str, Any]) -> None:
     """Draw the epochs of one run: how long each took, and with how many instances."""
+    if "drawn" not in figures:  # older results have no curve
+        return
+    millis, degrees = figures["drawn"]["epoch_ms"], figures["drawn"]["instances"]
     with picture("reconfigure", title="epochs of heavy callers with 10⁶ rows of state, as instances change") as (axes,):
-        axes.bar(range(len(seconds)), [1000 * s for s in seconds], color=COLOURS[0], width=0.7)
+        axes.bar(range(len(millis)), millis, color=COLOURS[0], width=0.7)
         switched = [i for i in range(1, len(degrees)) if degrees[i] != degrees[i - 1]]
-        axes.bar(
-            switched, [1000 * seconds[i] for i in switched], color=COLOURS[1], width=0.7, label="first with a new map"
-        )
+        axes.bar(switched, [millis[i] for i in switched], color=COLOURS[1], width=0.7, label="first with a new map")
         for i in switched:
             axes.axvline(i - 0.5, color=PALE, linestyle=":")
             at = axes.get_xaxis_transform()
             axes.text(i - 0.3, 0.97, f"{degrees[i - 1]} → {degrees[i]}", color=INK, transform=at, fontsize=8, va="top")
-        axes.set(xlabel="epoch", ylabel="milliseconds", xlim=(-1, len(seconds)))
-        axes.set_ylim(0, 1250 * max(seconds))
+        axes.set(xlabel="epoch", ylabel="milliseconds", xlim=(-1, len(millis)))
+        axes.set_ylim(0, 1.25 * max(millis))
 
 
 def calls(panes: int) -> Path:

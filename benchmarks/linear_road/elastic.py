@@ -22,7 +22,7 @@ from benchmarks.linear_road.rating import HIGHEST, SEED, Case
 from benchmarks.linear_road.source import Recording
 from benchmarks.linear_road.traffic import LOWEST
 from benchmarks.measure import DATA, result, say, scratch, session
-from benchmarks.pictures import picture
+from benchmarks.pictures import picture, series, thinned
 from springtide.charts import COLOURS, INK, PALE
 from springtide.elastic.decisions import Decision
 from springtide.elastic.policies.policy import Policy
@@ -70,7 +70,6 @@ def main(*arguments: str) -> None:
     manual = _manual(model, Trace("full", np.full(PLATEAU, rate)))
     best = _best(manual)
     chosen = by_threshold[round(DELTA * 100)]
-    _draw_thresholds(by_threshold, manual, best)
     result(
         "linear-road-elastic",
         live=live,
@@ -111,8 +110,7 @@ def allocation_of(text: str) -> dict[str, int]:
 def _dynamic_live(spark: Any, expressways: int, ramp: int, full: int) -> Outcome:
     policy = st.Elastic(policy=st.Bottleneck(delta=DELTA, k=2), every=5.0, max=4, balancing=None)
     snapshots, decisions, found = _live(spark, expressways, ramp, full, instances=1, elastic=policy)
-    _draw_live(snapshots, expressways)
-    return snapshots, decisions, found | {"changes": [str(d.change) for d in decisions]}
+    return snapshots, decisions, found | {"changes": [str(d.change) for d in decisions], "drawn": _curves(snapshots)}
 
 
 def _fixed_live(spark: Any, expressways: int, ramp: int, full: int, parts: Mapping[str, int]) -> dict[str, Any]:
@@ -147,21 +145,40 @@ def _compared(live: Mapping[str, Any], by_hand: Sequence[Mapping[str, Any]]) -> 
     }
 
 
-def _draw_live(snapshots: Sequence[Snapshot], expressways: int) -> None:
+def _curves(snapshots: Sequence[Snapshot]) -> dict[str, Any]:
+    """Keep what is drawn of a run."""
+    return {
+        "seconds": thinned(s.time - snapshots[0].time for s in snapshots),
+        "came_per_s": thinned(s.rate for s in snapshots),
+        "processed_per_s": thinned(s.rows / s.period for s in snapshots),
+        "instances": {
+            name: thinned(s.subqueries[name].instances for s in snapshots) for name in snapshots[0].subqueries
+        },
+        "p95_latency_s": thinned(s.latency.p95 if s.latency else None for s in snapshots),
+    }
+
+
+def draw(figures: Mapping[str, Any]) -> None:
+    """Draw the live run, and what the simulator says of thresholds."""
+    live = figures["live"]
+    _draw_live(live["drawn"], live["expressways"])
+    manual = {int(number): found for number, found in figures["manual"].items()}
+    _draw_thresholds({int(d): found for d, found in figures["by_threshold"].items()}, manual, _best(manual))
+
+
+def _draw_live(drawn: Mapping[str, Any], expressways: int) -> None:
     title = f"{expressways} expressways, from one instance of everything"
     with picture("linear-road-elastic", (1.2, 1.2, 1), title=title) as axes:
         rates, instances, waits = axes
-        times = [s.time - snapshots[0].time for s in snapshots]
-        came = [s.rate / 1e3 for s in snapshots]
-        done = [s.rows / s.period / 1e3 for s in snapshots]
-        rates.plot(times, came, color=PALE, linewidth=3, label="messages that came")
-        rates.plot(times, done, color=INK, linewidth=1, label="processed")
+        times = drawn["seconds"]
+        rates.plot(times, [n / 1e3 for n in drawn["came_per_s"]], color=PALE, linewidth=3, label="messages that came")
+        rates.plot(times, [n / 1e3 for n in drawn["processed_per_s"]], color=INK, linewidth=1, label="processed")
         bottom = np.zeros(len(times))
-        for (name, _), colour in zip(snapshots[0].subqueries.items(), COLOURS, strict=False):
-            degrees = np.array([s.subqueries[name].instances for s in snapshots], dtype=np.float64)
+        for (name, counts), colour in zip(drawn["instances"].items(), COLOURS, strict=False):
+            degrees = np.array(counts, dtype=np.float64)
             instances.fill_between(times, bottom, bottom + degrees, step="post", color=colour, label=name)
             bottom += degrees
-        waits.plot(times, [s.latency.p95 if s.latency else np.nan for s in snapshots], color=COLOURS[0])
+        waits.plot(times, series(drawn["p95_latency_s"]), color=COLOURS[0])
         rates.set(ylabel="thousands per second", ylim=(0, None))
         instances.set(ylabel="instances", ylim=(0, None))
         waits.set(ylabel="p95 latency, s", xlabel="seconds", ylim=(0, 5))

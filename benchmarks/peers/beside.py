@@ -28,7 +28,7 @@ import polars as pl
 
 import springtide as st
 from benchmarks.measure import kept, result, revision, say, scratch, session, summary
-from benchmarks.peers import data, flink, picture, ratios, rows
+from benchmarks.peers import data, flink, ratios, rows
 from benchmarks.peers import spark as spark_side
 from benchmarks.peers.queries import QUERIES
 
@@ -128,7 +128,6 @@ def _keep(found: dict[str, Any]) -> None:
     """Keep what was found, with what is known of the other queries, and draw it."""
     together = kept("peers").get("queries", {}) | found
     queries = {name: together[name] for name in QUERIES if name in together}
-    picture.draw(queries)
     result("peers", **ratios.of_all(queries), flink=flink.VERSION, queries=queries)
 
 

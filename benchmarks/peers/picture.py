@@ -11,8 +11,9 @@ from benchmarks.peers.table import LABELS
 COLOURS = ("#0b6e99", "#e8590c", "#ffa94d", "#862e9c", "#cc5de8", "#868e96", "#212529")
 
 
-def draw(queries: Mapping[str, Mapping[str, Any]]) -> None:
+def draw(figures: Mapping[str, Any]) -> None:
     """Draw the rates of all queries and sides, on a logarithmic scale."""
+    queries = figures["queries"]
     width = 0.8 / len(LABELS)
     with pictures.picture("peers", (2,), title="Rows per second on two cores, Parquet to Parquet, exactly once") as (
         axes,

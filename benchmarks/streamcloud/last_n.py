@@ -61,7 +61,6 @@ def main(*args: str) -> None:
                     )
     least = min(given.instances)
     gain = {str(n): statistics.median(work[n]) / statistics.median(work[least]) for n in given.instances}
-    _draw(rates, work)
     result(
         "cartesian-last-n",
         tuples_per_s={str(n): summary(r) for n, r in rates.items()},
@@ -134,14 +133,14 @@ def _exponent(gain: Mapping[int, float]) -> float:
     return round(float(np.polyfit(n, g, 1)[0]), 3)
 
 
-def _draw(rates: Mapping[int, list[float]], work: Mapping[int, list[float]]) -> None:
+def draw(figures: Mapping[str, Any]) -> None:
+    """Draw throughput by instances."""
+    rates, work = ({int(i): r["median"] for i, r in figures[name].items()} for name in ("tuples_per_s", "by_work"))
     with picture("cartesian-last-n", (1.5,), title="Cartesian product over windows of 20,000 tuples") as (axes,):
         n = list(rates)
-        first = statistics.median(work[n[0]])
-        axes.plot(n, [statistics.median(rates[i]) for i in n], color=COLOURS[0], marker="o", label="on two cores")
-        axes.plot(
-            n, [statistics.median(work[i]) for i in n], color=COLOURS[1], marker="o", label="by the busiest one's work"
-        )
+        first = work[n[0]]
+        axes.plot(n, [rates[i] for i in n], color=COLOURS[0], marker="o", label="on two cores")
+        axes.plot(n, [work[i] for i in n], color=COLOURS[1], marker="o", label="by the busiest one's work")
         axes.plot(n, [first * i / n[0] for i in n], color=PALE, linestyle="--", label="N")
         axes.plot(n, [first * (i / n[0]) ** 2 for i in n], color=PALE, linestyle=":", label="N²")
         axes.set(xlabel="instances", ylabel="tuples/s", xscale="log", yscale="log")

@@ -19,7 +19,7 @@ import itertools
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -174,8 +174,6 @@ def main(*args: str) -> None:
     with scratch() as folder:
         for name in given.operators:
             found[name] = _operator(spark, CASES[name], name, file, folder, given)
-    _draw(found)
-    _draw_modelled(found)
     result(
         "operators",
         speedup={name: f["speedup"] for name, f in found.items()},
@@ -331,6 +329,12 @@ def compared(case: Case, calls: Calls, total: int, folder: Path) -> tuple[int, i
     if not wanted.height:
         raise AssertionError("there is not one row to compare")
     return different(given, wanted), wanted.height
+
+
+def draw(figures: Mapping[str, Any]) -> None:
+    """Draw both pictures."""
+    _draw(figures["operators"])
+    _draw_modelled(figures["operators"])
 
 
 def _draw_modelled(found: dict[str, Any]) -> None:

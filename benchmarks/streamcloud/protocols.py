@@ -13,6 +13,7 @@ Two cores run all instances. All windows of every run are compared with those of
 import argparse
 import statistics
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,6 @@ def main(*args: str) -> None:
                 compared += rows
                 said = ", ".join(f"{c['change']} {c['protocol']} {c['seconds'] * 1000:.0f} ms" for c in changes)
                 say(f"{callers:,} callers, {size} s: {said}; {more} rows wrong of {rows:,}")
-    _draw(found, given.sizes, given.callers)
     largest = max(given.callers)
     by = {
         protocol: {str(s): _median(found, protocol, size_s=s, callers=largest) for s in given.sizes}
@@ -178,7 +178,10 @@ def _median(found: list[dict[str, Any]], protocol: str, **like: Any) -> float:
     return round(statistics.median(fits), 4)
 
 
-def _draw(found: list[dict[str, Any]], sizes: list[int], callers: list[int]) -> None:
+def draw(figures: Mapping[str, Any]) -> None:
+    """Draw how long changes took, and what was copied."""
+    found = figures["changes"]
+    sizes, callers = (sorted({change[name] for change in found}) for name in ("size_s", "callers"))
     title = "completion of a change of owners: state recreation, window recreation, and neither"
     with picture("protocols", (1.4, 1), title=title) as (seconds, moved):
         for i, protocol in enumerate(PROTOCOLS):

@@ -316,3 +316,12 @@ def test_what_is_modelled_is_drawn_and_said(tmp_path: Path, monkeypatch: pytest.
 def test_every_benchmark_of_the_papers_has_a_line_in_the_figures() -> None:
     """SC-14, SM-10."""
     assert {"strategies", "protocols", "operators", "cartesian-last-n", "sine", "rescale"} <= figures.LINES.keys()
+
+
+@pytest.mark.parametrize("name", figures.PICTURES)
+def test_pictures_are_drawn_from_what_was_kept(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "FOLDER", tmp_path)
+    if not (figures.RESULTS / f"{name}.json").exists():
+        pytest.skip("it was not measured yet")
+    figures.draw(name)
+    assert all(picture.stat().st_size > 1_000 for picture in tmp_path.iterdir())
