@@ -91,7 +91,9 @@ LINES: dict[str, Line] = {
     "clickstream": (
         "session → last 5 pages → top 20 patterns, 10 M events",
         lambda d: rate(d["springtide"], "events"),
-        lambda d: f"the same in one plain Polars program: {short(d['plain_polars_events_per_s'])} events/s; StreamMine3G on a node with 8 cores: 160 k events/s",
+        lambda d: (
+            f"the same in one plain Polars program: {short(d['plain_polars_events_per_s'])} events/s; StreamMine3G on a node with 8 cores: 160 k events/s"
+        ),
     ),
     "topk": (
         "the most visited language versions every 30 s, Parquet to Parquet; page views that come twice as fast as they can be processed",

@@ -135,7 +135,7 @@ def unrepeatable(
 def assign_slices(slices: Sequence[Slice], instances: int) -> tuple[tuple[Slice, ...], ...]:
     """Return what each instance of a prefix reads of the slices of all its sources: about as many rows each.
 
-    Slices of one physical stream go to one instance, in order, unless each says its greatest ts: then the stream time before each is
+    Slices of one physical stream go to one instance, in order, unless each but the last says its greatest ts: then the stream time before each is
     known and they can be read side by side.
     """
     shares: list[list[Slice]] = [[] for _ in range(instances)]
@@ -144,7 +144,7 @@ def assign_slices(slices: Sequence[Slice], instances: int) -> tuple[tuple[Slice,
     for part in slices:
         groups.setdefault((part.source, part.stream), []).append(part)
     for parts in groups.values():
-        if len(parts) > 1 and all(p.greatest is not None for p in parts):
+        if len(parts) > 1 and all(p.greatest is not None for p in parts[:-1]):
             target = sum(p.rows for p in parts) / instances
             filled, at = 0, min(range(instances), key=loads.__getitem__)
             for part in parts:  # runs of neighbours: a task reads files from front to back

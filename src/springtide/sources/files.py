@@ -138,7 +138,8 @@ class FileSource(Source):
                 left += max(0, end - max(start, stop))
                 if stop <= start:
                     continue
-                greatest = piece.greatest if (start, stop - start) == (piece.first, piece.rows) else None
+                # Of a part of a piece it is that of the whole: what came before the part has been read, and what the limit leaves comes in another epoch.
+                greatest = piece.greatest if stop in (piece.first + piece.rows, limit - taken + start) else None
                 place, there = self.place(file, start, stop), file.modified / 1e9
                 slices.append(Slice(ONE_STREAM, look.rows, stop - start, place, greatest, arrived=(there, there)))
                 taken, rows, look.rows = taken + stop - start, stop, look.rows + stop - start

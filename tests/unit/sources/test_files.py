@@ -6,7 +6,9 @@ import json
 import os
 import tempfile
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import polars as pl
@@ -18,7 +20,9 @@ import springtide as st
 from springtide.query.types import END_OF_TIME
 from springtide.runtime.engine import Options
 from springtide.runtime.inprocess import run
+from springtide.runtime.planning import assign_slices
 from springtide.sources.files import FileSource
+from springtide.testing import compare
 from tests.unit.sources.conftest import Drain
 
 COLUMNS = {"x": pl.Int64}
@@ -321,7 +325,28 @@ def test_row_groups_tell_their_greatest_time(tmp_path: Path) -> None:
     ]
     assert [p.greatest for p in made.take(None, 10, None).slices] == [None, None, None]
     cut = made.take(None, 4, "x").slices
-    assert [(p.rows, p.greatest) for p in cut] == [(3, 5), (1, None)]
+    assert [(p.rows, p.greatest) for p in cut] == [(3, 5), (1, 9)], "nothing comes after the last one in this epoch"
+    rest = made.take(made.take(None, 4, "x").position, 10, "x").slices
+    assert [(p.rows, p.greatest) for p in rest] == [(2, 9), (1, 7)], "what came before the 9 was read before"
+
+
+def test_a_part_of_a_row_group_that_others_follow_does_not_tell_a_time(tmp_path: Path) -> None:
+    """A file is read again as far as it was read; its row group has later rows, which do not come."""
+    write_parquet(tmp_path / "a.parquet", [5, 1, 3, 2, 9, 4, 7])
+    made = st.parquet(tmp_path, schema=COLUMNS)
+    again = made.upto(made.take(None, 4, "x").position)
+    assert [(p.rows, p.greatest) for p in again.take(None, 10, "x").slices] == [(3, 5), (1, None)]
+
+
+def test_epochs_that_end_within_a_row_group_are_read_side_by_side(tmp_path: Path) -> None:
+    """Whatever the limit is, every instance has about as much to read."""
+    write_parquet(tmp_path / "a.parquet", list(range(30)))
+    made, position = st.parquet(tmp_path, schema=COLUMNS), None
+    for _ in range(3):
+        take = made.take(position, 10, "x")
+        shares = assign_slices(take.slices, 2)
+        assert [sum(part.rows for part in share) for share in shares] in ([6, 4], [5, 5], [4, 6])
+        position = take.position
 
 
 def test_files_that_do_not_fit_are_rejected_and_do_not_move_time(tmp_path: Path, drain: Drain) -> None:
@@ -391,3 +416,20 @@ def test_the_schema_that_was_found_stays(tmp_path: Path) -> None:
     assert made.schema() == pl.Schema(COLUMNS)
     os.remove(tmp_path / "b.parquet")
     assert made.schema() == pl.Schema(COLUMNS)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_same_rows_are_late_wherever_epochs_end_in_row_groups(seed: int, tmp_path: Path) -> None:
+    """Row groups are read side by side, in parts: what is late depends on none of that."""
+    rng = Random(seed)
+    for name in "abc":
+        xs = [max(0, i * 3 + rng.randrange(-25, 25)) for i in range(rng.randrange(5, 60))]
+        rows = pl.DataFrame({"x": [x + 150 * "abc".index(name) for x in xs]})
+        rows.write_parquet(tmp_path / f"{name}.parquet", row_group_size=rng.randrange(1, 9))
+    source = st.source("s", st.parquet(tmp_path), ts="x", max_disorder=timedelta(microseconds=rng.randrange(20)))
+    counts = source.aggregate(window=st.tumbling("10us"), n=st.count(), name="counts")
+    query = st.Query("q", counts.to(st.memory_sink(), name="out"), source.late.to(st.memory_sink(), name="late"))
+    run(query.plan(buckets=4), tmp_path / "checkpoint", Options(rng.randrange(1, 5), rng.randrange(1, 30)))
+    reference = query.run_reference()
+    for name in ("out", "late"):
+        compare(query.step(name).connector.rows(), reference.rows(name))  # type: ignore[attr-defined]
