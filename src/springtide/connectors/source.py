@@ -57,6 +57,17 @@ class Slice:
         """Return the slice with the source that it belongs to and the time at which it begins."""
         return replace(self, source=source, time=time)
 
+    def is_before(self, other: Slice) -> bool:
+        """Return whether the other one has the next rows of the same physical stream."""
+        same = (self.source, self.stream, self.reader) == (other.source, other.stream, other.reader)
+        return same and self.exact and other.exact and self.position + self.rows == other.position
+
+    def with_next(self, other: Slice, data: Any) -> Slice:
+        """Return a slice with the rows of both, which are where `data` says."""
+        known = self.arrived is not None and other.arrived is not None
+        arrived = (self.arrived[0], other.arrived[1]) if known else None  # type: ignore[index]
+        return replace(self, rows=self.rows + other.rows, data=data, greatest=None, arrived=arrived)
+
 
 @dataclass(frozen=True)
 class Take:
@@ -145,6 +156,13 @@ class Source(SourceConnector, Feed):
 
         A step that is added to a running query can begin with the history of its sources. What was read before may be given in another order, and
         the result is asked again, with a later position, from where it has been read to. Tasks read its slices with the source itself.
+        """
+        return None
+
+    def joined(self, one: Slice, other: Slice) -> Any:
+        """Return the `data` of a slice with the rows of both, where `other` begins at the position behind `one`; None: they are read one by one.
+
+        It is asked in a task, for neighbours that this task reads: it pays if every slice costs something, as with row groups of one file.
         """
         return None
 

@@ -226,12 +226,26 @@ def outside(step: str) -> Iterator[None]:
 
 
 def _read(plan: Plan, slices: Iterable[Slice]) -> Iterator[Arrival]:
+    together: Slice | None = None
     for part in slices:
-        source = plan.step(part.source)
-        assert isinstance(source, steps.Source)
-        reader = part.reader or source.connector
-        assert isinstance(reader, Source)
-        yield Arrival(part, reader.read(part))
+        if together is not None and together.is_before(part):
+            data = _reader(plan, part).joined(together, part)
+            if data is not None:
+                together = together.with_next(part, data)
+                continue
+        if together is not None:
+            yield Arrival(together, _reader(plan, together).read(together))
+        together = part
+    if together is not None:
+        yield Arrival(together, _reader(plan, together).read(together))
+
+
+def _reader(plan: Plan, part: Slice) -> Source:
+    source = plan.step(part.source)
+    assert isinstance(source, steps.Source)
+    reader = part.reader or source.connector
+    assert isinstance(reader, Source)
+    return reader
 
 
 def run_prefix(

@@ -16,6 +16,7 @@ from springtide.query.errors import QueryError, shown
 from springtide.query.usage import usage
 from springtide.sources.delta_feed import DeltaFeed, lost
 from springtide.sources.delta_log import columns_of, unreadable
+from springtide.sources.row_groups import TOGETHER
 from springtide.tables.delta import DeltaPlace, delta_place
 
 _STEP = "(delta)"
@@ -69,6 +70,12 @@ class Delta(Source):
     def open(self, owner: Owner) -> Feed:
         """Return the feed that follows the log."""
         return DeltaFeed(self, owner)
+
+    def joined(self, one: Slice, other: Slice) -> list[Any] | None:
+        """Read row groups of a file together, while they are not many rows."""
+        *file, start = one.data
+        fits = one.rows + other.rows <= TOGETHER and other.data == [*file, start + one.rows]
+        return list(one.data) if fits else None
 
     def read(self, part: Slice) -> Read:
         """Scan the rows lazily; a column that the file lacks is null, or its value is in the log."""

@@ -21,7 +21,7 @@ from springtide.query.types import FIRST_TIME, LAST_TIME, schema_from, type_text
 from springtide.query.usage import usage
 from springtide.sources.files import FileSource, RowRange
 from springtide.sources.places import Place, StorePlace, place_of
-from springtide.sources.row_groups import footer, scanned
+from springtide.sources.row_groups import TOGETHER, footer, scanned
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -81,6 +81,12 @@ class Parquet(FileSource):
     def place(self, file: FoundFile, start: int, stop: int) -> list[Any]:
         """Return where a task finds rows."""
         return [file.path, start, file.size, file.tag] if file.tag else [file.path, start, file.size]
+
+    def joined(self, one: Slice, other: Slice) -> list[Any] | None:
+        """Read row groups of a file together, while they are not many rows."""
+        file, start, *known = one.data
+        fits = one.rows + other.rows <= TOGETHER and other.data == [file, start + one.rows, *known]
+        return list(one.data) if fits else None
 
     def read(self, part: Slice) -> Read:
         """Scan the rows lazily: only the columns that the query needs are read."""

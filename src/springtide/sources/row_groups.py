@@ -14,6 +14,8 @@ from polars.io.plugins import register_io_source
 from springtide.connectors.file_ledger import FoundFile
 from springtide.sources.places import Place, Ranged, StorePlace
 
+TOGETHER = 1 << 20
+"""Rows of a file that a task reads together at most: to read a slice takes a millisecond or two, however few rows it has."""
 _MAGIC = b"PAR1"
 _END = 8
 """Bytes at the end of a file: how long its footer is, and the magic word."""

@@ -17,10 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import springtide as st
+from springtide.connectors import Slice
 from springtide.query.types import END_OF_TIME
 from springtide.runtime.engine import Options
 from springtide.runtime.inprocess import run
 from springtide.runtime.planning import assign_slices
+from springtide.sources import parquet
 from springtide.sources.files import FileSource
 from springtide.testing import compare
 from tests.unit.sources.conftest import Drain
@@ -419,9 +421,12 @@ def test_the_schema_that_was_found_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_same_rows_are_late_wherever_epochs_end_in_row_groups(seed: int, tmp_path: Path) -> None:
-    """Row groups are read side by side, in parts: what is late depends on none of that."""
+def test_the_same_rows_are_late_wherever_epochs_end_in_row_groups(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row groups are read side by side, in parts, and some of them together: what is late depends on none of that."""
     rng = Random(seed)
+    monkeypatch.setattr(parquet, "TOGETHER", rng.choice([0, 10, 1_000]))
     for name in "abc":
         xs = [max(0, i * 3 + rng.randrange(-25, 25)) for i in range(rng.randrange(5, 60))]
         rows = pl.DataFrame({"x": [x + 150 * "abc".index(name) for x in xs]})
@@ -433,3 +438,21 @@ def test_the_same_rows_are_late_wherever_epochs_end_in_row_groups(seed: int, tmp
     reference = query.run_reference()
     for name in ("out", "late"):
         compare(query.step(name).connector.rows(), reference.rows(name))  # type: ignore[attr-defined]
+
+
+def test_a_task_reads_neighbours_of_a_file_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not those of two files, and not too many rows."""
+    for name in "ab":
+        pl.DataFrame({"x": range(8)}).write_parquet(tmp_path / f"{name}.parquet", row_group_size=2)
+    made, found = st.parquet(tmp_path), list[tuple[int, int]]()
+    query = st.Query("q", st.source("s", made, ts="x").to(st.memory_sink(), name="out"))
+    read = parquet.Parquet.read
+
+    def spied(self: parquet.Parquet, part: Slice) -> Any:
+        found.append((part.position, part.rows))
+        return read(self, part)
+
+    monkeypatch.setattr(parquet.Parquet, "read", spied)
+    monkeypatch.setattr(parquet, "TOGETHER", 7)
+    run(query.plan(buckets=4), tmp_path / "checkpoint", Options(1))
+    assert found == [(0, 6), (6, 2), (8, 6), (14, 2)]
