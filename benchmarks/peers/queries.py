@@ -15,8 +15,8 @@ from benchmarks.clickstream import patterns
 from benchmarks.peers.nexmark import AUCTION, BID, PERSON
 
 DURATION = pl.col("end") - pl.col("start")
-MANY = 40_000_000
-"""Records, where a second is enough for ten million."""
+MANY, MOST = 20_000_000, 160_000_000
+"""Records, where a second is enough for ten million, and where a tenth of a second is enough for them in plain Polars."""
 WINDOW = 10_000_000
 """Of NEXMark's tumbling windows, and the gap of its sessions, in microseconds."""
 
@@ -216,6 +216,6 @@ QUERIES = {
     ),
     "q5": Query("events", ("window_start", "auction", "n"), _q5, _q5_polars, records=MANY),
     "q7": Query("events", ("auction", "bidder", "price", "at"), _q7, _q7_polars, records=MANY),
-    "q8": Query("events", ("id", "name", "window_start"), _q8, _q8_polars, records=MANY),
+    "q8": Query("events", ("id", "name", "window_start"), _q8, _q8_polars, records=MOST),
     "q11": Query("events", ("bidder", "n", "first_bid", "last_bid"), _q11, _q11_polars, records=MANY),
 }
