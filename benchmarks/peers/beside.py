@@ -90,7 +90,7 @@ def _beside(name: str, runners: Mapping[str, Runner], given: argparse.Namespace,
         for side in _order(sides, number):
             if side in ended or sum(seconds[side]) > given.seconds:
                 continue
-            place = folder / f"{name}-{side}"
+            place = folder / f"{name}-{side}-{number + 1}"  # a new one each time: Spark remembers where state was
             files = data.files(query.kind, records)
             try:
                 took = runners[side](name, files, place)
