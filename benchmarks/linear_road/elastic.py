@@ -34,6 +34,8 @@ from springtide.elastic.snapshot import Snapshot
 
 EXPRESSWAYS = 96
 RAMP, FULL = 240, 60
+WARM_UP = 20
+"""Expressways, and seconds of ramp and full rate, of a run that does not count."""
 PARTS = ("traffic", "cars", "tolls", "accounts")
 ALLOCATIONS = ("1", "cars=2,accounts=2", "2")
 """By hand, live: from too few to one for each core."""
@@ -59,6 +61,7 @@ def main(*arguments: str) -> None:
     )
     given = parser.parse_args(arguments)
     spark = session()
+    _live(spark, WARM_UP, WARM_UP, WARM_UP, instances=2)  # whoever comes first must not pay for a cold JVM
     snapshots, decisions, live = _dynamic_live(spark, given.expressways, given.ramp, given.full)
     by_hand = [_fixed_live(spark, given.expressways, given.ramp, given.full, parts) for parts in given.allocations]
     model = replace(calibrated(snapshots, decisions), slots=None, startup=STARTUP, rows_per_epoch=None)

@@ -83,17 +83,21 @@ class Partials:
     def add(self, tuples: pl.LazyFrame, groups: Sequence[str | pl.Expr]) -> pl.LazyFrame:
         """Fold tuples into one partial row per group."""
         parts = [p.add.alias(p.name) for p in self._parts]
-        if self._floats:
-            result = self._folded(tuples, groups, parts, self._add_floats)
-        else:
-            result = tuples.group_by(groups, maintain_order=bool(self._users)).agg(parts)
-        for name, aggregate in self._users.items():
-            user = aggregate.aggregate.user
-            assert user is not None
-            own = pl.struct([user.add[c].alias(c) for c in aggregate.partial]).alias(name)
-            added = tuples.group_by(groups, maintain_order=True).agg(own).select(name)
+        own = [self._added(name, aggregate) for name, aggregate in self._users.items()]
+        if not self._floats:
+            return tuples.group_by(groups, maintain_order=bool(own)).agg(*parts, *own)
+        result = self._folded(tuples, groups, parts, self._add_floats)
+        if own:
+            added = tuples.group_by(groups, maintain_order=True).agg(own).select(self._users.keys())
             result = pl.concat([result, added], how="horizontal")
         return result
+
+    @staticmethod
+    def _added(name: str, aggregate: BoundAggregate) -> pl.Expr:
+        """Return what user code makes of the tuples of a group."""
+        user = aggregate.aggregate.user
+        assert user is not None
+        return pl.struct([user.add[c].alias(c) for c in aggregate.partial]).alias(name)
 
     def merge(self, rows: pl.LazyFrame, groups: Sequence[str | pl.Expr]) -> pl.LazyFrame:
         """Fold partial rows into one per group."""
