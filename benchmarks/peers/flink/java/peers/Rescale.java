@@ -34,7 +34,6 @@ public final class Rescale {
         try (MiniCluster flink = new MiniCluster(Peers.cluster(settings))) {
             flink.start();
             StreamExecutionEnvironment env = Peers.environment(task, Duration.ofMillis(task.get("interval_ms").asLong()));
-            env.getConfig().setAutoWatermarkInterval(1);
             String query = task.get("query").asText();
             ByHand.build(
                     query,
