@@ -318,10 +318,8 @@ def test_every_benchmark_of_the_papers_has_a_line_in_the_figures() -> None:
     assert {"strategies", "protocols", "operators", "cartesian-last-n", "sine", "rescale"} <= figures.LINES.keys()
 
 
-@pytest.mark.parametrize("name", figures.PICTURES)
+@pytest.mark.parametrize("name", [n for n in figures.PICTURES if (figures.RESULTS / f"{n}.json").exists()])
 def test_pictures_are_drawn_from_what_was_kept(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "FOLDER", tmp_path)
-    if not (figures.RESULTS / f"{name}.json").exists():
-        pytest.skip("it was not measured yet")
     figures.draw(name)
     assert all(picture.stat().st_size > 1_000 for picture in tmp_path.iterdir())

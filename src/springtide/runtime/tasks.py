@@ -211,7 +211,7 @@ def source_task(plan: Plan, epoch: Epoch, partition: int) -> Iterator[Item]:
         return
     slices = epoch.slices[name][instance]
     with outside(f"{', '.join(sorted({s.source for s in slices}) or [name])} (source)"):
-        yield from run_prefix(plan, epoch, name, instance, _read(plan, slices))
+        yield from run_prefix(plan, epoch, name, instance, _read(plan, slices, apart=epoch.silent))
 
 
 @contextmanager
@@ -225,10 +225,11 @@ def outside(step: str) -> Iterator[None]:
         raise UnavailableError(step, said(error)) from error
 
 
-def _read(plan: Plan, slices: Iterable[Slice]) -> Iterator[Arrival]:
+def _read(plan: Plan, slices: Iterable[Slice], *, apart: bool = False) -> Iterator[Arrival]:
+    """Read slices, and neighbours together; not those of several epochs that are done again: time may have moved between them."""
     together: Slice | None = None
     for part in slices:
-        if together is not None and together.is_before(part):
+        if together is not None and not apart and together.is_before(part):
             data = _reader(plan, part).joined(together, part)
             if data is not None:
                 together = together.with_next(part, data)
