@@ -149,7 +149,8 @@ class Epochs:
             return self._perform(started, batch)
         except Exception as error:
             is_understood = isinstance(error, SpringtideError) and not isinstance(error, UnavailableError)
-            if is_understood or not self.context.admission.forget():
+            is_to_stop = not self.context.patience.wait(0)
+            if is_understood or is_to_stop or not self.context.admission.forget():
                 raise
             limit = self.context.admission.limit
             self.context.note(

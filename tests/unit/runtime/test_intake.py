@@ -223,6 +223,25 @@ def test_an_epoch_that_was_too_large_is_tried_again_with_fewer_rows(
     compare(result(made), made.run_reference().rows("out"))
 
 
+def test_an_epoch_that_was_ended_by_a_stop_is_not_tried_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(admission, "USUAL", 2)
+    monkeypatch.setattr(admission, "MOST", 8)
+    made, engines, tasks = query(*rows(*range(20))), list[Engine](), inprocess.execute
+
+    def execute(plan: Any, epoch: Epoch) -> list[TaskReport]:
+        if epoch.number == 2:
+            engines[0].wait_no_longer()
+            raise RuntimeError("the job was cancelled")
+        return tasks(plan, epoch)
+
+    def look(engine: Engine) -> bool:
+        engines[:] = [engine]
+        return True
+
+    with patch.object(inprocess, "execute", execute), pytest.raises(RuntimeError, match="cancelled"):
+        run(made.plan(buckets=4), tmp_path, Options(2, timer=lambda: 0.0), between=look)
+
+
 def test_an_epoch_of_the_usual_size_that_fails_is_not_cut_again(tmp_path: Path) -> None:
     made = query(*rows(*range(20)))
     with (
