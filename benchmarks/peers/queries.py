@@ -15,8 +15,8 @@ from benchmarks.clickstream import patterns
 from benchmarks.peers.nexmark import AUCTION, BID, PERSON
 
 DURATION = pl.col("end") - pl.col("start")
-MANY, MOST = 20_000_000, 160_000_000
-"""Records, where a second is enough for ten million, and where a tenth of a second is enough for them in plain Polars."""
+MANY, MOST = 100_000_000, 160_000_000
+"""Records, where half a second is enough for ten million, and where a tenth of a second is enough for them in plain Polars."""
 WINDOW = 10_000_000
 """Of NEXMark's tumbling windows, and the gap of its sessions, in microseconds."""
 

@@ -102,10 +102,19 @@ class Load:
         return Load(callers, per_second, files, uniform(QUERY, QUERY.polars(files).collect()))
 
     @property
+    def first(self) -> list[Path]:
+        """The files of the first hour, which are there when a side begins: who lists a folder while files come may find a later one before an earlier one."""
+        return sorted(self.files.glob("*.parquet"))[:FULL]
+
+    @property
+    def others(self) -> list[Path]:
+        """The files that come one by one."""
+        return sorted(self.files.glob("*.parquet"))[FULL:]
+
+    @property
     def panes(self) -> int:
         """How many rows of state there are: a pane for each caller of each minute of an hour."""
-        files = sorted(self.files.glob("*.parquet"))[:FULL]
-        return sum(pl.scan_parquet(file).select(pl.col("src").n_unique()).collect().item() for file in files)
+        return sum(pl.scan_parquet(file).select(pl.col("src").n_unique()).collect().item() for file in self.first)
 
 
 def measured(side: str, load: Load) -> Figures:
@@ -113,10 +122,11 @@ def measured(side: str, load: Load) -> Figures:
     with scratch() as place:
         (place / "in").mkdir()
         (place / "out").mkdir()
+        placed = [_come(file, place) for file in load.first]
         with reading(place / "out", place / "seen"):
             run = _Springtide(place) if side == "springtide" else _Flink(place, SIDES[side])
             try:
-                placed, changed = _fed(load.files, place, run)
+                changed = _fed(load.others, place, run, placed)
             finally:
                 run.stop()
         found = _figures(place, placed, changed)
@@ -248,37 +258,34 @@ class _Flink:
 # ── feeding and reading ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _fed(data: Path, place: Path, run: Any) -> tuple[list[float], list[float]]:
-    """Let a file come every second once the first hour has been read; say when each came, and when instances were changed."""
-    files = sorted(data.glob("*.parquet"))
-    placed: list[float] = []
+def _come(file: Path, place: Path) -> float:
+    """Let a file come, and say when it came."""
+    part = place / f"{file.name}.part"
+    os.link(file, part)
+    now = time.time()
+    os.utime(part)
+    part.rename(place / "in" / file.name)
+    return now
+
+
+def _fed(files: list[Path], place: Path, run: Any, placed: list[float]) -> list[float]:
+    """Let a file come every second once the first hour has been read; note when each came, and say when instances were changed."""
     changed: list[float] = []
-
-    def come(file: Path) -> None:
-        part = place / f"{file.name}.part"
-        os.link(file, part)
-        placed.append(time.time())
-        os.utime(part)
-        part.rename(place / "in" / file.name)
-
-    for file in files[:FULL]:
-        come(file)
-    first = FULL - 1
     limit = time.monotonic() + FILLED_AFTER
-    while not _published(place / "out", first):
+    while not _published(place / "out", len(placed) - 1):
         if time.monotonic() > limit:
             raise TimeoutError(f"the windows of the first hour have not come out within {FILLED_AFTER} s")
         time.sleep(0.2)
     begun = time.monotonic()
-    for i, file in enumerate(files[FULL:]):
+    for i, file in enumerate(files):
         time.sleep(max(0.0, begun + i * EVERY - time.monotonic()))
-        come(file)
+        placed.append(_come(file, place))
         if i in (SETTLED, SETTLED + AFTER):
             instances = 2 if i == SETTLED else 1
             changed.append(time.time())
             threading.Thread(target=run.scale, args=(instances,)).start()
     time.sleep(4 * EVERY)
-    return placed, changed
+    return changed
 
 
 def _published(out: Path, windows: int) -> bool:

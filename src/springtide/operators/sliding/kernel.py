@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -22,6 +23,7 @@ import polars as pl
 from springtide.exchange import order
 from springtide.exchange.hashing import BUCKET, bucket_of
 from springtide.operators.aggregates.partials import ROWS, Partials
+from springtide.operators.sliding.running import Changes, running_sums
 from springtide.query.steps import Aggregate
 from springtide.query.types import END_OF_TIME, TIME, TS, WINDOW_END, WINDOW_START
 from springtide.query.windows import Sliding
@@ -31,11 +33,8 @@ FIRST, LAST = "__first", "__last"
 """The first and the last window that a partial row is part of."""
 _WINDOW = "__window"
 _ID = "__id"
-_NOTHING = np.zeros(0, dtype=np.int64)
 _CELLS = 4_000_000
-"""How many cells of keys × windows are processed at once."""
-_USUAL = 6
-"""The number of columns that `_CELLS` is meant for; with more columns, fewer cells are processed at once."""
+"""How many rows of windows are put together at once."""
 
 
 @dataclass(frozen=True)
@@ -208,52 +207,34 @@ class SlidingAggregate:
         before = totals if totals is not None else self._no_totals(panes)
         groups = pl.concat([before[self._groups], panes[self._groups]]).lazy()
         everyone = groups.unique().sort(BUCKET).with_row_index(_ID).collect()
-        rows = panes.join(everyone, on=self._groups, nulls_equal=True)
-        sums = before.join(everyone, on=self._groups, nulls_equal=True)
-        pane = rows[PANE].to_numpy()
+        ids, totals_of = (self._numbers(frame, everyone) for frame in (panes, before))
+        pane = panes[PANE].to_numpy()
         enters, leaves = (pane - geometry.size) // geometry.every + 1, pane // geometry.every + 1
         # What is already in the totals does not enter again; what was subtracted in advance does not leave again.
         entering = enters <= last if closed is None else (enters <= last) & (enters > closed)
         leaving = leaves <= last + 1 if closed is None else (leaves <= last + 1) & (leaves > closed + 1)
-        windows = self._candidates(closed, last, rows[PANE].unique().to_numpy())
-        ids, totals_of = (frame[_ID].to_numpy().astype(np.int64) for frame in (rows, sums))
+        windows = self._candidates(closed, last, panes[PANE].unique().to_numpy())
         grid = np.append(windows, last + 1)  # the last column: what leaves with the window after the last one
-        height = everyone.height
-        values, known = partials.spread_out(rows), partials.spread_out(sums)
+        values, known = partials.spread_out(panes), partials.spread_out(before)
         columns = list(values | known)
-        step = max(1, _CELLS * _USUAL // (max(1, windows.size) * max(_USUAL, len(columns))))
+        changes = [
+            Changes(totals_of, np.zeros_like(totals_of), known),
+            _changed(ids, _places(grid, enters), values, entering),
+            _changed(ids, _places(grid, leaves), values, leaving, sign=-1),
+        ]
         results, kept = [], []
-        for low in range(0, height, step):
-            high = min(height, low + step)
-            mine = (ids >= low) & (ids < high)
-            coming, going = mine & entering, mine & leaving
-            cells_in = (ids[coming] - low) * grid.size + np.searchsorted(grid, enters[coming])
-            cells_out = (ids[going] - low) * grid.size + np.searchsorted(grid, leaves[going])
-            block = everyone[low:high]
-            running: dict[str, np.ndarray] = {}
-            ahead: dict[str, np.ndarray] = {}
-            its = (totals_of >= low) & (totals_of < high)
-            for column in columns:
-                has = known[column][its] if column in known else _NOTHING
-                comes, goes = (values[column][coming], values[column][going]) if column in values else (_NOTHING,) * 2
-                if not (has.any() or comes.any() or goes.any()):  # a digit that no number here has
-                    running[column], ahead[column] = _zeros(high - low, windows.size), _zeros(high - low)
-                    continue
-                delta = np.zeros((high - low, grid.size), dtype=np.int64)
-                if has.size:
-                    delta[totals_of[its] - low, 0] = has
-                if column in values:
-                    np.add.at(delta.ravel(), cells_in, comes)
-                    np.subtract.at(delta.ravel(), cells_out, goes)
-                total = np.cumsum(delta, axis=1, out=delta)
-                running[column], ahead[column] = total[:, :-1], total[:, -1]
-            key, window = np.nonzero(running[ROWS] > 0)
-            found = partials.taken_in({c: pl.Series(running[c][key, window]) for c in columns})
-            results.append(block[key].hstack([pl.Series(_WINDOW, windows[window]), *found]))
-            alive = np.nonzero(ahead[ROWS] > 0)[0]
-            left = partials.taken_in({c: pl.Series(ahead[c][alive]) for c in columns})
-            kept.append(block[self._groups][alive].hstack(left))
+        for found, left in running_sums(changes, everyone.height, windows.size, ROWS):
+            done, alive = (partials.taken_in({c: pl.Series(part.values[c]) for c in columns}) for part in (found, left))
+            results.append(everyone[found.keys].hstack([pl.Series(_WINDOW, windows[found.windows]), *done]))
+            kept.append(everyone[self._groups][left.keys].hstack(alive))
         return self._finished(pl.concat(results).lazy()), pl.concat(kept)
+
+    def _numbers(self, rows: pl.DataFrame, everyone: pl.DataFrame) -> np.ndarray:
+        """Return the numbers that the keys of rows have among all keys."""
+        groups = self.keys or self._groups  # a key has one bucket
+        numbers = everyone.select(*groups, _ID)
+        found = rows.select(groups).join(numbers, on=groups, how="left", nulls_equal=True, maintain_order="left")
+        return found[_ID].to_numpy().astype(np.int64)
 
     def _candidates(self, closed: int | None, last: int, panes: np.ndarray) -> np.ndarray:
         """Return the numbers of the windows after `closed` up to `last` that may have tuples, in order."""
@@ -312,6 +293,15 @@ def _bucket_chunks(rows: pl.DataFrame, chunk: int) -> list[pl.DataFrame]:
     return [*parts, rows[start : start + length]]
 
 
-def _zeros(*shape: int) -> np.ndarray:
-    """Return read-only zeros that take no memory."""
-    return np.broadcast_to(np.int64(0), shape)
+def _places(grid: np.ndarray, windows: np.ndarray) -> np.ndarray:
+    """Return where windows are in a sorted grid that has them."""
+    whole = int(grid[-1]) - int(grid[0]) + 1 == grid.size
+    return windows - grid[0] if whole else np.searchsorted(grid, windows)
+
+
+def _changed(
+    keys: np.ndarray, windows: np.ndarray, values: dict[str, np.ndarray], which: np.ndarray, sign: Literal[1, -1] = 1
+) -> Changes:
+    if which.all():
+        return Changes(keys, windows, values, sign)
+    return Changes(keys[which], windows[which], {c: v[which] for c, v in values.items()}, sign)

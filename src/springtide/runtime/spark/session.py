@@ -30,6 +30,10 @@ SETTINGS = {
     "spark.sql.ui.retainedExecutions": "20",
     # each task has one core
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
+    # workers keep what an epoch has freed for the next one: otherwise the system takes it back and fills it with zeros again
+    "spark.executorEnv._RJEM_MALLOC_CONF": "dirty_decay_ms:10000",
+    "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(256 << 20),
 }
 """Those of every version of Spark; `sparks` has the others."""
 

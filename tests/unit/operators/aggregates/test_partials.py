@@ -239,3 +239,39 @@ def test_groups_stay_apart() -> None:
     merged = partials.merge(pl.concat([partials.add(rows, ["k"]), partials.add(rows.head(1), ["k"])]), ["k"])
     got = partials.finish(merged, ["k"]).sort("k").collect()
     assert got.rows() == [(None, 2, 21, 2), ("a", 3, 63, 4), ("b", 1, 31, 3)]
+
+
+LONGEST = st.user_aggregate(
+    init={"most": None, "rows": []},
+    add={
+        "most": pl.col("x").max(),
+        "rows": pl.struct("k", "x").filter(pl.col("x") == pl.col("x").max()).implode(),
+    },
+    merge={
+        "most": pl.col("most").max(),
+        "rows": pl.col("rows").filter(pl.col("most") == pl.col("most").max()).explode().implode(),
+    },
+    finish=pl.col("rows"),
+)
+
+
+@settings(max_examples=60)
+@given(some.lists(some.tuples(some.integers(0, 5), some.none() | some.integers(-3, 3)), min_size=1, max_size=20))
+def test_groups_that_are_runs_are_folded_one_by_one(rows: list[tuple[int, int | None]]) -> None:
+    others = {"n": st.count(), "most": st.max("x"), "all": st.collect("x"), "some": st.approx_distinct("x")}
+    partials = Partials(step_of(pl.Int64, rows=LONGEST, half=HALF, **others).aggregates)
+    window = (pl.col("ts").dt.epoch("us") // 2).alias("window")
+    for arranged in (rows, sorted(rows, key=lambda row: row[0])):
+        tuples = pl.DataFrame(
+            [(f"{i}", x, ts) for i, (ts, x) in enumerate(arranged)],
+            {"k": pl.String, "x": pl.Int64, "ts": pl.Int64},
+            orient="row",
+        ).with_columns(pl.col("ts").cast(st.TIME))
+        tuples = tuples.with_columns(*order.of_source(0, "0", 0), order.content(["k", "x", "ts"]))
+        found = []
+        for long in (1, 10_000):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("springtide.operators.aggregates.partials._LONG", long)
+                found.append(partials.add(tuples.lazy(), [window]).collect())
+        assert found[0].equals(found[1])
+        assert found[0].schema == found[1].schema
