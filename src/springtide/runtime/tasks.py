@@ -256,6 +256,7 @@ def run_prefix(
     began = time.perf_counter() - reading
     work = Work(plan, epoch, plan.subquery(name), instance, began, began)
     ranks = origin_ranks(plan, epoch.origins)
+    filtered = any(isinstance(plan.step(step), steps.Filter | steps.Split) for step in work.subquery.chain)
     counts: dict[str, dict[str, int]] = {}
     times: dict[str, dict[str, Micros]] = {}
     greatest: dict[str, Micros] = {}
@@ -266,7 +267,9 @@ def run_prefix(
         assert isinstance(source, steps.Source)
         now = max(part.time, times.get(part.source, {}).get(part.stream, gate.BEGINNING))
         origin = ranks[part.source]
-        got = ingest(source, part.source, part, arrival.read, now, ordered=work.ordered, origin=origin)
+        got = ingest(
+            source, part.source, part, arrival.read, now, ordered=work.ordered, origin=origin, filtered=filtered
+        )
         if got.time is not None:
             times.setdefault(part.source, {})[part.stream] = got.time
         if got.greatest is not None:

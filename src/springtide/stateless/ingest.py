@@ -34,19 +34,33 @@ class Ingested:
     """The greatest ts that was accepted."""
 
 
-def ingest(source: Source, name: str, part: Slice, read: Read, time: Micros, *, ordered: bool, origin: int) -> Ingested:
-    """Accept or refuse the rows of a slice; `time` is the time of its physical stream before the slice."""
+def ingest(
+    source: Source,
+    name: str,
+    part: Slice,
+    read: Read,
+    time: Micros,
+    *,
+    ordered: bool,
+    origin: int,
+    filtered: bool = True,
+) -> Ingested:
+    """Accept or refuse the rows of a slice; `time` is the time of its physical stream before the slice.
+
+    Where the rows are `filtered` afterwards, a source may read less of those that are thrown away. Otherwise their times, which are known here, are not read again.
+    """
     rows, rejected = _sifted(part, read)
     if source.ts is None:
         count = rows.select(pl.len()).collect().item()
         return Ingested(_bare(rows), None, _rejected(name, part, rejected), count, None)
     times = rows.select(_time(source).alias(TS)).collect().to_series().cast(pl.Int64)
     positioned = source.connector.positions
-    accepted = rows.with_columns(_time(source).alias(source.ts)).rename({source.ts: TS} if source.ts != TS else {})
+    plain = times.len() == 0 or (times.null_count() == 0 and times.is_sorted() and _are_plain(times, time))
+    accepted = _timed(rows, source.ts, times if plain and not filtered else _time(source))
     if ordered:
         accepted = _with_order(accepted, origin, part, positioned)
     accepted = _bare(accepted, keep_order=ordered)
-    if times.len() == 0 or (times.null_count() == 0 and times.is_sorted() and _are_plain(times, time)):
+    if plain:
         after = time if times.len() == 0 else max(time, times.item(-1) - source.max_disorder)
         return Ingested(
             accepted, None, _rejected(name, part, rejected), times.len(), after, times.item(-1) if times.len() else None
@@ -119,6 +133,15 @@ def _time(source: Source) -> pl.Expr:
     if dtype == pl.String:
         return column.map_batches(read_times, return_dtype=TIME, is_elementwise=True)
     return column.cast(TIME)
+
+
+def _timed(rows: pl.LazyFrame, ts: str, times: pl.Series | pl.Expr) -> pl.LazyFrame:
+    """Return rows with their event time, in the place of the column that it is read from."""
+    if isinstance(times, pl.Expr):
+        return rows.with_columns(times.alias(ts)).rename({ts: TS} if ts != TS else {})
+    known = pl.LazyFrame({TS: times.cast(TIME)})
+    columns = [TS if name == ts else name for name in rows.collect_schema()]
+    return pl.concat([rows.drop(ts), known], how="horizontal").select(columns)
 
 
 def _with_order(rows: pl.LazyFrame, origin: int, part: Slice, positioned: bool) -> pl.LazyFrame:

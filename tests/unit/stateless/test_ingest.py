@@ -39,7 +39,14 @@ def judge(
     read: Read | None = None,
 ) -> Ingested:
     rows = pl.LazyFrame({"t": times, "x": range(len(times))}, schema=step.columns)
-    return ingest(step, "s", Slice("0", first, len(times), None), read or Read(rows), before, ordered=ordered, origin=3)
+    part, read = Slice("0", first, len(times), None), read or Read(rows)
+    ways = [
+        ingest(step, "s", part, read, before, ordered=ordered, origin=3, filtered=filtered)
+        for filtered in (True, False)
+    ]
+    assert ways[0].accepted.collect().equals(ways[1].accepted.collect())
+    assert ways[0].accepted.collect_schema() == ways[1].accepted.collect_schema()
+    return ways[1]
 
 
 def xs(frame: pl.DataFrame | pl.LazyFrame | None) -> list[int]:
@@ -208,7 +215,9 @@ def test_any_cut_gives_what_the_reference_says(times: list[int | None], disorder
     edges = [0, *sorted(c for c in cuts if 0 < c < len(times)), len(times)]
     for low, high in pairwise(edges):
         part = pl.LazyFrame(rows[low:high], schema=step.columns)
-        got = ingest(step, "s", Slice("0", low, high - low, None), Read(part), now, ordered=False, origin=0)
+        got = ingest(
+            step, "s", Slice("0", low, high - low, None), Read(part), now, ordered=False, origin=0, filtered=False
+        )
         accepted += xs(got.accepted)
         late += xs(got.late)
         rejected += [] if got.rejected is None else got.rejected["position"].to_list()
