@@ -107,7 +107,7 @@ BENCHMARKS = {
     "rescale": (
         "benchmarks.peers.rescale",
         "main",
-        'instances change under load, beside Flink\'s adaptive scheduler; ARGS="--callers 130000 --per-second 2200 --sides springtide flink-heap"',
+        'instances change under load, beside Flink\'s adaptive scheduler; ARGS="--callers 260000 --per-second 4400 --interval-ms 5000"',
     ),
     "epoch-floor": ("benchmarks.engine.floor", "main", "an epoch with 100 rows, against a bare two-stage Python job"),
     "latency": (
