@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pyspark.sql import functions as sf
 
 from benchmarks.cdr.aggregates import spark_windows
 from benchmarks.cdr.joins import spark_pairs
+from benchmarks.measure import session
 from benchmarks.peers.flink import TooLong
 from benchmarks.peers.nexmark import AUCTION, BID, PERSON
 
@@ -35,9 +37,14 @@ class Form:
     store: str = ROCKSDB
 
 
-def run(spark: Any, name: str, data: Path, folder: Path, longest: float) -> float:
-    """Run a query over the files; give its seconds."""
-    form = FORMS[name]
+@cache
+def _session() -> Any:
+    return session()
+
+
+def run(name: str, data: Path, folder: Path, longest: float) -> float:
+    """Run a query over the files in the session of this process; give its seconds."""
+    spark, form = _session(), FORMS[name]
     files = _files(data, folder / "in", form.rows_per_batch)
     provider = f"org.apache.spark.sql.execution.streaming.state.{form.store}"
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
