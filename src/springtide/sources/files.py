@@ -83,8 +83,8 @@ class FileSource(Source):
         """List what is in a file; `whole` says that nothing more will be added to it. None: it cannot be read yet."""
 
     @abstractmethod
-    def rows_in(self, file: FoundFile) -> int:
-        """Return about how many rows a file has, without reading it."""
+    def rows_in(self, file: FoundFile, ts: str | None) -> int:
+        """Return about how many rows a file has, without reading it; its time may be looked up with it."""
 
     @abstractmethod
     def place(self, file: FoundFile, start: int, stop: int) -> list[Any]:
@@ -148,12 +148,12 @@ class FileSource(Source):
             backlog += left
         ended = (not self.follow or self.only is not None) and not waiting and backlog == 0
         times = {ONE_STREAM: END_OF_TIME} if ended else {}
-        backlog += self._rows_waiting(waiting)
+        backlog += self._rows_waiting(waiting, ts)
         return Take(tuple(slices), look.after(), times, (ONE_STREAM,), ended, backlog, notes=tuple(look.notes))
 
-    def _rows_waiting(self, files: Sequence[FoundFile]) -> int:
+    def _rows_waiting(self, files: Sequence[FoundFile], ts: str | None) -> int:
         """Return about how many rows wait in files; if there are many, only some are looked into."""
-        counted = sum(self.rows_in(f) for f in files[:_COUNTED])
+        counted = sum(self.rows_in(f, ts) for f in files[:_COUNTED])
         return counted if len(files) <= _COUNTED else counted * len(files) // _COUNTED
 
 

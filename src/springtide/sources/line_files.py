@@ -161,7 +161,7 @@ class LineSource(FileSource):
         lines = line_file(file.path, self.where, file)
         return [RowRange(0, max(0, (lines.lines if whole else lines.ends) - self.header))]
 
-    def rows_in(self, file: FoundFile) -> int:
+    def rows_in(self, file: FoundFile, ts: str | None) -> int:
         """Return how many rows a file has."""
         return max(0, estimated_lines(file.path, file.size) - self.header)
 

@@ -61,8 +61,14 @@ class Parquet(FileSource):
 
     def pieces(self, file: FoundFile, ts: str | None, *, whole: bool) -> tuple[RowRange, ...] | None:
         """List the row groups of a file; None if it cannot be read yet and the folder is followed."""
+        groups = self._row_groups(file, ts)
+        if groups is None or ts is None or not self._misfits(_schema(self.where, file.path, file)):
+            return groups
+        return tuple(RowRange(g.first, g.rows) for g in groups)  # rows that are rejected do not move time
+
+    def _row_groups(self, file: FoundFile, ts: str | None) -> tuple[RowRange, ...] | None:
         try:
-            groups = _row_groups(self.where, file.path, file, ts)
+            return _row_groups(self.where, file.path, file, ts)
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, FileNotFoundError) or (isinstance(error, OSError) and error.errno is not None):
                 raise  # a fault of the disk, not of the file
@@ -70,13 +76,10 @@ class Parquet(FileSource):
                 return None
             problem = str(error).splitlines()[0]
             raise SpringtideError(f"{file.path} is not a Parquet file ({problem}); repair or remove it") from None
-        if ts is None or not self._misfits(_schema(self.where, file.path, file)):
-            return groups
-        return tuple(RowRange(g.first, g.rows) for g in groups)  # rows that are rejected do not move time
 
-    def rows_in(self, file: FoundFile) -> int:
-        """Count the rows of a file."""
-        return sum(p.rows for p in self.pieces(file, None, whole=True) or ())
+    def rows_in(self, file: FoundFile, ts: str | None) -> int:
+        """Count the rows of a file, and keep what `pieces` will ask for."""
+        return sum(group.rows for group in self._row_groups(file, ts) or ())
 
     def place(self, file: FoundFile, start: int, stop: int) -> list[Any]:
         """Return where a task finds rows."""
