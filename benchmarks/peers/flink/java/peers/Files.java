@@ -8,6 +8,9 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.Optional;
 import java.util.function.Consumer;
+import org.apache.flink.api.common.eventtime.Watermark;
+import org.apache.flink.api.common.eventtime.WatermarkGenerator;
+import org.apache.flink.api.common.eventtime.WatermarkOutput;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.connector.file.sink.FileSink;
 import org.apache.flink.connector.file.src.FileSource;
@@ -33,19 +36,21 @@ final class Files {
 
     /** Read the columns of a type. The last one is the time, in microseconds; every file is in the order of time. */
     static DataStream<RowData> source(StreamExecutionEnvironment env, RowType type, String folder) {
-        return source(env, type, folder, builder -> {});
+        return source(env, type, folder, builder -> {}, WatermarkStrategy.forMonotonousTimestamps());
     }
 
     /** Read files for as long as new ones come, all of them in one task: the time goes on with each file. */
     static DataStream<RowData> arriving(StreamExecutionEnvironment env, RowType type, String folder, Duration every) {
-        return source(env, type, folder, builder -> builder.monitorContinuously(every)).setParallelism(1);
+        return source(env, type, folder, builder -> builder.monitorContinuously(every), BySeconds.strategy())
+                .setParallelism(1);
     }
 
     private static SingleOutputStreamOperator<RowData> source(
             StreamExecutionEnvironment env,
             RowType type,
             String folder,
-            Consumer<FileSource.FileSourceBuilder<RowData>> more) {
+            Consumer<FileSource.FileSourceBuilder<RowData>> more,
+            WatermarkStrategy<RowData> watermarks) {
         ParquetColumnarRowInputFormat<FileSourceSplit> format =
                 new ParquetColumnarRowInputFormat<>(
                         new Configuration(), type, InternalTypeInfo.of(type), BATCH, true, true);
@@ -56,8 +61,7 @@ final class Files {
         more.accept(files);
         int time = type.getFieldCount() - 1;
         WatermarkStrategy<RowData> times =
-                WatermarkStrategy.<RowData>forMonotonousTimestamps()
-                        .withTimestampAssigner((row, before) -> Math.floorDiv(row.getLong(time), 1000L));
+                watermarks.withTimestampAssigner((row, before) -> Math.floorDiv(row.getLong(time), 1000L));
         return env.fromSource(files.build(), times, "files", InternalTypeInfo.of(type));
     }
 
@@ -72,6 +76,34 @@ final class Files {
                         .withBucketAssigner(new BasePathBucketAssigner<>())
                         .withRollingPolicy(OnCheckpointRollingPolicy.build())
                         .build());
+    }
+
+    /**
+     * Says the time as soon as it has gone on by a second. Flink asks for it five times a second and forgets what a file has said when it is at its end: of a file that was read in less
+     * time, nobody would hear.
+     */
+    private static final class BySeconds implements WatermarkGenerator<RowData> {
+        private static final long SECOND = 1000;
+        private long greatest = Long.MIN_VALUE + SECOND;
+        private long said = Long.MIN_VALUE;
+
+        static WatermarkStrategy<RowData> strategy() {
+            return WatermarkStrategy.forGenerator(context -> new BySeconds());
+        }
+
+        @Override
+        public void onEvent(RowData row, long time, WatermarkOutput output) {
+            greatest = Math.max(greatest, time);
+            if (greatest - SECOND >= said) {
+                onPeriodicEmit(output);
+            }
+        }
+
+        @Override
+        public void onPeriodicEmit(WatermarkOutput output) {
+            said = greatest;
+            output.emitWatermark(new Watermark(greatest - 1));
+        }
     }
 
     /** Hands files out in the order of their names: Flink's own assigners have none, and rows would be late. */
@@ -96,7 +128,7 @@ final class Files {
 
         @Override
         public Collection<FileSourceSplit> remainingSplits() {
-            return waiting;
+            return List.copyOf(waiting); // a checkpoint writes it down later, when some of them have been handed out
         }
 
         private static ArrayDeque<FileSourceSplit> sorted(Collection<FileSourceSplit> splits) {
