@@ -230,7 +230,7 @@ def test_a_size_of_state_does_not_replace_another_one(tmp_path: Path, monkeypatc
     run = {"usual_ms": 90, "wrong_rows": 0, "state_bytes": 5, "1 → 2": change, "2 → 1": change}
     for callers, side in ((130_000, "springtide"), (18_000, "springtide"), (18_000, "flink-heap")):
         load = rescale.Load(callers, 1_000, tmp_path, pl.DataFrame({"n": [1]}))
-        rescale._keep(load, {side: rescale.together([run])})
+        rescale._keep(load, 500, {side: rescale.together([run])})
     kept = json.loads((tmp_path / "rescale.json").read_text())
     assert {name: list(size["sides"]) for name, size in kept["sizes"].items()} == {
         "18000-1000": ["springtide", "flink-heap"],
