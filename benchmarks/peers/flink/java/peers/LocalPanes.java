@@ -61,7 +61,7 @@ final class LocalPanes<I, K> extends AbstractStreamOperator<Tuple3<K, Long, long
 
     @Override
     public void processWatermark(Watermark mark) throws Exception {
-        long now = Math.floorDiv(mark.getTimestamp(), pane);
+        long now = Math.floorDiv(mark.getTimestamp() + 1, pane); // a pane is complete when its last millisecond has been said
         if (now != complete) {
             complete = now;
             send();
