@@ -16,6 +16,7 @@ from springtide.exchange.order import ORDER
 from springtide.operators.aggregates import quantiles, sketches, sums
 from springtide.operators.aggregates.digits import PLACES, REST, FloatScale, carry, placed, split
 from springtide.operators.aggregates.sums import ExactSum, gathered, spread_out, squares_of, sum_of, taken_in
+from springtide.query import steps
 from springtide.query.aggregates import BoundAggregate, UserFunction
 from springtide.query.functions import Function
 
@@ -267,6 +268,18 @@ class Partials:
             else columns[c].alias(c)
             for c in self.columns
         ]
+
+
+def divided(step: steps.Aggregate, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+    """Return the rows that are results, and those that are rejected with their reason, for the side output of their step (None if there are none)."""
+    if WHY not in rows.columns:
+        return rows, None
+    good = rows.drop(WHY)
+    if rows[WHY].null_count() == rows.height:
+        return good, None
+    bad = rows[WHY].is_not_null()
+    wrong = rows.filter(bad).with_columns(pl.col(WHY).alias(steps.REASON))
+    return good.filter(~bad), wrong.select(step.rejected.names())
 
 
 def _by_runs(tuples: pl.LazyFrame, group: str | pl.Expr, exprs: Sequence[pl.Expr]) -> pl.LazyFrame:

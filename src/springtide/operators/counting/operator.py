@@ -11,7 +11,7 @@ from springtide.exchange import order
 from springtide.exchange.hashing import HASH, bucket_of_hash, hash_of
 from springtide.exchange.routing import Numbering
 from springtide.operators import holding
-from springtide.operators.aggregates.rejecting import divided
+from springtide.operators.aggregates.partials import divided
 from springtide.operators.counting.kernel import CountingAggregate
 from springtide.operators.operator import Clock, Operator, OperatorResult
 from springtide.operators.state_view import StateView

@@ -10,7 +10,7 @@ from springtide.compiler.plan import Exchange
 from springtide.exchange import gate, order
 from springtide.exchange.hashing import HASH, bucket_of_hash, hash_of
 from springtide.exchange.routing import Numbering
-from springtide.operators.aggregates.rejecting import divided
+from springtide.operators.aggregates.partials import divided
 from springtide.operators.operator import TIME_MARK, Clock, Operator, OperatorResult, earlier
 from springtide.operators.sessions.kernel import DUE, SessionAggregate
 from springtide.operators.state_view import StateView

@@ -10,7 +10,7 @@ from springtide.compiler.plan import Exchange, Hash
 from springtide.exchange import gate, order
 from springtide.exchange.hashing import bucket_of
 from springtide.exchange.routing import Numbering
-from springtide.operators.aggregates.rejecting import divided
+from springtide.operators.aggregates.partials import divided
 from springtide.operators.operator import Clock, Operator, OperatorResult, earlier
 from springtide.operators.sliding.kernel import PANE, SlidingAggregate, between
 from springtide.operators.state_view import StateView
