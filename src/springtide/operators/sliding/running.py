@@ -104,9 +104,8 @@ def _by_changes(changes: Sequence[Changes], columns: Sequence[str], windows: int
             some.sign * some.values[name] if name in some.values else np.zeros(some.keys.size, dtype=np.int64)
             for some in changes
         ]
-        added = np.cumsum(np.concatenate(parts)[order])[
-            ends
-        ]  # over all keys: what came before a key is taken off again
+        # Added up over all keys: what came before a key is taken off again.
+        added = np.cumsum(np.concatenate(parts)[order])[ends]
         before = np.append(np.int64(0), added[last])[:-1]
         totals[name] = added - np.repeat(before, lengths)
     shown = np.flatnonzero((totals[count] > 0) & (until > window))

@@ -267,7 +267,8 @@ def test_large_closings_are_cut_between_buckets() -> None:
 def test_large_closings_give_the_same(
     aggregate: Callable[..., Aggregate], monkeypatch: pytest.MonkeyPatch, aggregates: dict[str, Any], cells: int
 ) -> None:
-    monkeypatch.setattr("springtide.operators.sliding.kernel._CELLS", cells)
+    for module in ("kernel", "running"):
+        monkeypatch.setattr(f"springtide.operators.sliding.{module}._CELLS", cells)
     rows: list[Row] = [(f"{i % 13}", i * 7 % 40, i) for i in range(60)]
     rows.sort(key=lambda row: row[1])
     check(aggregate("10us", "3us", **aggregates), [(rows[:30], rows[30][1]), (rows[30:], END_OF_TIME)], 10, 3)
